@@ -20,7 +20,8 @@ var ErrOutcomeUnknown = errors.New("whether that was done is not known")
 // reached it and the answer is lost. A GET changes nothing and never returns that error.
 func CallJSON(ctx context.Context, client *http.Client, method, name, url string, out any) error {
 	var connected atomic.Bool
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
+	ctx = httptrace.WithClientTrace(ctx,
+		&httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
 	request, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
 		return err
@@ -38,7 +39,8 @@ func CallJSON(ctx context.Context, client *http.Client, method, name, url string
 	case err != nil:
 		return fmt.Errorf("answer of server %s: %w", name, lost(method, err))
 	case response.StatusCode == http.StatusGatewayTimeout:
-		return fmt.Errorf("server %s answers %s: %w", name, response.Status, lost(method, errors.New(strings.TrimSpace(string(body)))))
+		return fmt.Errorf("server %s answers %s: %w", name, response.Status,
+			lost(method, errors.New(strings.TrimSpace(string(body)))))
 	case response.StatusCode != http.StatusOK:
 		return fmt.Errorf("server %s answers %s: %s", name, response.Status, strings.TrimSpace(string(body)))
 	}

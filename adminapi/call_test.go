@@ -23,7 +23,8 @@ func TestACallWhoseAnswerIsLostHasNoKnownOutcome(t *testing.T) {
 		ok      bool
 		unknown bool
 	}{
-		"it answers":           {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"node":"s2"}`)) }, true, false},
+		"it answers": {
+			func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"node":"s2"}`)) }, true, false},
 		"it says no":           {status(http.StatusServiceUnavailable), false, false},
 		"it does not know":     {status(http.StatusGatewayTimeout), false, true},
 		"it dies in the midst": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, false, true},
@@ -46,7 +47,8 @@ func TestACallWhoseAnswerIsLostHasNoKnownOutcome(t *testing.T) {
 			if (err == nil) != c.ok || c.ok && n.Node != "s2" || errors.Is(err, ErrOutcomeUnknown) != c.unknown {
 				t.Errorf("%+v, %v", n, err)
 			}
-			if err := CallJSON(t.Context(), client, http.MethodGet, "s2", s.URL, new(node)); (err == nil) != c.ok || errors.Is(err, ErrOutcomeUnknown) {
+			if err := CallJSON(t.Context(), client, http.MethodGet, "s2", s.URL, new(node)); (err == nil) != c.ok ||
+				errors.Is(err, ErrOutcomeUnknown) {
 				t.Errorf("a question, which changes nothing: %v", err)
 			}
 		})
@@ -58,7 +60,8 @@ func TestACallWhoseAnswerIsLostHasNoKnownOutcome(t *testing.T) {
 			<-r.Context().Done()
 		}))
 		defer s.Close()
-		if err := CallJSON(ctx, s.Client(), http.MethodPost, "s2", s.URL, nil); !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
+		if err := CallJSON(ctx, s.Client(), http.MethodPost, "s2", s.URL, nil); !errors.Is(err, ErrOutcomeUnknown) ||
+			!errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 	})

@@ -40,7 +40,8 @@ func (c callers) RoundTrip(r *http.Request) (*http.Response, error) {
 		return response, err
 	}
 	response.Body.Close()
-	c.logger.Info("another server refuses this one, and is asked by the administrator's certificate: it is of an earlier version, or the role barque:server-client lacks the right",
+	c.logger.Info(
+		"another server refuses this one, and is asked by the administrator's certificate: it is of an earlier version, or the role barque:server-client lacks the right",
 		"at", r.URL.Host, "method", r.Method, "path", r.URL.Path)
 	return c.admin.RoundTrip(r.Clone(r.Context()))
 }

@@ -59,7 +59,8 @@ func TestTheAdministratorsCertificateIsForEarlierVersions(t *testing.T) {
 			func() bool { return c.earlier },
 			slog.New(slog.NewTextHandler(log, nil)),
 		}
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://s2/barque/v1/certificates?of=s2", nil)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+			"https://s2/barque/v1/certificates?of=s2", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -133,12 +133,15 @@ func (c *ClusterCertificates) warnings() []string {
 	var out []string
 	for _, ca := range c.CAs {
 		if ca.Warning != "" {
-			out = append(out, fmt.Sprintf("the CA %s, which ends at %s: %s", ca.Subject, ca.NotAfter.UTC().Format(time.RFC3339), ca.Warning))
+			out = append(out,
+				fmt.Sprintf("the CA %s, which ends at %s: %s", ca.Subject, ca.NotAfter.UTC().Format(time.RFC3339),
+					ca.Warning))
 		}
 	}
 	if c.CA.External && !c.CA.Separate && !c.CA.UnderWay() {
-		out = append(out, "the CA that an operator has brought is for all purposes: whoever has its key, or gets a certificate of a server's names from it elsewhere, can act as a server. "+
-			"With all servers of this version `barque cert rotate --ca --ca-file CHAIN --ca-key-file KEY` gives servers and the front proxy CAs of the cluster's own")
+		out = append(out,
+			"the CA that an operator has brought is for all purposes: whoever has its key, or gets a certificate of a server's names from it elsewhere, can act as a server. "+
+				"With all servers of this version `barque cert rotate --ca --ca-file CHAIN --ca-key-file KEY` gives servers and the front proxy CAs of the cluster's own")
 	}
 	for _, n := range c.Nodes {
 		if n.Problem != "" {
@@ -146,7 +149,9 @@ func (c *ClusterCertificates) warnings() []string {
 		}
 		for _, cert := range n.Certificates {
 			if cert.Warning != "" {
-				out = append(out, fmt.Sprintf("the certificate %q of %s %s, which ends at %s: %s", cert.Name, n.Role, n.Node, cert.NotAfter.UTC().Format(time.RFC3339), cert.Warning))
+				out = append(out,
+					fmt.Sprintf("the certificate %q of %s %s, which ends at %s: %s", cert.Name, n.Role, n.Node,
+						cert.NotAfter.UTC().Format(time.RFC3339), cert.Warning))
 			}
 		}
 	}
@@ -230,24 +235,29 @@ func (s *Certificates) serveCAChange(w http.ResponseWriter, r *http.Request) {
 	if text := query.Get(SeenGeneration); text != "" {
 		var err error
 		if begin.Seen, err = strconv.ParseUint(text, 10, 64); err != nil || begin.Seen == 0 {
-			http.Error(w, fmt.Sprintf("the parameter %s is %q: want the generation in the status of the exchange", SeenGeneration, text), http.StatusBadRequest)
+			http.Error(w,
+				fmt.Sprintf("the parameter %s is %q: want the generation in the status of the exchange", SeenGeneration,
+					text), http.StatusBadRequest)
 			return
 		}
 	}
 	if begin.Change.BeginsCA() && !query.Has(LoseAccess) && s.locksOut(r) {
-		http.Error(w, "nothing was changed: your own certificate counts no more from the beginning of the exchange, because the cluster has not recorded its key. "+
-			"Use admin.kubeconfig of the data directory of a server (barque cert rotate --ca --kubeconfig FILE). "+
-			"To begin all the same, give --lose-access; you get a new certificate from another administrator when the exchange is over", http.StatusConflict)
+		http.Error(w,
+			"nothing was changed: your own certificate counts no more from the beginning of the exchange, because the cluster has not recorded its key. "+
+				"Use admin.kubeconfig of the data directory of a server (barque cert rotate --ca --kubeconfig FILE). "+
+				"To begin all the same, give --lose-access; you get a new certificate from another administrator when the exchange is over", http.StatusConflict)
 		return
 	}
 	if begin.Change.BringsCA() {
 		if !isMaster(r) {
-			http.Error(w, "nothing was changed: the cluster's next CA, whose key its sender has, comes from a member of system:masters only: use admin.kubeconfig of the data directory of a server "+
-				"(barque cert rotate --ca --kubeconfig FILE)", http.StatusForbidden)
+			http.Error(w,
+				"nothing was changed: the cluster's next CA, whose key its sender has, comes from a member of system:masters only: use admin.kubeconfig of the data directory of a server "+
+					"(barque cert rotate --ca --kubeconfig FILE)", http.StatusForbidden)
 			return
 		}
 		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, longestGiven)).Decode(&begin.Given); err != nil {
-			http.Error(w, "the body is not a CA with its key in JSON", http.StatusBadRequest) // the error may quote the key
+			// the error may quote the key
+			http.Error(w, "the body is not a CA with its key in JSON", http.StatusBadRequest)
 			return
 		}
 	}
@@ -277,7 +287,8 @@ func (s *Certificates) serveCAChange(w http.ResponseWriter, r *http.Request) {
 func isMaster(r *http.Request) bool {
 	who, ok := request.UserFrom(r.Context())
 	return ok && clusterusers.HasMasters(who.GetGroups()) &&
-		r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && clusterusers.HasMasters(r.TLS.PeerCertificates[0].Subject.Organization)
+		r.TLS != nil && len(r.TLS.PeerCertificates) > 0 &&
+		clusterusers.HasMasters(r.TLS.PeerCertificates[0].Subject.Organization)
 }
 
 // locksOut reports whether an exchange of the CA makes the caller's certificate void. A certificate
@@ -323,7 +334,9 @@ func (s *Certificates) agentCertificates(ctx context.Context, now time.Time) []c
 	return out
 }
 
-func (s *Certificates) certificatesOfAgent(ctx context.Context, m gossip.Member, now time.Time) credentials.NodeCertificates {
+func (s *Certificates) certificatesOfAgent(
+	ctx context.Context, m gossip.Member, now time.Time,
+) credentials.NodeCertificates {
 	n := credentials.NodeCertificates{Node: m.Name, Role: m.Role, Generation: m.Facts.Trust}
 	if m.State == gossip.Alive {
 		ctx, cancel := context.WithTimeout(ctx, aboutPatience)
@@ -347,6 +360,7 @@ func (s *Certificates) certificatesOfAgent(ctx context.Context, m gossip.Member,
 			c.Warning = "it should have been renewed: see the log of that agent; an agent that was off gets new certificates when it starts"
 		}
 	}
-	n.Certificates[len(n.Certificates)-1].RenewAt = time.Time{} // that was a guess: the server that issued it may have another lifetime
+	// that was a guess: the server that issued it may have another lifetime
+	n.Certificates[len(n.Certificates)-1].RenewAt = time.Time{}
 	return n
 }

@@ -43,7 +43,8 @@ func (e *exchanges) Apply(_ context.Context, r exchange.Request) (exchange.Statu
 // TestAnExchangeLocksNobodyOut: a caller's own certificate would end with the start of the
 // exchange. The request is refused, with the remedy, unless the caller insists.
 func TestAnExchangeLocksNobodyOut(t *testing.T) {
-	personal, recorded := &x509.Certificate{Subject: pkix.Name{CommonName: "ann"}}, &x509.Certificate{Subject: pkix.Name{CommonName: "barque:admin"}}
+	personal, recorded := &x509.Certificate{Subject: pkix.Name{CommonName: "ann"}},
+		&x509.Certificate{Subject: pkix.Name{CommonName: "barque:admin"}}
 	for what, c := range map[string]struct {
 		user, query string
 		cert        *x509.Certificate
@@ -60,18 +61,24 @@ func TestAnExchangeLocksNobodyOut(t *testing.T) {
 	} {
 		made := &exchanges{}
 		handlers := map[string]http.Handler{}
-		(&Certificates{Exchange: made, Ends: func(cert *x509.Certificate) bool { return cert == personal }, Logger: slog.New(slog.DiscardHandler)}).AddHandlers(handlers)
+		(&Certificates{Exchange: made, Ends: func(cert *x509.Certificate) bool { return cert == personal },
+			Logger: slog.New(slog.DiscardHandler)}).AddHandlers(handlers)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, CAPath+"?"+c.query, nil)
 		r.TLS = &tls.ConnectionState{}
 		if c.cert != nil {
 			r.TLS.PeerCertificates = []*x509.Certificate{c.cert}
 		}
 		w := httptest.NewRecorder()
-		handlers[CAPath].ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: c.user, Groups: []string{clusterusers.AdminGroup}})))
+		handlers[CAPath].ServeHTTP(w,
+			r.WithContext(
+				request.WithUser(r.Context(),
+					&user.DefaultInfo{Name: c.user, Groups: []string{clusterusers.AdminGroup}})))
 		if w.Code != c.status || len(made.made) == 0 != (c.status == http.StatusConflict) {
 			t.Errorf("%s: %d %s; changes: %v", what, w.Code, w.Body, made.made)
 		}
-		if w.Code == http.StatusConflict && (!strings.Contains(w.Body.String(), "admin.kubeconfig") || !strings.Contains(w.Body.String(), "--lose-access")) {
+		if w.Code == http.StatusConflict &&
+			(!strings.Contains(w.Body.String(), "admin.kubeconfig") ||
+				!strings.Contains(w.Body.String(), "--lose-access")) {
 			t.Errorf("%s: %s", what, w.Body)
 		}
 	}
@@ -94,7 +101,10 @@ func TestAnOrderNamesItsExchange(t *testing.T) {
 		(&Certificates{Exchange: made, Logger: slog.New(slog.DiscardHandler)}).AddHandlers(handlers)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, CAPath+"?"+query, nil)
 		w := httptest.NewRecorder()
-		handlers[CAPath].ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: "ann", Groups: []string{clusterusers.AdminGroup}})))
+		handlers[CAPath].ServeHTTP(w,
+			r.WithContext(
+				request.WithUser(r.Context(),
+					&user.DefaultInfo{Name: "ann", Groups: []string{clusterusers.AdminGroup}})))
 		if w.Code != c.status || (len(made.made) > 0) != (c.status != http.StatusBadRequest) || made.seen != c.seen {
 			t.Errorf("%s: %d %s; changes: %v of generation %d", query, w.Code, w.Body, made.made, made.seen)
 		}
@@ -119,20 +129,27 @@ func TestWhoBringsACA(t *testing.T) {
 		"a user":                 {"dev", "begin-external", good, http.StatusForbidden, false},
 		"back, by barque:admins": {clusterusers.AdminGroup, "begin-built-in", "", http.StatusOK, true},
 		"no JSON":                {"system:masters", "begin-external", "SECRET", http.StatusBadRequest, false},
-		"a long text":            {"system:masters", "begin-external", `{"chain":"` + strings.Repeat("A", longestGiven) + `"}`, http.StatusBadRequest, false},
+		"a long text": {"system:masters", "begin-external",
+			`{"chain":"` + strings.Repeat("A", longestGiven) + `"}`, http.StatusBadRequest, false},
 		"a CA that does not fit": {"system:masters", "begin-external", `{}`, http.StatusUnprocessableEntity, true},
-		"the key is no base64":   {"system:masters", "begin-external", `{"key":"SECRET"}`, http.StatusBadRequest, false},
+		"the key is no base64": {"system:masters", "begin-external", `{"key":"SECRET"}`, http.StatusBadRequest,
+			false},
 	} {
 		made, handlers := &exchanges{}, map[string]http.Handler{}
-		(&Certificates{Exchange: made, Ends: func(*x509.Certificate) bool { return false }, Logger: slog.New(slog.DiscardHandler)}).AddHandlers(handlers)
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, CAPath+"?change="+c.change, strings.NewReader(c.body))
+		(&Certificates{Exchange: made, Ends: func(*x509.Certificate) bool { return false },
+			Logger: slog.New(slog.DiscardHandler)}).AddHandlers(handlers)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, CAPath+"?change="+c.change,
+			strings.NewReader(c.body))
 		certified := c.group
 		if name == "impersonating one" {
 			certified = clusterusers.AdminGroup
 		}
-		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{Subject: pkix.Name{CommonName: "ann", Organization: []string{certified}}}}}
+		r.TLS = &tls.ConnectionState{
+			PeerCertificates: []*x509.Certificate{
+				{Subject: pkix.Name{CommonName: "ann", Organization: []string{certified}}}}}
 		w := httptest.NewRecorder()
-		handlers[CAPath].ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: "ann", Groups: []string{c.group}})))
+		handlers[CAPath].ServeHTTP(w,
+			r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: "ann", Groups: []string{c.group}})))
 		if w.Code != c.status || len(made.made) > 0 != c.made || strings.Contains(w.Body.String(), "SECRET") {
 			t.Errorf("%s: %d %s; changes: %v", name, w.Code, w.Body, made.made)
 		}
@@ -146,11 +163,13 @@ func TestWarningsOfTheCA(t *testing.T) {
 		is   exchange.Status
 		told bool
 	}{
-		{exchange.Status{External: true}, true}, {exchange.Status{External: true, Separate: true}, false}, {exchange.Status{}, false},
+		{exchange.Status{External: true}, true}, {exchange.Status{External: true, Separate: true}, false},
+		{exchange.Status{}, false},
 		{exchange.Status{External: true, Step: pki.Spreading}, false},
 	} {
 		said := (&ClusterCertificates{CA: c.is}).warnings()
-		if told := slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, "is for all purposes") }); told != c.told {
+		if told := slices.ContainsFunc(said,
+			func(s string) bool { return strings.Contains(s, "is for all purposes") }); told != c.told {
 			t.Errorf("%+v: %q", c.is, said)
 		}
 	}

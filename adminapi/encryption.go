@@ -76,7 +76,8 @@ func (e *Encryption) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			err = e.Keys.Apply(r.Context(), o)
 		}
 		if begun = err == nil && !o.DryRun; begun {
-			e.Logger.Info("an operator has asked for a change of the encryption", "change", o.Change, "resources", o.Add, "decrypt", o.Drop, "by", who.GetName())
+			e.Logger.Info("an operator has asked for a change of the encryption", "change", o.Change, "resources",
+				o.Add, "decrypt", o.Drop, "by", who.GetName())
 		}
 	}
 	var answer EncryptionAnswer

@@ -28,7 +28,8 @@ import (
 func TestTheLeaderTellsHowFarItIs(t *testing.T) {
 	const stops = "the object /registry/secrets/a/b cannot be read"
 	leader := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != EncryptionPath || r.Header.Get(relayedHeader) != "s1" || r.URL.Query().Get(RelayParameter) != "s2" {
+		if r.URL.Path != EncryptionPath || r.Header.Get(relayedHeader) != "s1" ||
+			r.URL.Query().Get(RelayParameter) != "s2" {
 			http.Error(w, "unexpected", http.StatusBadRequest)
 			return
 		}
@@ -38,20 +39,24 @@ func TestTheLeaderTellsHowFarItIs(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(leader.Certificate())
 	at := netip.MustParseAddrPort(leader.Listener.Addr().String())
-	relay := NewRelay("s1", func() []join.Server { return []join.Server{{Name: "s2", API: at}} }, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, nil, func() bool { return false }, nil)
+	relay := NewRelay("s1", func() []join.Server { return []join.Server{{Name: "s2", API: at}} },
+		&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, nil, func() bool { return false }, nil)
 	defer relay.client.CloseIdleConnections()
 	e := &Encryption{Relay: relay, Leader: func() (string, bool) { return "s2", true }}
 	get := func(group string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodGet, EncryptionPath, nil)
 		w := httptest.NewRecorder()
-		e.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: "u", Groups: []string{group}})))
+		e.ServeHTTP(w,
+			r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: "u", Groups: []string{group}})))
 		return w
 	}
 	var answer EncryptionAnswer
-	if w := get(user.SystemPrivilegedGroup); json.Unmarshal(w.Body.Bytes(), &answer) != nil || !slices.Contains(answer.Waiting, stops) {
+	if w := get(user.SystemPrivilegedGroup); json.Unmarshal(w.Body.Bytes(), &answer) != nil ||
+		!slices.Contains(answer.Waiting, stops) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	if w := get(clusterusers.AdminGroup); json.Unmarshal(w.Body.Bytes(), &answer) != nil || !slices.Contains(answer.Waiting, stops) {
+	if w := get(clusterusers.AdminGroup); json.Unmarshal(w.Body.Bytes(), &answer) != nil ||
+		!slices.Contains(answer.Waiting, stops) {
 		t.Errorf("an administrator gets %d %s", w.Code, w.Body)
 	}
 	if w := get("others"); w.Code != http.StatusForbidden || strings.Contains(w.Body.String(), stops) {
@@ -82,15 +87,19 @@ func TestOrder(t *testing.T) {
 		}
 		return "", &datakeys.RefusedError{Reason: "no " + name}
 	}
-	o, err := order(t.Context(), url.Values{"change": {"enable"}, "resource": {"secrets."}, "decrypt": {"configmaps.", "*.", "*.*", "*.apps"}, "dryRun": {"true"}}, resolve)
-	if err != nil || o.Change != datakeys.Enable || !slices.Equal(o.Add, []string{"secrets"}) || !slices.Equal(o.Drop, []string{"configmaps", "*.", "*.*", "*.apps"}) || !o.DryRun {
+	o, err := order(t.Context(),
+		url.Values{"change": {"enable"}, "resource": {"secrets."}, "decrypt": {"configmaps.", "*.", "*.*", "*.apps"},
+			"dryRun": {"true"}}, resolve)
+	if err != nil || o.Change != datakeys.Enable || !slices.Equal(o.Add, []string{"secrets"}) ||
+		!slices.Equal(o.Drop, []string{"configmaps", "*.", "*.*", "*.apps"}) || !o.DryRun {
 		t.Errorf("%+v, %v", o, err)
 	}
 	var refused *datakeys.RefusedError
 	if _, err := order(t.Context(), url.Values{"resource": {"secrets", "secret"}}, resolve); !errors.As(err, &refused) {
 		t.Errorf("%v", err)
 	}
-	if _, err := order(t.Context(), url.Values{"resource": {"no leader"}}, resolve); err == nil || errors.As(err, &refused) {
+	if _, err := order(t.Context(), url.Values{"resource": {"no leader"}}, resolve); err == nil ||
+		errors.As(err, &refused) {
 		t.Errorf("%v", err)
 	}
 }

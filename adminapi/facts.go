@@ -28,9 +28,12 @@ const bootFile = "/proc/sys/kernel/random/boot_id"
 
 // machineFiles are the kernel's files about this machine.
 var machineFiles = []string{
-	"/proc/version", "/proc/loadavg", "/proc/uptime", "/proc/meminfo", "/proc/stat", "/proc/diskstats", "/proc/net/dev", "/proc/net/snmp", "/proc/net/sockstat",
-	bootFile, "/proc/pressure/cpu", "/proc/pressure/io", "/proc/pressure/memory", "/proc/self/limits", "/proc/self/status", "/proc/self/cgroup", "/proc/self/mountinfo",
-	"/proc/sys/net/ipv4/ip_forward", "/proc/sys/fs/file-nr", "/proc/sys/net/netfilter/nf_conntrack_count", "/proc/sys/net/netfilter/nf_conntrack_max",
+	"/proc/version", "/proc/loadavg", "/proc/uptime", "/proc/meminfo", "/proc/stat", "/proc/diskstats", "/proc/net/dev",
+	"/proc/net/snmp", "/proc/net/sockstat",
+	bootFile, "/proc/pressure/cpu", "/proc/pressure/io", "/proc/pressure/memory", "/proc/self/limits",
+	"/proc/self/status", "/proc/self/cgroup", "/proc/self/mountinfo",
+	"/proc/sys/net/ipv4/ip_forward", "/proc/sys/fs/file-nr", "/proc/sys/net/netfilter/nf_conntrack_count",
+	"/proc/sys/net/netfilter/nf_conntrack_max",
 	"/proc/sys/fs/inotify/max_user_instances", "/proc/sys/fs/inotify/max_user_watches", "/etc/os-release",
 }
 
@@ -45,7 +48,8 @@ func MachineFacts(dataDir string, checks []check.Finding) map[string]string {
 		}
 		fmt.Fprintf(&facts, "== %s\n%s\n", path, data)
 	}
-	return map[string]string{"machine.txt": facts.String(), "check.json": indented(checks), "files.txt": FileSizes(dataDir)}
+	return map[string]string{"machine.txt": facts.String(), "check.json": indented(checks),
+		"files.txt": FileSizes(dataDir)}
 }
 
 // measured are the small directories in a data directory, whose files are listed with their sizes.
@@ -75,7 +79,8 @@ func FileSizes(dataDir string) string {
 			if err != nil {
 				return nil // it is gone meanwhile
 			}
-			fmt.Fprintf(&out, "%12d  %s  %s\n", info.Size(), info.ModTime().UTC().Format(time.RFC3339), strings.TrimPrefix(path, dataDir+"/"))
+			fmt.Fprintf(&out, "%12d  %s  %s\n", info.Size(), info.ModTime().UTC().Format(time.RFC3339),
+				strings.TrimPrefix(path, dataDir+"/"))
 			return nil
 		})
 		if err != nil {
@@ -91,7 +96,8 @@ func volumeOf(dir string) *clusterstatus.VolumeStatus {
 	if err := syscall.Statfs(dir, &fs); err != nil {
 		return nil
 	}
-	return &clusterstatus.VolumeStatus{Path: dir, Bytes: fs.Blocks * uint64(fs.Bsize), Free: fs.Bavail * uint64(fs.Bsize)}
+	return &clusterstatus.VolumeStatus{Path: dir, Bytes: fs.Blocks * uint64(fs.Bsize),
+		Free: fs.Bavail * uint64(fs.Bsize)}
 }
 
 // indented writes a value in JSON for people.
@@ -135,7 +141,8 @@ func (p *page) WriteHeader(int)     {}
 
 // buildText describes the build of this program.
 func buildText() string {
-	text := fmt.Sprintf("barque %s, Kubernetes %s, %s on %s/%s\n", version.String(), version.Kubernetes, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	text := fmt.Sprintf("barque %s, Kubernetes %s, %s on %s/%s\n", version.String(), version.Kubernetes,
+		runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	if info, ok := debug.ReadBuildInfo(); ok {
 		text += info.String()
 	}

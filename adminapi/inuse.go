@@ -58,7 +58,8 @@ func (s *Certificates) Find(ctx context.Context, serial string) (held *Held, sil
 
 // IsCA reports whether a CA that is believed has the serial number.
 func (s *Certificates) IsCA(serial string) bool {
-	return slices.ContainsFunc(s.Trust.EveryCA(), func(ca *pki.Authority) bool { return revocation.SerialOf(ca.Certificate()) == serial })
+	return slices.ContainsFunc(s.Trust.EveryCA(),
+		func(ca *pki.Authority) bool { return revocation.SerialOf(ca.Certificate()) == serial })
 }
 
 // Serials returns the serial numbers of an agent's certificates, as far as it answers.
@@ -87,13 +88,16 @@ func MarkRevoked(n *credentials.NodeCertificates, entries *revocation.Entries) {
 		if is == nil {
 			continue
 		}
-		c.Warning = fmt.Sprintf("it is revoked since %s: `barque cert rotate --server %s` makes a new one", is.At.UTC().Format(time.RFC3339), n.Node)
+		c.Warning = fmt.Sprintf("it is revoked since %s: `barque cert rotate --server %s` makes a new one",
+			is.At.UTC().Format(time.RFC3339), n.Node)
 		switch {
 		case n.Role == pki.RoleServer:
 		case is.Name == pki.NodeUser+n.Node:
-			c.Warning = fmt.Sprintf("it is revoked since %s: `barque cert readmit %s` lets the agent in again", is.At.UTC().Format(time.RFC3339), n.Node)
+			c.Warning = fmt.Sprintf("it is revoked since %s: `barque cert readmit %s` lets the agent in again",
+				is.At.UTC().Format(time.RFC3339), n.Node)
 		default: // nothing but the agent's word says that the certificate is its own
-			c.Warning = fmt.Sprintf("it is revoked since %s: let the agent join again with a new token and --rejoin", is.At.UTC().Format(time.RFC3339))
+			c.Warning = fmt.Sprintf("it is revoked since %s: let the agent join again with a new token and --rejoin",
+				is.At.UTC().Format(time.RFC3339))
 		}
 	}
 }

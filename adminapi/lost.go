@@ -13,7 +13,8 @@ import (
 // Lost returns those of the volumes that their nodes have found to be lost.
 func Lost(volumes []*corev1.PersistentVolume) (lost []clusterstatus.LostVolume) {
 	for _, pv := range volumes {
-		if !localpv.Is(pv) || pv.Annotations[localpv.DirectoryAnnotation] != localpv.Lost || pv.DeletionTimestamp != nil {
+		if !localpv.Is(pv) || pv.Annotations[localpv.DirectoryAnnotation] != localpv.Lost ||
+			pv.DeletionTimestamp != nil {
 			continue
 		}
 		v := clusterstatus.LostVolume{Name: pv.Name, Node: pv.Labels[localpv.NodeLabel], Path: pv.Spec.Local.Path}

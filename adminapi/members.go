@@ -79,9 +79,11 @@ var ErrNoMember = errors.New("is no member of the store")
 func notAMember(name string, agent bool, change MemberChange, members []raftstore.Member) error {
 	switch {
 	case agent && change == RemoveServer:
-		return fmt.Errorf("%q %w but an agent: stop it, and delete its Node: barque kubectl delete node %s", name, ErrNoMember, name)
+		return fmt.Errorf("%q %w but an agent: stop it, and delete its Node: barque kubectl delete node %s", name,
+			ErrNoMember, name)
 	case agent:
-		return fmt.Errorf("%q %w but an agent, which neither votes nor leads: the members are %s", name, ErrNoMember, namesOf(members))
+		return fmt.Errorf("%q %w but an agent, which neither votes nor leads: the members are %s", name, ErrNoMember,
+			namesOf(members))
 	}
 	return fmt.Errorf("%q %w: the members are %s", name, ErrNoMember, namesOf(members))
 }
@@ -98,7 +100,9 @@ type Outsiders interface {
 }
 
 // planMember describes a change of a member, without making it.
-func planMember(store MemberStore, outsiders Outsiders, name string, change MemberChange) (MemberAnswer, raftstore.Member, error) {
+func planMember(
+	store MemberStore, outsiders Outsiders, name string, change MemberChange,
+) (MemberAnswer, raftstore.Member, error) {
 	a := MemberAnswer{Server: name, Change: change}
 	members := store.Members()
 	for _, m := range members {
@@ -164,7 +168,9 @@ func (a MemberAnswer) tolerance() MemberAnswer {
 }
 
 // changeMember makes the change, or only checks it.
-func changeMember(ctx context.Context, store MemberStore, outsiders Outsiders, name string, change MemberChange, dryRun bool) (MemberAnswer, error) {
+func changeMember(
+	ctx context.Context, store MemberStore, outsiders Outsiders, name string, change MemberChange, dryRun bool,
+) (MemberAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	a, m, err := planMember(store, outsiders, name, change)
@@ -216,7 +222,9 @@ func awaitLeader(ctx context.Context, store MemberStore, before, name string) (s
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return leader, fmt.Errorf("%w: the leader was told to hand over, and %q leads so far", raftstore.ErrUnknownOutcome, leader)
+			return leader,
+				fmt.Errorf("%w: the leader was told to hand over, and %q leads so far", raftstore.ErrUnknownOutcome,
+					leader)
 		}
 	}
 }
@@ -230,7 +238,8 @@ func MembersHandler(store MemberStore, outsiders Outsiders) http.Handler {
 			http.Error(w, "only GET and POST are served here", http.StatusMethodNotAllowed)
 			return
 		case !slices.Contains([]MemberChange{RemoveServer, DemoteServer, PromoteServer, LeadServer}, change):
-			http.Error(w, fmt.Sprintf("the parameter change is %q: want remove, demote, promote or lead", change), http.StatusBadRequest)
+			http.Error(w, fmt.Sprintf("the parameter change is %q: want remove, demote, promote or lead", change),
+				http.StatusBadRequest)
 			return
 		}
 		name := strings.TrimPrefix(r.URL.Path, MembersPath+"/")

@@ -35,13 +35,18 @@ type Relay struct {
 
 // NewRelay calls the servers with the configuration of TLS given. While earlier is true, it may use
 // that of an administrator, see callers.
-func NewRelay(self string, servers func() []join.Server, config, admin *tls.Config, earlier func() bool, logger *slog.Logger) *Relay {
+func NewRelay(
+	self string, servers func() []join.Server, config, admin *tls.Config, earlier func() bool, logger *slog.Logger,
+) *Relay {
 	transport := func(config *tls.Config) http.RoundTripper {
 		return &http.Transport{
-			TLSClientConfig: config, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 1, IdleConnTimeout: 10 * time.Second, TLSHandshakeTimeout: 5 * time.Second,
+			TLSClientConfig: config, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 1, IdleConnTimeout: 10 * time.Second,
+			TLSHandshakeTimeout: 5 * time.Second,
 		}
 	}
-	return &Relay{self: self, servers: servers, client: &http.Client{Timeout: relayTimeout, Transport: callers{transport(config), transport(admin), earlier, logger}}}
+	return &Relay{self: self, servers: servers,
+		client: &http.Client{Timeout: relayTimeout,
+			Transport: callers{transport(config), transport(admin), earlier, logger}}}
 }
 
 // Pass relays a request that names another server, and calls next for all other requests.
@@ -94,7 +99,9 @@ func (r *Relay) ask(ctx context.Context, name, method, path, query string) (*htt
 }
 
 // Each asks all other servers at once, and calls take with each answer, one at a time.
-func (r *Relay) Each(ctx context.Context, method, path string, take func(name string, response *http.Response, err error)) {
+func (r *Relay) Each(
+	ctx context.Context, method, path string, take func(name string, response *http.Response, err error),
+) {
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for _, s := range r.servers() {

@@ -30,7 +30,8 @@ func TestARelayDoesNotAskItselfForEver(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(server.Certificate())
 	at := netip.MustParseAddrPort(server.Listener.Addr().String())
-	r := NewRelay("s1", func() []join.Server { return []join.Server{{Name: "s2", API: at}} }, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, nil, func() bool { return false }, nil)
+	r := NewRelay("s1", func() []join.Server { return []join.Server{{Name: "s2", API: at}} },
+		&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, nil, func() bool { return false }, nil)
 	defer r.client.CloseIdleConnections()
 	pass := r.Pass(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "served") })
 	handler.Store(&pass)
@@ -41,7 +42,8 @@ func TestARelayDoesNotAskItselfForEver(t *testing.T) {
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusMisdirectedRequest || !strings.Contains(string(text), "s1 has taken s1 for s2") {
+	if err != nil || response.StatusCode != http.StatusMisdirectedRequest ||
+		!strings.Contains(string(text), "s1 has taken s1 for s2") {
 		t.Errorf("%s: %s (%v)", response.Status, text, err)
 	}
 	if n := asked.Load(); n != 2 {

@@ -32,7 +32,8 @@ func (r Replacing) Replace(ctx context.Context, name string) error {
 			continue
 		}
 		if p.Status != nil && p.Status.Quarantined == "" {
-			return fmt.Errorf("the server %q that is to be replaced lives and answers at %s: stop it first, or give this machine another name", name, p.Member.Address)
+			return fmt.Errorf(
+				"the server %q that is to be replaced lives and answers at %s: stop it first, or give this machine another name", name, p.Member.Address)
 		}
 		if err := r.Store.Remove(ctx, p.Member.ID, "a rebuilt machine of the same name replaces it"); err != nil {
 			return fmt.Errorf("the server %q cannot be replaced: %w", name, err)
@@ -56,7 +57,9 @@ func (r Replacing) awaitDeath(ctx context.Context, name string) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("the node %q that is to be replaced is alive at %s: stop it first, or give this machine another name", name, m.Addr.Addr())
+			return fmt.Errorf(
+				"the node %q that is to be replaced is alive at %s: stop it first, or give this machine another name",
+				name, m.Addr.Addr())
 		}
 	}
 }

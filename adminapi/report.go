@@ -58,7 +58,8 @@ func (r *Report) Observe(ctx context.Context, cluster string, store interface {
 }) *clusterstatus.Observation {
 	nodes := r.Views(ctx, false)
 	peers := store.PeerDetails(ctx)
-	return &clusterstatus.Observation{Cluster: cluster, From: r.Self, Time: time.Now(), Nodes: nodes, Peers: peers, Joined: r.joined(ctx)}
+	return &clusterstatus.Observation{Cluster: cluster, From: r.Self, Time: time.Now(), Nodes: nodes, Peers: peers,
+		Joined: r.joined(ctx)}
 }
 
 // joined returns how machines joined, from this server's records.
@@ -79,7 +80,8 @@ func (r *Report) joined(ctx context.Context) map[string]clusterstatus.JoinedStat
 
 // JSON is this server's ServerReport, the part of an observation outside the store.
 func (r *Report) JSON(ctx context.Context) []byte {
-	s := clusterstatus.ServerReport{Time: time.Now(), Started: r.Started, Nodes: r.Views(ctx, true), Certificates: r.certificateEnds(), Backups: r.Backups.Status(), Disk: volumeOf(r.DataDir)}
+	s := clusterstatus.ServerReport{Time: time.Now(), Started: r.Started, Nodes: r.Views(ctx, true),
+		Certificates: r.certificateEnds(), Backups: r.Backups.Status(), Disk: volumeOf(r.DataDir)}
 	if r.Former != nil {
 		s.Former = r.Former()
 	}
@@ -131,11 +133,14 @@ func (r *Report) JSON(ctx context.Context) []byte {
 func (r *Report) certificateEnds() []clusterstatus.CertificateStatus {
 	var out []clusterstatus.CertificateStatus
 	for _, c := range r.Certificates().Certificates {
-		out = append(out, clusterstatus.CertificateStatus{Name: c.Name, NotBefore: c.NotBefore, NotAfter: c.NotAfter, Warning: c.Warning})
+		out = append(out,
+			clusterstatus.CertificateStatus{Name: c.Name, NotBefore: c.NotBefore, NotAfter: c.NotAfter,
+				Warning: c.Warning})
 	}
 	now, stays := time.Now(), !r.Trust.Bundle().ExchangesCA()
 	for _, ca := range r.Trust.EveryCA() {
-		c := clusterstatus.CertificateStatus{Name: credentials.NameOf(r.Trust, ca), NotBefore: ca.Certificate().NotBefore, NotAfter: ca.Certificate().NotAfter, External: ca.External()}
+		c := clusterstatus.CertificateStatus{Name: credentials.NameOf(r.Trust, ca),
+			NotBefore: ca.Certificate().NotBefore, NotAfter: ca.Certificate().NotAfter, External: ca.External()}
 		if stays {
 			c.Warning = credentials.CAWarning(ca, r.Trust.Issuer().External(), 0, now)
 		}

@@ -24,7 +24,9 @@ const RevocationsPath = revocation.APIPath
 
 // Revocations are the revoked certificates of the cluster.
 type Revocations interface {
-	RevokeCertificate(ctx context.Context, serial, name string, until time.Time, by, why string) (revocation.Entry, error)
+	RevokeCertificate(
+		ctx context.Context, serial, name string, until time.Time, by, why string,
+	) (revocation.Entry, error)
 	RevokeUser(ctx context.Context, name, by, why string) (revocation.Entry, error)
 	Readmit(ctx context.Context, name string, serials []string, by, why string) (revocation.Entry, error)
 }
@@ -44,13 +46,16 @@ type InUse struct {
 }
 
 // RevocationsHandler serves RevocationsPath.
-func RevocationsHandler(entries func() *revocation.Entries, book Revocations, used InUse, logger *slog.Logger) http.Handler {
+func RevocationsHandler(
+	entries func() *revocation.Entries, book Revocations, used InUse, logger *slog.Logger,
+) http.Handler {
 	methods := map[string]http.HandlerFunc{
 		http.MethodGet: func(w http.ResponseWriter, _ *http.Request) { extra.Answer(w, http.StatusOK, entries()) },
 		http.MethodPost: func(w http.ResponseWriter, r *http.Request) {
 			var order revocation.Order
 			if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxOrder)).Decode(&order); err != nil {
-				http.Error(w, fmt.Sprintf("the request is not the JSON that this server expects: %v", err), http.StatusBadRequest)
+				http.Error(w, fmt.Sprintf("the request is not the JSON that this server expects: %v", err),
+					http.StatusBadRequest)
 				return
 			}
 			if err := order.Check(); err != nil {
@@ -73,7 +78,8 @@ func RevocationsHandler(entries func() *revocation.Entries, book Revocations, us
 			}
 			var err error
 			if made.Entry, err = revoke(r.Context(), book, order, by); err == nil {
-				logger.Info("certificates were revoked by an administrator", "kind", made.Kind, "serial", made.ID, "name", made.Name, "by", by, "why", made.Why)
+				logger.Info("certificates were revoked by an administrator", "kind", made.Kind, "serial", made.ID,
+					"name", made.Name, "by", by, "why", made.Why)
 			}
 			answerTokens(w, made, err)
 		},
@@ -134,7 +140,9 @@ func (u *InUse) complete(r *http.Request, order *revocation.Order) (made revocat
 	case held != nil && !held.administrators():
 		return made, fmt.Errorf("it is the certificate %q of %s %s, which is a member", made.Use, made.Role, made.Node)
 	case held == nil && order.Name == "" && len(silent) > 0:
-		return made, fmt.Errorf("it may be a certificate of a member: these do not say which they have: %s", strings.Join(silent, ", "))
+		return made,
+			fmt.Errorf("it may be a certificate of a member: these do not say which they have: %s",
+				strings.Join(silent, ", "))
 	}
 	return made, nil
 }
@@ -146,7 +154,8 @@ func ownCertificate(r *http.Request) *x509.Certificate {
 	return r.TLS.PeerCertificates[0]
 }
 
-func readmit(w http.ResponseWriter, r *http.Request, book Revocations, order revocation.Order, serials []string, by string,
+func readmit(w http.ResponseWriter, r *http.Request, book Revocations, order revocation.Order, serials []string,
+	by string,
 	logger *slog.Logger) {
 	entry, err := book.Readmit(r.Context(), order.Readmit, serials, by, order.Why)
 	switch {

@@ -46,7 +46,8 @@ func GossipHandler(self string, pool viewer) http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		if err := json.NewEncoder(w).Encode(gossipViews(r.Context(), self, pool, r.URL.Query().Get("agents") == "true")); err != nil {
+		if err := json.NewEncoder(w).Encode(
+			gossipViews(r.Context(), self, pool, r.URL.Query().Get("agents") == "true")); err != nil {
 			return // the client has gone
 		}
 	})

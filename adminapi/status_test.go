@@ -33,7 +33,8 @@ func TestGossipHandler(t *testing.T) {
 		w := httptest.NewRecorder()
 		GossipHandler("s1", views).ServeHTTP(w, httptest.NewRequest("GET", clusterstatus.GossipPath+query, nil))
 		var g clusterstatus.GossipViews
-		if err := json.Unmarshal(w.Body.Bytes(), &g); err != nil || w.Code != 200 || g.From != "s1" || len(g.Views) != 2 || len(g.Silent) != silent ||
+		if err := json.Unmarshal(w.Body.Bytes(), &g); err != nil || w.Code != 200 || g.From != "s1" ||
+			len(g.Views) != 2 || len(g.Silent) != silent ||
 			len(g.Disagreements) != 1 || g.Disagreements[0].About != "s3" {
 			t.Errorf("%q: %d, %s, %v", query, w.Code, w.Body, err)
 		}

@@ -41,7 +41,8 @@ func TokensHandler(tokens Tokens, logger *slog.Logger) http.Handler {
 		http.MethodPost: func(w http.ResponseWriter, r *http.Request) {
 			var order token.Order
 			if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxOrder)).Decode(&order); err != nil {
-				http.Error(w, fmt.Sprintf("the request is not the JSON that this server expects: %v", err), http.StatusBadRequest)
+				http.Error(w, fmt.Sprintf("the request is not the JSON that this server expects: %v", err),
+					http.StatusBadRequest)
 				return
 			}
 			if err := order.Spec().Check(); err != nil {
@@ -53,14 +54,16 @@ func TokensHandler(tokens Tokens, logger *slog.Logger) http.Handler {
 			made, err := tokens.Create(r.Context(), order.Spec(), by)
 			if err == nil {
 				audit.AddAuditAnnotationsMap(r.Context(), acts.TokenID(made.ID))
-				logger.Info("a join token was made", "tokenID", made.ID, "role", made.Role, "uses", made.Uses, "expires", made.Expires, "by", by)
+				logger.Info("a join token was made", "tokenID", made.ID, "role", made.Role, "uses", made.Uses,
+					"expires", made.Expires, "by", by)
 			}
 			answerTokens(w, made, err)
 		},
 		http.MethodDelete: func(w http.ResponseWriter, r *http.Request) {
 			id := r.URL.Query().Get("id")
 			if !token.IsID(id) {
-				http.Error(w, fmt.Sprintf("the parameter id is %q, which is the ID of no token", id), http.StatusBadRequest)
+				http.Error(w, fmt.Sprintf("the parameter id is %q, which is the ID of no token", id),
+					http.StatusBadRequest)
 				return
 			}
 			audit.AddAuditAnnotationsMap(r.Context(), acts.TokenID(id))

@@ -41,19 +41,22 @@ func TestTokensAreForAdministrators(t *testing.T) {
 		status       int
 		want         string
 	}{
-		"a list":         {[]string{"system:masters"}, "GET", "", "", nil, 200, "[]"},
-		"one":            {[]string{"system:masters"}, "POST", "", `{"role":"server","ttlSeconds":3600,"uses":1}`, nil, 200, `"token":"the secret"`},
+		"a list": {[]string{"system:masters"}, "GET", "", "", nil, 200, "[]"},
+		"one": {[]string{"system:masters"}, "POST", "", `{"role":"server","ttlSeconds":3600,"uses":1}`, nil,
+			200, `"token":"the secret"`},
 		"a king's":       {[]string{"system:masters"}, "POST", "", `{"role":"king"}`, nil, 400, "--role"},
 		"nonsense":       {[]string{"system:masters"}, "POST", "", "?", nil, 400, "JSON"},
 		"a deletion":     {[]string{"system:masters"}, "DELETE", "?id=abcdef", "", nil, 200, `"was":true`},
 		"one that is no": {[]string{"system:masters"}, "DELETE", "?id=zzzzzz", "", nil, 404, `"was":false`},
 		"an odd ID":      {[]string{"system:masters"}, "DELETE", "?id=../form", "", nil, 400, "no token"},
 		"another method": {[]string{"system:masters"}, "PUT", "", "", nil, 405, "GET, POST and DELETE"},
-		"who knows":      {[]string{"system:masters"}, "POST", "", `{"role":"agent"}`, raftstore.ErrUnknownOutcome, 504, ""},
-		"no leader":      {[]string{"system:masters"}, "GET", "", "", raftstore.ErrLeaderless, 503, "NoLeader"},
-		"another fault":  {[]string{"system:masters"}, "GET", "", "", errors.New("it is broken"), 503, "broken"},
-		"a user reads":   {[]string{"system:authenticated"}, "GET", "", "", nil, 403, "system:masters"},
-		"a user makes":   {[]string{"system:authenticated"}, "POST", "", `{"role":"server"}`, nil, 403, "system:masters"},
+		"who knows": {[]string{"system:masters"}, "POST", "", `{"role":"agent"}`, raftstore.ErrUnknownOutcome, 504,
+			""},
+		"no leader":     {[]string{"system:masters"}, "GET", "", "", raftstore.ErrLeaderless, 503, "NoLeader"},
+		"another fault": {[]string{"system:masters"}, "GET", "", "", errors.New("it is broken"), 503, "broken"},
+		"a user reads":  {[]string{"system:authenticated"}, "GET", "", "", nil, 403, "system:masters"},
+		"a user makes": {[]string{"system:authenticated"}, "POST", "", `{"role":"server"}`, nil, 403,
+			"system:masters"},
 		"a user deletes": {[]string{"system:nodes"}, "DELETE", "?id=abcdef", "", nil, 403, "system:masters"},
 		"nobody":         {nil, "GET", "", "", nil, 403, "system:masters"},
 	} {
@@ -73,7 +76,8 @@ func TestTokensAreForAdministrators(t *testing.T) {
 		}
 		if c.status == http.StatusOK && c.method == "POST" {
 			var made token.Made
-			if err := json.Unmarshal(w.Body.Bytes(), &made); err != nil || tokens.made[0] != "ann" || !strings.Contains(log.String(), "by=ann") || w.Header().Get("Cache-Control") != "no-store" {
+			if err := json.Unmarshal(w.Body.Bytes(), &made); err != nil || tokens.made[0] != "ann" ||
+				!strings.Contains(log.String(), "by=ann") || w.Header().Get("Cache-Control") != "no-store" {
 				t.Errorf("%s: %+v, by %q, %v", name, made, tokens.made, err)
 			}
 		}

@@ -46,7 +46,8 @@ func (s *Server) newAdmission(sec *security) (admission.Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admission: %w", err)
 	}
-	chain := admission.NewChainHandler(resource.MetadataGuard{}, plugins, barqueadmission.NewIngressWarnings(s.cfg.IngressProblems),
+	chain := admission.NewChainHandler(resource.MetadataGuard{}, plugins,
+		barqueadmission.NewIngressWarnings(s.cfg.IngressProblems),
 		rbac.NewGuard(sec.rbac, sec.authorizer))
 	return admissionmetrics.WithStepMetrics(chain), nil
 }
@@ -90,7 +91,8 @@ func (s *Server) admissionParts(sec *security) (*registry.Parts, error) {
 			p.GroupVersions = append(p.GroupVersions, gv)
 		}
 	}
-	if s.serves(corev1.SchemeGroupVersion.WithResource("services")) && s.serves(discoveryv1.SchemeGroupVersion.WithResource("endpointslices")) {
+	if s.serves(corev1.SchemeGroupVersion.WithResource("services")) &&
+		s.serves(discoveryv1.SchemeGroupVersion.WithResource("endpointslices")) {
 		host, err := url.Parse(own.Host)
 		if err != nil {
 			return nil, err
@@ -134,7 +136,8 @@ func (s *Server) resourceOf(kind schema.GroupVersionKind) (schema.GroupVersionRe
 	}
 	for _, r := range list.APIResources {
 		main := !strings.Contains(r.Name, "/")
-		if main && r.Kind == kind.Kind && (r.Group == "" || r.Group == kind.Group) && (r.Version == "" || r.Version == kind.Version) {
+		if main && r.Kind == kind.Kind && (r.Group == "" || r.Group == kind.Group) &&
+			(r.Version == "" || r.Version == kind.Version) {
 			return gv.WithResource(r.Name), nil
 		}
 	}

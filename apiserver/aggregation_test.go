@@ -46,7 +46,8 @@ func extension(t *testing.T, ca *testCA) *httptest.Server {
 	mux.HandleFunc("/apis/stars.example.com/v1", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, metav1.APIResourceList{
 			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "stars.example.com/v1",
-			APIResources: []metav1.APIResource{{Name: "stars", SingularName: "star", Kind: "Star", Verbs: metav1.Verbs{"get"}}},
+			APIResources: []metav1.APIResource{
+				{Name: "stars", SingularName: "star", Kind: "Star", Verbs: metav1.Verbs{"get"}}},
 		})
 	})
 	mux.HandleFunc("/apis/stars.example.com/v1/stars/polaris", func(w http.ResponseWriter, r *http.Request) {
@@ -56,9 +57,12 @@ func extension(t *testing.T, ca *testCA) *httptest.Server {
 		})
 	})
 	mux.HandleFunc("/openapi/v2", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, map[string]any{"swagger": "2.0", "info": map[string]any{"title": "stars", "version": "1"}, "paths": map[string]any{
-			"/apis/stars.example.com/v1/stars": map[string]any{"get": map[string]any{"description": "lists stars"}},
-		}})
+		reply(w,
+			map[string]any{"swagger": "2.0", "info": map[string]any{"title": "stars", "version": "1"},
+				"paths": map[string]any{
+					"/apis/stars.example.com/v1/stars": map[string]any{
+						"get": map[string]any{"description": "lists stars"}},
+				}})
 	})
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TLS.PeerCertificates) == 0 || r.TLS.PeerCertificates[0].Subject.CommonName != ProxyClientName {
@@ -86,7 +90,8 @@ func withProxyClient(t *testing.T, ca *testCA) func(*Config) {
 	dir := t.TempDir()
 	files := CertificateFiles{CertFile: filepath.Join(dir, "crt"), KeyFile: filepath.Join(dir, "key")}
 	for path, block := range map[string]*pem.Block{
-		files.CertFile: {Type: "CERTIFICATE", Bytes: cert.Certificate[0]}, files.KeyFile: {Type: "PRIVATE KEY", Bytes: der},
+		files.CertFile: {Type: "CERTIFICATE", Bytes: cert.Certificate[0]},
+		files.KeyFile:  {Type: "PRIVATE KEY", Bytes: der},
 	} {
 		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
@@ -107,9 +112,11 @@ func TestAggregation(t *testing.T) {
 		t.Helper()
 		await(t, name+" is available: "+string(status), func(ctx context.Context) (error, bool) {
 			s, err := services.Get(ctx, name, metav1.GetOptions{})
-			return err, err == nil && slices.ContainsFunc(s.Status.Conditions, func(c apiregistrationv1.APIServiceCondition) bool {
-				return c.Type == apiregistrationv1.Available && c.Status == status
-			})
+			return err,
+				err == nil &&
+					slices.ContainsFunc(s.Status.Conditions, func(c apiregistrationv1.APIServiceCondition) bool {
+						return c.Type == apiregistrationv1.Available && c.Status == status
+					})
 		})
 	}
 	available("v1.", apiregistrationv1.ConditionTrue)
@@ -134,8 +141,10 @@ func TestAggregation(t *testing.T) {
 	remote := &apiregistrationv1.APIService{
 		ObjectMeta: metav1.ObjectMeta{Name: "v1.stars.example.com"},
 		Spec: apiregistrationv1.APIServiceSpec{
-			Group: "stars.example.com", Version: "v1", GroupPriorityMinimum: 2000, VersionPriority: 15, InsecureSkipTLSVerify: true,
-			Service: &apiregistrationv1.ServiceReference{Namespace: "default", Name: "stars", Port: &backendPort},
+			Group: "stars.example.com", Version: "v1", GroupPriorityMinimum: 2000, VersionPriority: 15,
+			InsecureSkipTLSVerify: true,
+			Service: &apiregistrationv1.ServiceReference{Namespace: "default", Name: "stars",
+				Port: &backendPort},
 		},
 	}
 	if _, err := services.Create(t.Context(), remote, metav1.CreateOptions{}); err != nil {
@@ -153,17 +162,23 @@ func TestAggregation(t *testing.T) {
 		star, err = c.dynamic(t).Resource(starsOf).Get(ctx, "polaris", metav1.GetOptions{})
 		return err, err == nil
 	})
-	if groups := star.Object["groups"].([]any); star.Object["user"] != "admin" || !slices.Contains(groups, any("system:masters")) {
+	if groups := star.Object["groups"].([]any); star.Object["user"] != "admin" ||
+		!slices.Contains(groups, any("system:masters")) {
 		t.Errorf("the extension was told of %v in %v", star.Object["user"], groups)
 	}
 	// Headers of the proxy in front of the API stay here, from any client.
-	code, body := c.raw(t, "/apis/stars.example.com/v1/stars/polaris", http.Header{"X-My-User": {"mallory"}, "X-My-Group": {"mallory"}, "X-Remote-Extra-A": {"mallory"}, "X-Other": {"other"}})
-	if text := string(body); code != http.StatusOK || strings.Contains(text, "mallory") || !strings.Contains(text, "other") {
+	code, body := c.raw(t, "/apis/stars.example.com/v1/stars/polaris",
+		http.Header{"X-My-User": {"mallory"}, "X-My-Group": {"mallory"}, "X-Remote-Extra-A": {"mallory"},
+			"X-Other": {"other"}})
+	if text := string(body); code != http.StatusOK || strings.Contains(text, "mallory") ||
+		!strings.Contains(text, "other") {
 		t.Errorf("the extension has got %d %s", code, text)
 	}
 	await(t, "discovery lists stars", func(context.Context) (error, bool) {
 		_, lists, err := c.admin.Discovery().ServerGroupsAndResources()
-		return err, slices.ContainsFunc(lists, func(l *metav1.APIResourceList) bool { return l.GroupVersion == "stars.example.com/v1" })
+		return err,
+			slices.ContainsFunc(lists,
+				func(l *metav1.APIResourceList) bool { return l.GroupVersion == "stars.example.com/v1" })
 	})
 	await(t, "the documents describe stars", func(context.Context) (error, bool) {
 		_, body := c.raw(t, "/openapi/v2", nil)
@@ -171,16 +186,19 @@ func TestAggregation(t *testing.T) {
 	})
 
 	// The document lacks a required part of an operation; the library panics over it.
-	if code, body := c.raw(t, "/openapi/v3/apis/stars.example.com/v1", nil); code != http.StatusInternalServerError || !strings.Contains(string(body), "malformed") {
+	if code, body := c.raw(t, "/openapi/v3/apis/stars.example.com/v1", nil); code != http.StatusInternalServerError ||
+		!strings.Contains(string(body), "malformed") {
 		t.Errorf("a malformed document: %d %s", code, body)
 	}
 
 	// Requests to a dead extension fail at once, and no other requests do.
 	backend.Close()
-	if _, err := c.dynamic(t).Resource(starsOf).Get(t.Context(), "polaris", metav1.GetOptions{}); !apierrors.IsServiceUnavailable(err) {
+	if _, err := c.dynamic(t).Resource(starsOf).Get(t.Context(), "polaris",
+		metav1.GetOptions{}); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("of a dead extension: %v", err)
 	}
-	if _, lists, err := c.admin.Discovery().ServerGroupsAndResources(); err != nil && !discovery.IsGroupDiscoveryFailedError(err) || len(lists) < 5 {
+	if _, lists, err := c.admin.Discovery().ServerGroupsAndResources(); err != nil &&
+		!discovery.IsGroupDiscoveryFailedError(err) || len(lists) < 5 {
 		t.Errorf("discovery beside a dead extension: %d lists, %v", len(lists), err)
 	}
 	if err := services.Delete(t.Context(), remote.Name, metav1.DeleteOptions{}); err != nil {
@@ -216,7 +234,8 @@ func TestRequestHeaders(t *testing.T) {
 			})
 		}
 		client := kubernetes.NewForConfigOrDie(cfg)
-		self, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		self, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
+			&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		if err != nil || self.Status.UserInfo.Username != test.user {
 			t.Errorf("%s is taken for %v, %v", name, self, err)
 		}
@@ -252,7 +271,8 @@ func TestTheFrontProxysCA(t *testing.T) {
 		}
 	})
 	c.lead(t)
-	server, user := pkix.Name{CommonName: ProxyClientName}, []string{"X-Remote-User", "mary", "X-Remote-Group", "system:masters"}
+	server, user := pkix.Name{CommonName: ProxyClientName},
+		[]string{"X-Remote-User", "mary", "X-Remote-Group", "system:masters"}
 	look := func(step string, believed ...*testCA) {
 		t.Helper()
 		for name, test := range map[string]struct {
@@ -285,8 +305,11 @@ func TestTheFrontProxysCA(t *testing.T) {
 			want = append(want, ca.pem...)
 		}
 		await(t, step+": extensions are told", func(ctx context.Context) (error, bool) {
-			config, err := c.admin.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, extensionAuthentication, metav1.GetOptions{})
-			return err, err == nil && config.Data["requestheader-client-ca-file"] == string(want) && config.Data["client-ca-file"] == string(c.ca.pem)
+			config, err := c.admin.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, extensionAuthentication,
+				metav1.GetOptions{})
+			return err,
+				err == nil && config.Data["requestheader-client-ca-file"] == string(want) &&
+					config.Data["client-ca-file"] == string(c.ca.pem)
 		})
 		await(t, step+": it is known that they are told", func(context.Context) (error, bool) {
 			is := c.told.Load()
@@ -295,7 +318,8 @@ func TestTheFrontProxysCA(t *testing.T) {
 		is := c.told.Load()
 		for after, known := range map[time.Duration]bool{extensionsRead - time.Second: false, extensionsRead: true} {
 			now := is.since.Add(after)
-			if err := is.check(want, now); (err == nil) != known || is.check(c.ca.pem, now) == nil || new(proxyTold).check(want, now) == nil {
+			if err := is.check(want, now); (err == nil) != known || is.check(c.ca.pem, now) == nil ||
+				new(proxyTold).check(want, now) == nil {
 				t.Errorf("%s, %v after: %v", step, after, err)
 			}
 		}
@@ -351,13 +375,15 @@ func TestRegistration(t *testing.T) {
 		})
 	}
 	crd := c.define(t, boats)
-	awaitService("a definition is registered", "v1.sea.example.com", func(s *apiregistrationv1.APIService, err error) bool {
-		return err == nil && s.Spec.GroupPriorityMinimum == 1000 && s.Spec.VersionPriority == 100
-	})
+	awaitService("a definition is registered", "v1.sea.example.com",
+		func(s *apiregistrationv1.APIService, err error) bool {
+			return err == nil && s.Spec.GroupPriorityMinimum == 1000 && s.Spec.VersionPriority == 100
+		})
 	if err := services.Delete(t.Context(), "v1.apps", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	awaitService("a deleted one comes back", "v1.apps", func(s *apiregistrationv1.APIService, err error) bool { return err == nil && s.DeletionTimestamp == nil })
+	awaitService("a deleted one comes back", "v1.apps",
+		func(s *apiregistrationv1.APIService, err error) bool { return err == nil && s.DeletionTimestamp == nil })
 	apps, err := services.Get(t.Context(), "v1.apps", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -371,20 +397,25 @@ func TestRegistration(t *testing.T) {
 	})
 	users := &apiregistrationv1.APIService{
 		ObjectMeta: metav1.ObjectMeta{Name: "v2.sea.example.com"},
-		Spec:       apiregistrationv1.APIServiceSpec{Group: "sea.example.com", Version: "v2", GroupPriorityMinimum: 7, VersionPriority: 7},
+		Spec: apiregistrationv1.APIServiceSpec{Group: "sea.example.com", Version: "v2", GroupPriorityMinimum: 7,
+			VersionPriority: 7},
 	}
 	if _, err := services.Create(t.Context(), users, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.extensions(t).ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), crd.Name, metav1.DeleteOptions{}); err != nil {
+	if err := c.extensions(t).ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), crd.Name,
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	awaitService("one whose definition has gone goes", "v1.sea.example.com", func(_ *apiregistrationv1.APIService, err error) bool { return apierrors.IsNotFound(err) })
+	awaitService("one whose definition has gone goes", "v1.sea.example.com",
+		func(_ *apiregistrationv1.APIService, err error) bool { return apierrors.IsNotFound(err) })
 	if s, err := services.Get(t.Context(), users.Name, metav1.GetOptions{}); err != nil || s.Spec.VersionPriority != 7 {
 		t.Errorf("a user's APIService: %v, %v", s, err)
 	}
-	config, err := c.admin.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(t.Context(), extensionAuthentication, metav1.GetOptions{})
-	if err != nil || config.Data["client-ca-file"] != string(c.ca.pem) || !strings.Contains(config.Data["requestheader-allowed-names"], ProxyClientName) {
+	config, err := c.admin.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(t.Context(), extensionAuthentication,
+		metav1.GetOptions{})
+	if err != nil || config.Data["client-ca-file"] != string(c.ca.pem) ||
+		!strings.Contains(config.Data["requestheader-allowed-names"], ProxyClientName) {
 		t.Errorf("what extensions go by: %v, %v", config, err)
 	}
 }

@@ -155,14 +155,17 @@ func BenchmarkAnswers(b *testing.B) {
 	must(0, c.ensure(b.Context(), c.client))(b)
 	for _, objects := range []int{1000, 5000} {
 		namespace := fmt.Sprintf("with-%d", objects)
-		must(c.admin.CoreV1().Namespaces().Create(b.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}))(b)
+		must(
+			c.admin.CoreV1().Namespaces().Create(b.Context(),
+				&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}))(b)
 		var writers sync.WaitGroup
 		for w := range 16 {
 			writers.Go(func() {
 				for i := w; i < objects; i += 16 {
 					m := configMap(fmt.Sprintf("object-%d", i), map[string]string{"key": strings.Repeat("x", 1024)})
 					m.Namespace = namespace
-					if _, err := c.admin.CoreV1().ConfigMaps(namespace).Create(b.Context(), m, metav1.CreateOptions{}); err != nil {
+					if _, err := c.admin.CoreV1().ConfigMaps(namespace).Create(b.Context(), m,
+						metav1.CreateOptions{}); err != nil {
 						b.Error(err)
 						return
 					}

@@ -117,7 +117,9 @@ func testObjects(t *testing.T, c *cluster) {
 	if _, err := maps.Get(ctx, "objects", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("after the delete: %v", err)
 	}
-	generated := must(maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "gen-"}}, metav1.CreateOptions{}))(t)
+	generated := must(
+		maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "gen-"}},
+			metav1.CreateOptions{}))(t)
 	if !strings.HasPrefix(generated.Name, "gen-") || len(generated.Name) == len("gen-") {
 		t.Errorf("generated name %q", generated.Name)
 	}
@@ -140,12 +142,14 @@ func next(t *testing.T, w watch.Interface) watch.Event {
 func testWatch(t *testing.T, c *cluster) {
 	ctx, maps := t.Context(), c.admin.CoreV1().ConfigMaps("default")
 	list := must(maps.List(ctx, metav1.ListOptions{LabelSelector: "watched=yes"}))(t)
-	w := must(maps.Watch(ctx, metav1.ListOptions{LabelSelector: "watched=yes", ResourceVersion: list.ResourceVersion}))(t)
+	w := must(maps.Watch(ctx, metav1.ListOptions{LabelSelector: "watched=yes", ResourceVersion: list.ResourceVersion}))(
+		t)
 	defer w.Stop()
 	m := configMap("watched", nil)
 	m.Labels = map[string]string{"watched": "yes"}
 	created := must(maps.Create(ctx, m, metav1.CreateOptions{}))(t)
-	if e := next(t, w); e.Type != watch.Added || e.Object.(*corev1.ConfigMap).ResourceVersion != created.ResourceVersion {
+	if e := next(t, w); e.Type != watch.Added ||
+		e.Object.(*corev1.ConfigMap).ResourceVersion != created.ResourceVersion {
 		t.Errorf("first event: %+v", e)
 	}
 	created.Labels["watched"] = "no"
@@ -195,7 +199,9 @@ func testApply(t *testing.T, c *cluster) {
 	// Ports of a Service merge by key, which needs the schema.
 	service := func(port int32) *corev1ac.ServiceApplyConfiguration {
 		return corev1ac.Service("applied", "default").WithSpec(corev1ac.ServiceSpec().WithClusterIP("None").
-			WithPorts(corev1ac.ServicePort().WithName("p" + string(rune('0'+port))).WithPort(port).WithProtocol(corev1.ProtocolTCP)))
+			WithPorts(
+				corev1ac.ServicePort().WithName("p" + string(rune('0'+port))).WithPort(port).WithProtocol(
+					corev1.ProtocolTCP)))
 	}
 	services := c.admin.CoreV1().Services("default")
 	must(services.Apply(ctx, service(1), metav1.ApplyOptions{FieldManager: "one"}))(t)
@@ -224,7 +230,8 @@ func testFieldValidation(t *testing.T, c *cluster) {
 			Body([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"daata":{}}`)).Do(t.Context())
 		return &r, warnings
 	}
-	if r, _ := post("Strict"); !apierrors.IsBadRequest(r.Error()) || !strings.Contains(r.Error().Error(), `unknown field "daata"`) {
+	if r, _ := post("Strict"); !apierrors.IsBadRequest(r.Error()) ||
+		!strings.Contains(r.Error().Error(), `unknown field "daata"`) {
 		t.Errorf("strict: %v", r.Error())
 	}
 	if r, w := post("Warn"); r.Error() != nil || len(w) != 1 || !strings.Contains(w[0], `unknown field "daata"`) {
@@ -255,7 +262,9 @@ func testValidation(t *testing.T, c *cluster) {
 }
 
 func testTables(t *testing.T, c *cluster) {
-	must(c.admin.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("table", map[string]string{"a": "", "b": ""}), metav1.CreateOptions{}))(t)
+	must(
+		c.admin.CoreV1().ConfigMaps("default").Create(t.Context(),
+			configMap("table", map[string]string{"a": "", "b": ""}), metav1.CreateOptions{}))(t)
 	_, body := c.raw(t, "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name%3Dtable",
 		http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io"}})
 	var table metav1.Table
@@ -294,13 +303,17 @@ func testScale(t *testing.T, c *cluster) {
 	if d := must(deployments.Get(ctx, "scaled", metav1.GetOptions{}))(t); *d.Spec.Replicas != 5 || d.Generation != 2 {
 		t.Errorf("replicas %d, generation %d", *d.Spec.Replicas, d.Generation)
 	}
-	must(deployments.Patch(ctx, "scaled", types.MergePatchType, []byte(`{"spec":{"replicas":2}}`), metav1.PatchOptions{}, "scale"))(t)
+	must(
+		deployments.Patch(ctx, "scaled", types.MergePatchType, []byte(`{"spec":{"replicas":2}}`), metav1.PatchOptions{},
+			"scale"))(t)
 	if d := must(deployments.Get(ctx, "scaled", metav1.GetOptions{}))(t); *d.Spec.Replicas != 2 {
 		t.Errorf("after the patch: replicas %d", *d.Spec.Replicas)
 	}
-	_, body := c.raw(t, "/apis/apps/v1/namespaces/default/deployments/scaled/scale", http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io"}})
+	_, body := c.raw(t, "/apis/apps/v1/namespaces/default/deployments/scaled/scale",
+		http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io"}})
 	var table metav1.Table
-	if err := json.Unmarshal(body, &table); err != nil || len(table.ColumnDefinitions) != 4 || len(table.Rows) != 1 || table.Rows[0].Cells[1] != float64(2) {
+	if err := json.Unmarshal(body, &table); err != nil || len(table.ColumnDefinitions) != 4 || len(table.Rows) != 1 ||
+		table.Rows[0].Cells[1] != float64(2) {
 		t.Errorf("%v in the table %s", err, body)
 	}
 	scale = must(deployments.GetScale(ctx, "scaled", metav1.GetOptions{}))(t)
@@ -333,7 +346,8 @@ func testDeleteCollection(t *testing.T, c *cluster) {
 		m.Labels = map[string]string{"many": "yes"}
 		must(maps.Create(ctx, m, metav1.CreateOptions{}))(t)
 	}
-	if err := maps.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "many=yes"}); err != nil {
+	if err := maps.DeleteCollection(ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{LabelSelector: "many=yes"}); err != nil {
 		t.Fatal(err)
 	}
 	if left := must(maps.List(ctx, metav1.ListOptions{LabelSelector: "many=yes"}))(t); len(left.Items) != 0 {
@@ -347,11 +361,14 @@ func testAccess(t *testing.T, c *cluster) {
 	if _, err := ann.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("without a role: %v", err)
 	}
-	anonymous := kubernetes.NewForConfigOrDie(&restclient.Config{Host: c.host, TLSClientConfig: restclient.TLSClientConfig{CAData: c.ca.pem}})
+	anonymous := kubernetes.NewForConfigOrDie(
+		&restclient.Config{Host: c.host, TLSClientConfig: restclient.TLSClientConfig{CAData: c.ca.pem}})
 	if _, err := anonymous.CoreV1().Pods("default").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("anonymous: %v", err)
 	}
-	wrong := kubernetes.NewForConfigOrDie(&restclient.Config{Host: c.host, BearerToken: "wrong", TLSClientConfig: restclient.TLSClientConfig{CAData: c.ca.pem}})
+	wrong := kubernetes.NewForConfigOrDie(
+		&restclient.Config{Host: c.host, BearerToken: "wrong",
+			TLSClientConfig: restclient.TLSClientConfig{CAData: c.ca.pem}})
 	if _, err := wrong.CoreV1().Pods("default").List(ctx, metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
 		t.Errorf("a wrong token: %v", err)
 	}
@@ -367,13 +384,18 @@ func testAccess(t *testing.T, c *cluster) {
 	if _, err := ann.CoreV1().Secrets("default").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("a viewer lists secrets: %v", err)
 	}
-	review := must(ann.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
-		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "default", Verb: "get", Resource: "pods"}},
-	}, metav1.CreateOptions{}))(t)
+	review := must(
+		ann.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "default", Verb: "get",
+					Resource: "pods"}},
+		}, metav1.CreateOptions{}))(t)
 	if !review.Status.Allowed {
 		t.Errorf("can-i get pods: %+v", review.Status)
 	}
-	who := must(ann.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}))(t)
+	who := must(
+		ann.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{},
+			metav1.CreateOptions{}))(t)
 	if who.Status.UserInfo.Username != "ann" {
 		t.Errorf("whoami: %+v", who.Status)
 	}
@@ -382,10 +404,11 @@ func testAccess(t *testing.T, c *cluster) {
 func eventually(t *testing.T, what string, try func(context.Context) error) {
 	t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		last = try(ctx)
-		return last == nil, nil
-	})
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			last = try(ctx)
+			return last == nil, nil
+		})
 	if err != nil {
 		t.Fatalf("%s: %v", what, last)
 	}
@@ -393,13 +416,23 @@ func eventually(t *testing.T, what string, try func(context.Context) error) {
 
 func testTokens(t *testing.T, c *cluster) {
 	ctx, accounts := t.Context(), c.admin.CoreV1().ServiceAccounts("default")
-	must(accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{}))(t)
-	secret := must(c.admin.CoreV1().Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bound"}}, metav1.CreateOptions{}))(t)
-	token := must(accounts.CreateToken(ctx, "robot", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: secret.Name, UID: secret.UID},
-	}}, metav1.CreateOptions{}))(t)
-	robot := kubernetes.NewForConfigOrDie(&restclient.Config{Host: c.host, BearerToken: token.Status.Token, TLSClientConfig: restclient.TLSClientConfig{CAData: c.ca.pem}})
-	who := must(robot.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}))(t)
+	must(
+		accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}},
+			metav1.CreateOptions{}))(t)
+	secret := must(
+		c.admin.CoreV1().Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bound"}},
+			metav1.CreateOptions{}))(t)
+	token := must(
+		accounts.CreateToken(ctx, "robot", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+			BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: secret.Name,
+				UID: secret.UID},
+		}}, metav1.CreateOptions{}))(t)
+	robot := kubernetes.NewForConfigOrDie(
+		&restclient.Config{Host: c.host, BearerToken: token.Status.Token,
+			TLSClientConfig: restclient.TLSClientConfig{CAData: c.ca.pem}})
+	who := must(
+		robot.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{},
+			metav1.CreateOptions{}))(t)
 	if who.Status.UserInfo.Username != "system:serviceaccount:default:robot" {
 		t.Errorf("the token is %+v", who.Status.UserInfo)
 	}
@@ -412,15 +445,19 @@ func testTokens(t *testing.T, c *cluster) {
 		t.Errorf("review: %+v", s)
 	}
 	other := must(c.admin.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
-		Spec: authenticationv1.TokenReviewSpec{Token: token.Status.Token, Audiences: []string{"elsewhere"}}}, metav1.CreateOptions{}))(t)
+		Spec: authenticationv1.TokenReviewSpec{Token: token.Status.Token, Audiences: []string{"elsewhere"}}},
+		metav1.CreateOptions{}))(t)
 	if other.Status.Authenticated {
 		t.Error("a token for this API was accepted for another audience")
 	}
-	if _, err := accounts.CreateToken(ctx, "nobody", &authenticationv1.TokenRequest{}, metav1.CreateOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := accounts.CreateToken(ctx, "nobody", &authenticationv1.TokenRequest{},
+		metav1.CreateOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("a token of nobody: %v", err)
 	}
 	short := int64(60)
-	if _, err := accounts.CreateToken(ctx, "robot", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &short}}, metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+	if _, err := accounts.CreateToken(ctx, "robot",
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &short}},
+		metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
 		t.Errorf("a token for a minute: %v", err)
 	}
 	testTokenOfSecret(t, c)
@@ -434,18 +471,24 @@ func testTokens(t *testing.T, c *cluster) {
 func testTokenOfSecret(t *testing.T, c *cluster) {
 	ctx, secrets := t.Context(), c.admin.CoreV1().Secrets("default")
 	request := func(name string) (*authenticationv1.TokenRequest, error) {
-		return c.admin.CoreV1().ServiceAccounts("default").CreateToken(ctx, "robot", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-			Audiences: []string{"kubernetes/serviceaccount"}, BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: name},
-		}}, metav1.CreateOptions{})
+		return c.admin.CoreV1().ServiceAccounts("default").CreateToken(ctx, "robot",
+			&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+				Audiences:      []string{"kubernetes/serviceaccount"},
+				BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: name},
+			}}, metav1.CreateOptions{})
 	}
 	if _, err := request("bound"); !apierrors.IsBadRequest(err) {
 		t.Errorf("a token for a Secret of another type: %v", err)
 	}
 	secret := must(secrets.Create(ctx, &corev1.Secret{Type: corev1.SecretTypeServiceAccountToken,
-		ObjectMeta: metav1.ObjectMeta{Name: "held", Annotations: map[string]string{corev1.ServiceAccountNameKey: "robot"}}}, metav1.CreateOptions{}))(t)
+		ObjectMeta: metav1.ObjectMeta{Name: "held",
+			Annotations: map[string]string{corev1.ServiceAccountNameKey: "robot"}}}, metav1.CreateOptions{}))(t)
 	token := must(request("held"))(t).Status.Token
 	review := func() bool {
-		r := must(c.admin.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{}))(t)
+		r := must(
+			c.admin.AuthenticationV1().TokenReviews().Create(ctx,
+				&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}},
+				metav1.CreateOptions{}))(t)
 		return r.Status.Authenticated && r.Status.User.Username == "system:serviceaccount:default:robot"
 	}
 	if review() {
@@ -456,7 +499,8 @@ func testTokenOfSecret(t *testing.T, c *cluster) {
 	if !review() {
 		t.Error("the token of a Secret is refused")
 	}
-	if used := must(secrets.Get(ctx, "held", metav1.GetOptions{}))(t).Labels["kubernetes.io/legacy-token-last-used"]; used == "" {
+	if used := must(secrets.Get(ctx, "held", metav1.GetOptions{}))(
+		t).Labels["kubernetes.io/legacy-token-last-used"]; used == "" {
 		t.Error("its use is not noted")
 	}
 }
@@ -476,8 +520,10 @@ func testDiscovery(t *testing.T, c *cluster) {
 	if r := found["authorization.k8s.io/v1/subjectaccessreviews"]; r.Kind != "SubjectAccessReview" || r.Namespaced {
 		t.Errorf("reviews: %+v", r)
 	}
-	_, body := c.raw(t, "/apis", http.Header{"Accept": {"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}})
-	if !strings.Contains(string(body), `"kind":"APIGroupDiscoveryList"`) || !strings.Contains(string(body), `"resource":"subjectaccessreviews"`) {
+	_, body := c.raw(t, "/apis",
+		http.Header{"Accept": {"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}})
+	if !strings.Contains(string(body), `"kind":"APIGroupDiscoveryList"`) ||
+		!strings.Contains(string(body), `"resource":"subjectaccessreviews"`) {
 		t.Errorf("aggregated discovery: %.300s", body)
 	}
 }
@@ -504,7 +550,8 @@ func testOpenAPI(t *testing.T, c *cluster) {
 		t.Fatal(err)
 	}
 	cm := doc.Components.Schemas["io.k8s.api.core.v1.ConfigMap"]
-	if len(cm.Kinds) != 1 || cm.Kinds[0]["kind"] != "ConfigMap" || cm.Description == "" || cm.Properties["data"]["type"] != "object" {
+	if len(cm.Kinds) != 1 || cm.Kinds[0]["kind"] != "ConfigMap" || cm.Description == "" ||
+		cm.Properties["data"]["type"] != "object" {
 		t.Errorf("ConfigMap: %+v", cm)
 	}
 	ports := doc.Components.Schemas["io.k8s.api.core.v1.ServiceSpec"].Properties["ports"]
@@ -522,14 +569,17 @@ func testOpenAPI(t *testing.T, c *cluster) {
 
 func testVersion(t *testing.T, c *cluster) {
 	v := must(c.admin.Discovery().ServerVersion())(t)
-	if v.Major != "1" || v.Minor != "37" || !strings.HasPrefix(v.GitVersion, "v1.37.") || !strings.Contains(v.GitVersion, "+barque") {
+	if v.Major != "1" || v.Minor != "37" || !strings.HasPrefix(v.GitVersion, "v1.37.") ||
+		!strings.Contains(v.GitVersion, "+barque") {
 		t.Errorf("version %+v", v)
 	}
 }
 
 func testNamespaces(t *testing.T, c *cluster) {
 	ctx, namespaces := t.Context(), c.admin.CoreV1().Namespaces()
-	must(namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "doomed"}}, metav1.CreateOptions{}))(t)
+	must(
+		namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "doomed"}},
+			metav1.CreateOptions{}))(t)
 	if err := namespaces.Delete(ctx, "doomed", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -538,7 +588,8 @@ func testNamespaces(t *testing.T, c *cluster) {
 		t.Fatalf("a deleted namespace: %+v %+v", ns.Spec, ns.Status)
 	}
 	eventually(t, "no new objects in a terminating namespace", func(ctx context.Context) error {
-		_, err := c.admin.CoreV1().ConfigMaps("doomed").Create(ctx, configMap("late", nil), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := c.admin.CoreV1().ConfigMaps("doomed").Create(ctx, configMap("late", nil),
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if apierrors.IsForbidden(err) {
 			return nil
 		}
@@ -546,7 +597,8 @@ func testNamespaces(t *testing.T, c *cluster) {
 	})
 	// The namespace controller reports its progress. That must not end the namespace while it
 	// has contents.
-	ns.Status.Conditions = []corev1.NamespaceCondition{{Type: corev1.NamespaceContentRemaining, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+	ns.Status.Conditions = []corev1.NamespaceCondition{
+		{Type: corev1.NamespaceContentRemaining, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
 	must(namespaces.UpdateStatus(ctx, ns, metav1.UpdateOptions{}))(t)
 	ns = must(namespaces.Get(ctx, "doomed", metav1.GetOptions{}))(t)
 	ns.Spec.Finalizers = nil
@@ -554,7 +606,8 @@ func testNamespaces(t *testing.T, c *cluster) {
 	if _, err := namespaces.Get(ctx, "doomed", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("after finalizing: %v", err)
 	}
-	if _, err := c.admin.CoreV1().ConfigMaps("nowhere").Create(ctx, configMap("x", nil), metav1.CreateOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := c.admin.CoreV1().ConfigMaps("nowhere").Create(ctx, configMap("x", nil),
+		metav1.CreateOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("in a namespace that does not exist: %v", err)
 	}
 	if err := namespaces.Delete(ctx, "kube-system", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {

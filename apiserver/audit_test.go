@@ -22,15 +22,26 @@ func TestAuditedRequests(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	c := startCluster(t, func(cfg *Config) { cfg.Audit = runAudit(t, audit.NewOptions(), path) })
 	ctx := t.Context()
-	must(c.admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, metav1.CreateOptions{}))(t)
+	must(
+		c.admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}},
+			metav1.CreateOptions{}))(t)
 	secrets := c.admin.CoreV1().Secrets("ns")
-	must(secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"key": "hidden-1"}}, metav1.CreateOptions{}))(t)
-	must(secrets.Patch(ctx, "s", types.MergePatchType, []byte(`{"stringData":{"key":"hidden-2"}}`), metav1.PatchOptions{}))(t)
+	must(
+		secrets.Create(ctx,
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"key": "hidden-1"}},
+			metav1.CreateOptions{}))(t)
+	must(
+		secrets.Patch(ctx, "s", types.MergePatchType, []byte(`{"stringData":{"key":"hidden-2"}}`),
+			metav1.PatchOptions{}))(t)
 	must(secrets.List(ctx, metav1.ListOptions{}))(t)
-	must(c.admin.CoreV1().ConfigMaps("ns").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cm"}, Data: map[string]string{"key": "hidden-3"}}, metav1.CreateOptions{}))(t)
+	must(
+		c.admin.CoreV1().ConfigMaps("ns").Create(ctx,
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cm"}, Data: map[string]string{"key": "hidden-3"}},
+			metav1.CreateOptions{}))(t)
 	must(c.admin.CoreV1().ConfigMaps("ns").List(ctx, metav1.ListOptions{}))(t)
 	must(c.admin.RbacV1().Roles("ns").Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "r"},
-		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"a-verb"}}}}, metav1.CreateOptions{}))(t)
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"a-verb"}}}},
+		metav1.CreateOptions{}))(t)
 	if err := c.admin.CoreV1().ConfigMaps("ns").Delete(ctx, "cm", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +54,8 @@ func TestAuditedRequests(t *testing.T) {
 		return err
 	})
 	for _, want := range []string{
-		`"resource":"secrets","namespace":"ns","name":"s"`, `"verb":"patch"`, `"requestURI":"/api/v1/namespaces/ns/secrets"`,
+		`"resource":"secrets","namespace":"ns","name":"s"`, `"verb":"patch"`,
+		`"requestURI":"/api/v1/namespaces/ns/secrets"`,
 		`"resource":"configmaps","namespace":"ns","name":"cm"`, `"a-verb"`, `"verb":"list"`,
 	} {
 		if !strings.Contains(log, want) {

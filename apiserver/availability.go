@@ -37,7 +37,8 @@ func (v *availability) Admit(_ context.Context, a admission.Attributes, _ admiss
 	is, ok := a.GetObject().(*apiregistration.APIService)
 	was, ok2 := a.GetOldObject().(*apiregistration.APIService)
 	if !ok || !ok2 {
-		return admission.NewForbidden(a, fmt.Errorf("expected APIServices, got %T and %T", a.GetObject(), a.GetOldObject()))
+		return admission.NewForbidden(a,
+			fmt.Errorf("expected APIServices, got %T and %T", a.GetObject(), a.GetOldObject()))
 	}
 	// A group of the server itself gets the same text from every server.
 	if was.Spec.Service != nil && (!v.leads() || sameFinding(is, was)) {
@@ -48,7 +49,8 @@ func (v *availability) Admit(_ context.Context, a admission.Attributes, _ admiss
 }
 
 func sameFinding(is, was *apiregistration.APIService) bool {
-	return slices.EqualFunc(is.Status.Conditions, was.Status.Conditions, func(a, b apiregistration.APIServiceCondition) bool {
-		return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason
-	})
+	return slices.EqualFunc(is.Status.Conditions, was.Status.Conditions,
+		func(a, b apiregistration.APIServiceCondition) bool {
+			return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason
+		})
 }

@@ -29,12 +29,18 @@ func TestFindingsThatAreWritten(t *testing.T) {
 	}{
 		{"the first finding", true, false, user.APIServerUser, nil, failed, true},
 		{"the first finding of a follower", false, false, user.APIServerUser, nil, failed, false},
-		{"other words", true, false, user.APIServerUser, failed, finding(apiregistration.ConditionFalse, "FailedDiscoveryCheck", "from port 2"), false},
-		{"another reason", true, false, user.APIServerUser, failed, finding(apiregistration.ConditionFalse, "MissingEndpoints", "from port 1"), true},
-		{"another finding", true, false, user.APIServerUser, failed, finding(apiregistration.ConditionTrue, "Passed", "all checks passed"), true},
-		{"another finding of a follower", false, false, user.APIServerUser, failed, finding(apiregistration.ConditionTrue, "Passed", "all checks passed"), false},
-		{"of its own kinds", false, true, user.APIServerUser, nil, finding(apiregistration.ConditionTrue, "Local", ""), true},
-		{"by a user", false, false, "ann", failed, finding(apiregistration.ConditionFalse, "FailedDiscoveryCheck", "mine"), true},
+		{"other words", true, false, user.APIServerUser, failed,
+			finding(apiregistration.ConditionFalse, "FailedDiscoveryCheck", "from port 2"), false},
+		{"another reason", true, false, user.APIServerUser, failed,
+			finding(apiregistration.ConditionFalse, "MissingEndpoints", "from port 1"), true},
+		{"another finding", true, false, user.APIServerUser, failed,
+			finding(apiregistration.ConditionTrue, "Passed", "all checks passed"), true},
+		{"another finding of a follower", false, false, user.APIServerUser, failed,
+			finding(apiregistration.ConditionTrue, "Passed", "all checks passed"), false},
+		{"of its own kinds", false, true, user.APIServerUser, nil, finding(apiregistration.ConditionTrue, "Local", ""),
+			true},
+		{"by a user", false, false, "ann", failed,
+			finding(apiregistration.ConditionFalse, "FailedDiscoveryCheck", "mine"), true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			service := func(list conditions) *apiregistration.APIService {
@@ -46,7 +52,8 @@ func TestFindingsThatAreWritten(t *testing.T) {
 			}
 			is := service(c.is)
 			a := admission.NewAttributesRecord(is, service(c.was), schema.GroupVersionKind{}, "", "v1.a",
-				apiregistrationv1.SchemeGroupVersion.WithResource("apiservices"), "status", admission.Update, nil, false, &user.DefaultInfo{Name: c.user})
+				apiregistrationv1.SchemeGroupVersion.WithResource("apiservices"), "status", admission.Update, nil,
+				false, &user.DefaultInfo{Name: c.user})
 			if err := newAvailability(func() bool { return c.leads }).Admit(t.Context(), a, nil); err != nil {
 				t.Fatal(err)
 			}
@@ -72,7 +79,8 @@ func TestServersDoNotArgueAboutAnExtension(t *testing.T) {
 	port := int32(443)
 	made := must(users.Create(t.Context(), &apiregistrationv1.APIService{
 		ObjectMeta: metav1.ObjectMeta{Name: "v1.ill.example.com"},
-		Spec: apiregistrationv1.APIServiceSpec{Group: "ill.example.com", Version: "v1", GroupPriorityMinimum: 2000, VersionPriority: 15, InsecureSkipTLSVerify: true,
+		Spec: apiregistrationv1.APIServiceSpec{Group: "ill.example.com", Version: "v1", GroupPriorityMinimum: 2000,
+			VersionPriority: 15, InsecureSkipTLSVerify: true,
 			Service: &apiregistrationv1.ServiceReference{Namespace: "default", Name: "nobody", Port: &port}},
 	}, metav1.CreateOptions{}))(t)
 	server := aggregatorclient.NewForConfigOrDie(c.LoopbackConfig()).ApiregistrationV1().APIServices()
@@ -84,14 +92,16 @@ func TestServersDoNotArgueAboutAnExtension(t *testing.T) {
 				return err, false
 			}
 			found.Status.Conditions = []apiregistrationv1.APIServiceCondition{{
-				Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: metav1.Now(),
+				Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionFalse, Reason: reason,
+				Message: message, LastTransitionTime: metav1.Now(),
 			}}
 			found, err = server.UpdateStatus(ctx, found, metav1.UpdateOptions{})
 			return err, err == nil
 		})
 		return found
 	}
-	if found := find("FailedDiscoveryCheck", "timed out"); found.ResourceVersion != made.ResourceVersion || len(found.Status.Conditions) > 0 {
+	if found := find("FailedDiscoveryCheck", "timed out"); found.ResourceVersion != made.ResourceVersion ||
+		len(found.Status.Conditions) > 0 {
 		t.Errorf("a follower wrote %v", found.Status)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -50,7 +50,8 @@ type endpoint struct {
 
 // existing are objects that every cluster has, so that requests about them come further.
 var existing = map[string]string{
-	"configmaps": "settings", "deployments": "settings", "serviceaccounts": "default", "namespaces": "default", "services": "kubernetes",
+	"configmaps": "settings", "deployments": "settings", "serviceaccounts": "default", "namespaces": "default",
+	"services":        "kubernetes",
 	"priorityclasses": "system-node-critical", "clusterroles": "view", "flowschemas": "exempt",
 }
 
@@ -60,8 +61,12 @@ func newBadClient(t testing.TB) *badClient {
 	if err := s.ensure(t.Context(), s.cluster.client); err != nil {
 		t.Fatal(err)
 	}
-	must(s.admin.CoreV1().ConfigMaps("default").Create(t.Context(), configMap(existing["configmaps"], nil), metav1.CreateOptions{}))(t)
-	must(s.admin.AppsV1().Deployments("default").Create(t.Context(), deployment(existing["deployments"]), metav1.CreateOptions{}))(t)
+	must(
+		s.admin.CoreV1().ConfigMaps("default").Create(t.Context(), configMap(existing["configmaps"], nil),
+			metav1.CreateOptions{}))(t)
+	must(
+		s.admin.AppsV1().Deployments("default").Create(t.Context(), deployment(existing["deployments"]),
+			metav1.CreateOptions{}))(t)
 	var err error
 	if s.client, err = restclient.HTTPClientFor(s.ca.client(t, s.host, admin())); err != nil {
 		t.Fatal(err)
@@ -159,9 +164,11 @@ func librarys(method, contentType string, code int, answer []byte) bool {
 		return false
 	}
 	if code == http.StatusGatewayTimeout {
-		return status.Reason == metav1.StatusReasonTimeout && strings.Contains(status.Message, "Too large resource version")
+		return status.Reason == metav1.StatusReasonTimeout &&
+			strings.Contains(status.Message, "Too large resource version")
 	}
-	patch := contentType == string(types.StrategicMergePatchType) || strings.HasPrefix(contentType, "application/apply-patch+")
+	patch := contentType == string(types.StrategicMergePatchType) ||
+		strings.HasPrefix(contentType, "application/apply-patch+")
 	return code == http.StatusInternalServerError && method == http.MethodPatch && patch && status.Reason == ""
 }
 
@@ -203,22 +210,30 @@ type badBody struct {
 
 // badBodies are bodies that are no objects, or faulty ones.
 var badBodies = slices.Concat(
-	whole(apiruntime.ContentTypeJSON, "", "{", "null", "[]", `"x"`, "1", "{}", `{"apiVersion":"x/y/z","kind":"?"}`, `{"kind":"Status","apiVersion":"v1"}`,
-		nested(`{"a":`, "}", "1", 20_000), nested("[", "]", "", 200_000), strings.Repeat("[", 1_000_000), "\xff\xfe\x00"+`{"a":1}`, strings.Repeat(" ", 4<<20)),
+	whole(apiruntime.ContentTypeJSON, "", "{", "null", "[]", `"x"`, "1", "{}", `{"apiVersion":"x/y/z","kind":"?"}`,
+		`{"kind":"Status","apiVersion":"v1"}`,
+		nested(`{"a":`, "}", "1", 20_000), nested("[", "]", "", 200_000), strings.Repeat("[", 1_000_000),
+		"\xff\xfe\x00"+`{"a":1}`, strings.Repeat(" ", 4<<20)),
 	objectsWith(apiruntime.ContentTypeJSON,
 		`"metadata":null`, `"metadata":{"name":"x"}`, `"metadata":[]`, `"metadata":"x"`,
 		`"metadata":{"name":"x"},"spec":null,"status":null,"data":null`,
 		`"metadata":{"name":"x"},"spec":{},"data":{},"rules":[{}],"subjects":[{}],"roleRef":{},"webhooks":[{}],"endpoints":[{}],"ports":[{}],"value":1,"handler":""`,
 		`"metadata":{"name":"x"},"spec":{"rules":[{}],"template":{"spec":{"containers":[{}],"volumes":[{}]}},"containers":[{}],"ports":[{}],"versions":[{}],"podSelector":{},"ingress":[{}],"egress":[{}],"tls":[{}],"selector":{}}`,
-		`"metadata":{"name":"x"},"spec":[],"data":[],"rules":{}`, `"metadata":{"name":"x"},"spec":"x","data":1,"rules":true`,
+		`"metadata":{"name":"x"},"spec":[],"data":[],"rules":{}`,
+		`"metadata":{"name":"x"},"spec":"x","data":1,"rules":true`,
 		`"metadata":{"name":"x","labels":{"a":null},"ownerReferences":[{}],"finalizers":[""],"managedFields":[{"manager":"x","operation":"Apply","fieldsType":"FieldsV1","fieldsV1":{"f:a":1},"apiVersion":"nosuch/v9"}]}`,
 		`"metadata":{"name":"x","managedFields":[{"operation":"Update","fieldsType":"FieldsV1","fieldsV1":[],"apiVersion":"v1"}]}`,
 		`"metadata":{"name":"../x","generateName":"y","uid":"u","resourceVersion":"-1","creationTimestamp":"yesterday"}`,
-		`"metadata":{"name":"x","resourceVersion":"99999999999999999999","generation":1e400}`, `"metadata":{"name":"x","name":"y"},"metadata":{}`, `"metadata":{"name":"\ud800"}`,
-		`"metadata":{"name":"`+strings.Repeat("x", 100_000)+`"}`, badLabels(10_000), `"metadata":{"name":"x"},"spec":`+nested(`{"a":`, "}", "1", 20_000)),
-	whole(apiruntime.ContentTypeYAML, bomb(), strings.Repeat("[", 10_000), strings.Repeat("{a: ", 10_000), strings.Repeat("- - - ", 5_000), strings.Repeat("? ", 5_000), "--- !!binary x\n", "a: *a", "\t"),
-	whole(apiruntime.ContentTypeProtobuf, "", "k8s\x00", "k8s\x00\xff\xff\xff\xff\xff", "k8s\x00\x0a\x0e\x0a\x02v1\x12\x08Pod", "k8s\x00\x0a\x07\x0a\x02v1\x12\x01X\x12\xff\xff\xff\xff\x7f"),
-	protobufs("", "\x0a\x00", "\x0a\x00\x12\x00\x1a\x00", "\x0a\xff\xff\xff\xff\x0f", "\x12\x02\x0a\x00", strings.Repeat("\x0b", 3_000), "\x0a\x02\x0a\xff", strings.Repeat("\x12\x04\x12\x02\x12\x00", 1_000)),
+		`"metadata":{"name":"x","resourceVersion":"99999999999999999999","generation":1e400}`,
+		`"metadata":{"name":"x","name":"y"},"metadata":{}`, `"metadata":{"name":"\ud800"}`,
+		`"metadata":{"name":"`+strings.Repeat("x", 100_000)+`"}`, badLabels(10_000),
+		`"metadata":{"name":"x"},"spec":`+nested(`{"a":`, "}", "1", 20_000)),
+	whole(apiruntime.ContentTypeYAML, bomb(), strings.Repeat("[", 10_000), strings.Repeat("{a: ", 10_000),
+		strings.Repeat("- - - ", 5_000), strings.Repeat("? ", 5_000), "--- !!binary x\n", "a: *a", "\t"),
+	whole(apiruntime.ContentTypeProtobuf, "", "k8s\x00", "k8s\x00\xff\xff\xff\xff\xff",
+		"k8s\x00\x0a\x0e\x0a\x02v1\x12\x08Pod", "k8s\x00\x0a\x07\x0a\x02v1\x12\x01X\x12\xff\xff\xff\xff\x7f"),
+	protobufs("", "\x0a\x00", "\x0a\x00\x12\x00\x1a\x00", "\x0a\xff\xff\xff\xff\x0f", "\x12\x02\x0a\x00",
+		strings.Repeat("\x0b", 3_000), "\x0a\x02\x0a\xff", strings.Repeat("\x12\x04\x12\x02\x12\x00", 1_000)),
 	whole(cborType, "\xd9\xd9\xf7"+strings.Repeat("\x81", 100_000), "\xd9\xd9\xf7\xbb\xff\xff\xff\xff\xff\xff\xff\xff"),
 	whole("text/plain", "x"), whole("application/x-www-form-urlencoded", "a=b"), whole(";;", "x"), whole("", "{}"),
 )
@@ -252,7 +267,8 @@ func badLabels(n int) string {
 func protobufs(all ...string) (out []badBody) {
 	for _, text := range all {
 		out = append(out, badBody{apiruntime.ContentTypeProtobuf, func(e endpoint) string {
-			unknown := apiruntime.Unknown{TypeMeta: apiruntime.TypeMeta{APIVersion: e.apiVersion, Kind: e.kind}, Raw: []byte(text)}
+			unknown := apiruntime.Unknown{TypeMeta: apiruntime.TypeMeta{APIVersion: e.apiVersion, Kind: e.kind},
+				Raw: []byte(text)}
 			data, err := unknown.Marshal()
 			if err != nil {
 				panic(err)
@@ -274,41 +290,62 @@ func bomb() string {
 
 // badPatches are patches that no object can take, or barely.
 var badPatches = slices.Concat(
-	whole(string(types.JSONPatchType), "", "null", "{}", "[]", "[{}]", "[null]", "[1]", `[{"op":"x"}]`, `[{"op":"add"}]`, `[{"op":"remove","path":""}]`,
-		`[{"op":"replace","path":"","value":null}]`, `[{"op":"replace","path":"","value":[]}]`, `[{"op":"add","path":"/metadata/-","value":1}]`, `[{"op":"copy","from":"","path":"/metadata/annotations"}]`,
-		`[{"op":"replace","path":"/metadata","value":null}]`, `[{"op":"replace","path":"/metadata","value":[]}]`, `[{"op":"remove","path":"/metadata"}]`, `[{"op":"remove","path":"/metadata/resourceVersion"}]`,
+	whole(string(types.JSONPatchType), "", "null", "{}", "[]", "[{}]", "[null]", "[1]", `[{"op":"x"}]`,
+		`[{"op":"add"}]`, `[{"op":"remove","path":""}]`,
+		`[{"op":"replace","path":"","value":null}]`, `[{"op":"replace","path":"","value":[]}]`,
+		`[{"op":"add","path":"/metadata/-","value":1}]`, `[{"op":"copy","from":"","path":"/metadata/annotations"}]`,
+		`[{"op":"replace","path":"/metadata","value":null}]`, `[{"op":"replace","path":"/metadata","value":[]}]`,
+		`[{"op":"remove","path":"/metadata"}]`, `[{"op":"remove","path":"/metadata/resourceVersion"}]`,
 		`[{"op":"test","path":"/a/b/c/d"}]`, `[{"op":"add","path":"/x~2","value":1}]`, `[{"path":"/metadata/name"}]`,
-		"["+strings.Repeat(`{"op":"test","path":"/kind","value":"x"},`, 10_001)+"{}]", copyBomb(), `[{"op":"add","path":"/spec","value":`+nested(`{"a":`, "}", "1", 5_000)+`}]`),
+		"["+strings.Repeat(`{"op":"test","path":"/kind","value":"x"},`, 10_001)+"{}]", copyBomb(),
+		`[{"op":"add","path":"/spec","value":`+nested(`{"a":`, "}", "1", 5_000)+`}]`),
 	mergePatches(string(types.MergePatchType)), mergePatches(string(types.StrategicMergePatchType)),
-	whole(string(types.ApplyYAMLPatchType), "", "null", "[]", "x", "{}", "apiVersion: v1", "kind: X", "a: b: c", strings.Repeat("{a: ", 5_000), bomb()),
-	objectsWith(string(types.ApplyYAMLPatchType), `"metadata":null`, `"metadata":{"name":"other"}`, `"spec":[],"data":[]`, `"spec":{"template":{"spec":{"containers":[{},{}]}},"ports":[{},{}]}`, `"metadata":{"managedFields":[{}]}`,
-		`"metadata":{"finalizers":["a","a"]}`, `"metadata":{"ownerReferences":[{},{}]}`, `"status":{"conditions":[{},{}]}`),
+	whole(string(types.ApplyYAMLPatchType), "", "null", "[]", "x", "{}", "apiVersion: v1", "kind: X", "a: b: c",
+		strings.Repeat("{a: ", 5_000), bomb()),
+	objectsWith(string(types.ApplyYAMLPatchType), `"metadata":null`, `"metadata":{"name":"other"}`,
+		`"spec":[],"data":[]`, `"spec":{"template":{"spec":{"containers":[{},{}]}},"ports":[{},{}]}`,
+		`"metadata":{"managedFields":[{}]}`,
+		`"metadata":{"finalizers":["a","a"]}`, `"metadata":{"ownerReferences":[{},{}]}`,
+		`"status":{"conditions":[{},{}]}`),
 	whole(string(types.ApplyCBORPatchType), "\xa0"), whole("application/nothing", "x"), whole("", "{}"),
 )
 
 func mergePatches(contentType string) []badBody {
-	return whole(contentType, "", "null", "[]", `"x"`, "{}", `{"metadata":null}`, `{"metadata":[]}`, `{"metadata":"x"}`, `{"spec":null,"data":null,"status":null}`, `{"kind":null}`, `{"apiVersion":"x/y/z"}`, `{"spec":[]}`,
-		`{"metadata":{"managedFields":null}}`, `{"metadata":{"managedFields":[{}]}}`, `{"metadata":{"ownerReferences":[{"$patch":"delete"}]}}`, `{"$patch":"replace"}`, `{"$patch":"delete"}`, `{"$patch":"nonsense"}`, `{"metadata":{"$patch":"delete"}}`,
-		`{"$retainKeys":["x"]}`, `{"metadata":{"$retainKeys":1}}`, `{"metadata":{"$deleteFromPrimitiveList/finalizers":1}}`, `{"metadata":{"$setElementOrder/finalizers":["a"],"finalizers":["b"]}}`,
-		`{"metadata":{"$setElementOrder/ownerReferences":[{"uid":"a"}],"ownerReferences":[null]}}`, `{"spec":{"$setElementOrder/containers":1}}`, `{"spec":{"containers":[1]}}`, `{"spec":{"containers":[null]}}`,
-		`{"spec":{"template":{"spec":{"containers":[[]]}}}}`, nested(`{"a":`, "}", "1", 20_000), `{"metadata":{"annotations":`+nested(`{"a":`, "}", "1", 20_000)+`}}`)
+	return whole(contentType, "", "null", "[]", `"x"`, "{}", `{"metadata":null}`, `{"metadata":[]}`, `{"metadata":"x"}`,
+		`{"spec":null,"data":null,"status":null}`, `{"kind":null}`, `{"apiVersion":"x/y/z"}`, `{"spec":[]}`,
+		`{"metadata":{"managedFields":null}}`, `{"metadata":{"managedFields":[{}]}}`,
+		`{"metadata":{"ownerReferences":[{"$patch":"delete"}]}}`, `{"$patch":"replace"}`, `{"$patch":"delete"}`,
+		`{"$patch":"nonsense"}`, `{"metadata":{"$patch":"delete"}}`,
+		`{"$retainKeys":["x"]}`, `{"metadata":{"$retainKeys":1}}`,
+		`{"metadata":{"$deleteFromPrimitiveList/finalizers":1}}`,
+		`{"metadata":{"$setElementOrder/finalizers":["a"],"finalizers":["b"]}}`,
+		`{"metadata":{"$setElementOrder/ownerReferences":[{"uid":"a"}],"ownerReferences":[null]}}`,
+		`{"spec":{"$setElementOrder/containers":1}}`, `{"spec":{"containers":[1]}}`, `{"spec":{"containers":[null]}}`,
+		`{"spec":{"template":{"spec":{"containers":[[]]}}}}`, nested(`{"a":`, "}", "1", 20_000),
+		`{"metadata":{"annotations":`+nested(`{"a":`, "}", "1", 20_000)+`}}`)
 }
 
 // copyBomb doubles an annotation with each operation.
 func copyBomb() string {
 	ops := []string{`{"op":"add","path":"/metadata/annotations","value":{"a":"` + strings.Repeat("x", 1_000) + `"}}`}
 	for i := range 60 {
-		ops = append(ops, fmt.Sprintf(`{"op":"copy","from":"/metadata/annotations","path":"/metadata/annotations/%d"}`, i))
+		ops = append(ops,
+			fmt.Sprintf(`{"op":"copy","from":"/metadata/annotations","path":"/metadata/annotations/%d"}`, i))
 	}
 	return "[" + strings.Join(ops, ",") + "]"
 }
 
 // badQueries are options that no list can have, or barely.
 var badQueries = []string{
-	"limit=-1", "limit=x", "continue=x", "continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiXHUwMDAwIn0", "limit=1&continue=" + strings.Repeat("A", 5_000), "resourceVersion=-1", "resourceVersion=x",
-	"resourceVersion=1&resourceVersionMatch=Exact", "resourceVersionMatch=x", "fieldSelector=a", "fieldSelector=metadata.name", "fieldSelector=metadata.name%3D%3D%3Dx", "labelSelector=a+in", "labelSelector=%00",
-	"labelSelector=" + strings.Repeat("a,", 3_000), "timeoutSeconds=x", "pretty=x", "%zz", "sendInitialEvents=true", "watch=true&resourceVersion=x", "watch=true&sendInitialEvents=true&resourceVersionMatch=x", "watch=true&allowWatchBookmarks=x&timeoutSeconds=0&fieldSelector=a",
-	"timeout=x", "timeout=-1s", "dryRun=x", "fieldValidation=x", "fieldManager=" + strings.Repeat("x", 200), "propagationPolicy=x", "gracePeriodSeconds=-1&dryRun=All", "gracePeriodSeconds=x", "orphanDependents=x",
+	"limit=-1", "limit=x", "continue=x", "continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiXHUwMDAwIn0",
+	"limit=1&continue=" + strings.Repeat("A", 5_000), "resourceVersion=-1", "resourceVersion=x",
+	"resourceVersion=1&resourceVersionMatch=Exact", "resourceVersionMatch=x", "fieldSelector=a",
+	"fieldSelector=metadata.name", "fieldSelector=metadata.name%3D%3D%3Dx", "labelSelector=a+in", "labelSelector=%00",
+	"labelSelector=" + strings.Repeat("a,", 3_000), "timeoutSeconds=x", "pretty=x", "%zz", "sendInitialEvents=true",
+	"watch=true&resourceVersion=x", "watch=true&sendInitialEvents=true&resourceVersionMatch=x",
+	"watch=true&allowWatchBookmarks=x&timeoutSeconds=0&fieldSelector=a",
+	"timeout=x", "timeout=-1s", "dryRun=x", "fieldValidation=x", "fieldManager=" + strings.Repeat("x", 200),
+	"propagationPolicy=x", "gracePeriodSeconds=-1&dryRun=All", "gracePeriodSeconds=x", "orphanDependents=x",
 }
 
 // TestBadRequests sends every bad body to every resource, each with every verb. In its short form a
@@ -328,7 +365,8 @@ func TestBadRequests(t *testing.T) {
 				}
 				body := []byte(b.body(e))
 				for verb, to := range map[string]struct{ method, path string }{
-					"create": {http.MethodPost, e.collection}, "update": {http.MethodPut, e.object}, "delete": {http.MethodDelete, e.absent},
+					"create": {http.MethodPost, e.collection}, "update": {http.MethodPut, e.object},
+					"delete": {http.MethodDelete, e.absent},
 				} {
 					if slices.Contains(e.verbs, verb) {
 						s.sendMeasured(t, to.method, to.path+"?dryRun=All", b.contentType, body)
@@ -363,7 +401,8 @@ func TestBadRequests(t *testing.T) {
 	}
 	t.Logf("%d requests; the most that one allocated is %d MiB", sent, s.largest>>20)
 	// It serves as before.
-	if code := s.send(t, http.MethodGet, "/api/v1/namespaces/default/configmaps/settings", "", nil); code != http.StatusOK {
+	if code := s.send(t, http.MethodGet, "/api/v1/namespaces/default/configmaps/settings", "",
+		nil); code != http.StatusOK {
 		t.Errorf("afterwards a read is answered with %d", code)
 	}
 }
@@ -403,7 +442,8 @@ func TestRandomRequests(t *testing.T) {
 				}
 				for _, mediaType := range wireTypes {
 					info, _ := apiruntime.SerializerInfoForMediaType(w.codecs.SupportedMediaTypes(), mediaType)
-					data, err := apiruntime.Encode(w.codecs.EncoderForVersion(info.Serializer, k.GroupVersion()), object.DeepCopyObject())
+					data, err := apiruntime.Encode(w.codecs.EncoderForVersion(info.Serializer, k.GroupVersion()),
+						object.DeepCopyObject())
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -412,8 +452,10 @@ func TestRandomRequests(t *testing.T) {
 					s.send(t, http.MethodPut, at.object+"/status?dryRun=All", mediaType, data)
 					if mediaType == apiruntime.ContentTypeJSON {
 						s.send(t, http.MethodPatch, at.object+"?dryRun=All", string(types.MergePatchType), data)
-						s.send(t, http.MethodPatch, at.object+"?dryRun=All", string(types.StrategicMergePatchType), data)
-						s.send(t, http.MethodPatch, at.object+"?dryRun=All&fieldManager=f&force=true", string(types.ApplyYAMLPatchType), data)
+						s.send(t, http.MethodPatch, at.object+"?dryRun=All", string(types.StrategicMergePatchType),
+							data)
+						s.send(t, http.MethodPatch, at.object+"?dryRun=All&fieldManager=f&force=true",
+							string(types.ApplyYAMLPatchType), data)
 						s.send(t, http.MethodPatch, at.object+"/status?dryRun=All", string(types.MergePatchType), data)
 					}
 				}
@@ -436,9 +478,13 @@ func TestTruncatedRequests(t *testing.T) {
 	head := "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: barque\r\nContent-Type: application/json\r\n"
 	for range 20 {
 		for _, text := range []string{
-			"", "P", "POST /api/v1", head, head + "Content-Length: 1000\r\n\r\n", head + "Content-Length: 1000\r\n\r\n{\"kind\":", head + "Content-Length: -1\r\n\r\n",
-			head + "Content-Length: 99999999999999\r\n\r\n{}", head + "Transfer-Encoding: chunked\r\n\r\n5\r\n{\"k", head + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
-			"GET /api/v1/configmaps?watch=true HTTP/1.1\r\nHost: barque\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00", "GET / HTTP/1.1\r\nHost: barque\r\n" + strings.Repeat("X: y\r\n", 10_000),
+			"", "P", "POST /api/v1", head, head + "Content-Length: 1000\r\n\r\n",
+			head + "Content-Length: 1000\r\n\r\n{\"kind\":", head + "Content-Length: -1\r\n\r\n",
+			head + "Content-Length: 99999999999999\r\n\r\n{}", head + "Transfer-Encoding: chunked\r\n\r\n5\r\n{\"k",
+			head + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
+			"GET /api/v1/configmaps?watch=true HTTP/1.1\r\nHost: barque\r\n\r\n",
+			"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00",
+			"GET / HTTP/1.1\r\nHost: barque\r\n" + strings.Repeat("X: y\r\n", 10_000),
 			"GET " + strings.Repeat("/a", 200_000) + " HTTP/1.1\r\n\r\n",
 		} {
 			c, err := tls.Dial("tcp", address, config)
@@ -449,8 +495,10 @@ func TestTruncatedRequests(t *testing.T) {
 			_ = c.Close()
 		}
 	}
-	bounded.True(t, "the goroutines of dead connections end", func() bool { return runtime.NumGoroutine() <= before+10 })
-	if code := s.send(t, http.MethodGet, "/api/v1/namespaces/default/configmaps/settings", "", nil); code != http.StatusOK {
+	bounded.True(t, "the goroutines of dead connections end",
+		func() bool { return runtime.NumGoroutine() <= before+10 })
+	if code := s.send(t, http.MethodGet, "/api/v1/namespaces/default/configmaps/settings", "",
+		nil); code != http.StatusOK {
 		t.Errorf("afterwards a read is answered with %d", code)
 	}
 }
@@ -460,17 +508,21 @@ func FuzzRequests(f *testing.F) {
 	s := newBadClient(f)
 	methods := []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodGet}
 	contentTypes := []string{
-		apiruntime.ContentTypeJSON, apiruntime.ContentTypeYAML, apiruntime.ContentTypeProtobuf, cborType, string(types.JSONPatchType), string(types.MergePatchType),
+		apiruntime.ContentTypeJSON, apiruntime.ContentTypeYAML, apiruntime.ContentTypeProtobuf, cborType,
+		string(types.JSONPatchType), string(types.MergePatchType),
 		string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType), "",
 	}
 	small := func(bodies []badBody) (out []badBody) {
-		return slices.DeleteFunc(slices.Clone(bodies), func(b badBody) bool { return len(b.body(s.endpoints[0])) > 2_000 })
+		return slices.DeleteFunc(slices.Clone(bodies),
+			func(b badBody) bool { return len(b.body(s.endpoints[0])) > 2_000 })
 	}
 	for i, b := range small(badBodies) {
-		f.Add(uint8(i%2), uint16(i), uint8(max(0, slices.Index(contentTypes, b.contentType))), "", []byte(b.body(s.endpoints[i%len(s.endpoints)])))
+		f.Add(uint8(i%2), uint16(i), uint8(max(0, slices.Index(contentTypes, b.contentType))), "",
+			[]byte(b.body(s.endpoints[i%len(s.endpoints)])))
 	}
 	for i, b := range small(badPatches) {
-		f.Add(uint8(2), uint16(i), uint8(max(0, slices.Index(contentTypes, b.contentType))), "fieldManager=f", []byte(b.body(s.endpoints[i%len(s.endpoints)])))
+		f.Add(uint8(2), uint16(i), uint8(max(0, slices.Index(contentTypes, b.contentType))), "fieldManager=f",
+			[]byte(b.body(s.endpoints[i%len(s.endpoints)])))
 	}
 	for i, q := range badQueries {
 		f.Add(uint8(4), uint16(i), uint8(0), q, []byte(nil))

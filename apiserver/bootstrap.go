@@ -53,7 +53,8 @@ func (s *Server) LeaderRoutine(ctx context.Context, client kubernetes.Interface)
 	}
 	cidr := &defaultCIDR{cidrs: s.cfg.serviceCIDRs(), client: client, recorder: recorder, logger: s.logger}
 	repair.Go(func() {
-		s.registration.run(ctx, client, func(err error) { s.logger.Warn("registering API groups; trying again", "err", err) })
+		s.registration.run(ctx, client,
+			func(err error) { s.logger.Warn("registering API groups; trying again", "err", err) })
 	})
 	if s.hasFlows() {
 		repair.Go(func() { s.keepFlows(ctx, client) })
@@ -111,7 +112,8 @@ func (s *Server) hasFlows() bool {
 // ensure goes through all of it once and reports everything that failed. The default namespace
 // comes after everything that others rely on: then the cluster is bootstrapped.
 func (s *Server) ensure(ctx context.Context, client kubernetes.Interface) error {
-	errs := []error{ensureNamespaces(ctx, client, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease)}
+	errs := []error{
+		ensureNamespaces(ctx, client, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease)}
 	if s.serves(rbacv1.SchemeGroupVersion.WithResource("clusterroles")) {
 		errs = append(errs, rbac.Reconcile(ctx, client, s.informers.Rbac().V1()))
 	}
@@ -147,7 +149,8 @@ func ensureNamespaces(ctx context.Context, client kubernetes.Interface, names ..
 	for _, name := range names {
 		_, err := client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			_, err = client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+			_, err = client.CoreV1().Namespaces().Create(ctx,
+				&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		}
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			errs = append(errs, fmt.Errorf("namespace %s: %w", name, err))
@@ -177,7 +180,8 @@ func (s *Server) ensureService(ctx context.Context, client kubernetes.Interface,
 	if err == nil {
 		if existing.Spec.ClusterIP != want.Spec.ClusterIP {
 			s.logger.Error("a Service of every cluster is not at its address; was the service CIDR changed?",
-				"service", want.Namespace+"/"+want.Name, "clusterIP", existing.Spec.ClusterIP, "want", want.Spec.ClusterIP)
+				"service", want.Namespace+"/"+want.Name, "clusterIP", existing.Spec.ClusterIP, "want",
+				want.Spec.ClusterIP)
 		}
 		return nil
 	}
@@ -186,7 +190,8 @@ func (s *Server) ensureService(ctx context.Context, client kubernetes.Interface,
 	}
 	switch {
 	case apierrors.IsInvalid(err):
-		return fmt.Errorf("the Service %s/%s: %w; if another Service has the address %s, give that one another: delete it and make it anew",
+		return fmt.Errorf(
+			"the Service %s/%s: %w; if another Service has the address %s, give that one another: delete it and make it anew",
 			want.Namespace, want.Name, err, want.Spec.ClusterIP)
 	case err != nil && !apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("the Service %s/%s: %w", want.Namespace, want.Name, err)
@@ -198,9 +203,11 @@ func (s *Server) ensureService(ctx context.Context, client kubernetes.Interface,
 // which follow the living servers.
 func (s *Server) kubernetesService() *corev1.Service {
 	return clusterService(metav1.ObjectMeta{
-		Namespace: metav1.NamespaceDefault, Name: "kubernetes", Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"},
+		Namespace: metav1.NamespaceDefault, Name: "kubernetes",
+		Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"},
 	}, FirstServiceAddress(s.cfg.ServiceCIDR), corev1.ServicePort{
-		Name: "https", Port: 443, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(int32(s.cfg.Advertise.Port())),
+		Name: "https", Port: 443, Protocol: corev1.ProtocolTCP,
+		TargetPort: intstr.FromInt32(int32(s.cfg.Advertise.Port())),
 	})
 }
 

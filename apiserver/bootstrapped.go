@@ -43,7 +43,8 @@ func (s *Server) withoutRights(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		http.Error(w, "[-]"+BootstrapCheck+" failed: reason withheld\nreadyz check failed", http.StatusInternalServerError)
+		http.Error(w, "[-]"+BootstrapCheck+" failed: reason withheld\nreadyz check failed",
+			http.StatusInternalServerError)
 	})
 }
 

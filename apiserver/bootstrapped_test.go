@@ -30,7 +30,8 @@ func TestBootstrap(t *testing.T) {
 	if _, err := scheduler.CoreV1().Pods("").List(ctx, metav1.ListOptions{}); err != nil {
 		t.Errorf("the scheduler after Prepare: %v", err)
 	}
-	if _, err := c.admin.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{}); err != nil {
+	if _, err := c.admin.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes",
+		metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
 }

@@ -22,16 +22,19 @@ func (s *Server) newFailing(resolver *services.Resolver) *failing {
 	f := &failing{Sources: callouts.Sources{Resolve: resolver.ResolveEndpoint}}
 	rules := s.informers.Admissionregistration().V1()
 	if !slices.Contains(s.cfg.Admission.Disable, validatingwebhook.PluginName) {
-		f.Validating, f.synced = rules.ValidatingWebhookConfigurations().Lister(), append(f.synced, rules.ValidatingWebhookConfigurations().Informer().HasSynced)
+		f.Validating, f.synced = rules.ValidatingWebhookConfigurations().Lister(),
+			append(f.synced, rules.ValidatingWebhookConfigurations().Informer().HasSynced)
 	}
 	if !slices.Contains(s.cfg.Admission.Disable, mutatingwebhook.PluginName) {
-		f.Mutating, f.synced = rules.MutatingWebhookConfigurations().Lister(), append(f.synced, rules.MutatingWebhookConfigurations().Informer().HasSynced)
+		f.Mutating, f.synced = rules.MutatingWebhookConfigurations().Lister(),
+			append(f.synced, rules.MutatingWebhookConfigurations().Informer().HasSynced)
 	}
 	definitions := s.chain.extensions.Informers.Apiextensions().V1().CustomResourceDefinitions()
 	extensions := s.chain.aggregator.APIRegistrationInformers.Apiregistration().V1().APIServices()
 	f.Definitions, f.APIServices = definitions.Lister(), extensions.Lister()
 	f.synced = append(f.synced, definitions.Informer().HasSynced, extensions.Informer().HasSynced,
-		s.informers.Core().V1().Services().Informer().HasSynced, s.informers.Discovery().V1().EndpointSlices().Informer().HasSynced)
+		s.informers.Core().V1().Services().Informer().HasSynced,
+		s.informers.Discovery().V1().EndpointSlices().Informer().HasSynced)
 	return f
 }
 

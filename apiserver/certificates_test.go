@@ -20,13 +20,19 @@ import (
 // testCertificates follows a request from its creation by one user to its approval by another.
 func testCertificates(t *testing.T, c *cluster) {
 	ctx := t.Context()
-	must(c.admin.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "asking"}, Rules: []rbacv1.PolicyRule{{
-		APIGroups: []string{"certificates.k8s.io"}, Verbs: []string{"*"},
-		Resources: []string{"certificatesigningrequests", "certificatesigningrequests/approval", "podcertificaterequests", "podcertificaterequests/status"},
-	}}}, metav1.CreateOptions{}))(t)
-	must(c.admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "asking"},
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "asking"},
-		Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "asking"}}}, metav1.CreateOptions{}))(t)
+	must(
+		c.admin.RbacV1().ClusterRoles().Create(ctx,
+			&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "asking"}, Rules: []rbacv1.PolicyRule{{
+				APIGroups: []string{"certificates.k8s.io"}, Verbs: []string{"*"},
+				Resources: []string{"certificatesigningrequests", "certificatesigningrequests/approval",
+					"podcertificaterequests", "podcertificaterequests/status"},
+			}}}, metav1.CreateOptions{}))(t)
+	must(
+		c.admin.RbacV1().ClusterRoleBindings().Create(ctx,
+			&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "asking"},
+				RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "asking"},
+				Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "asking"}}},
+			metav1.CreateOptions{}))(t)
 	asking := kubernetes.NewForConfigOrDie(c.ca.client(t, c.host, subject("asking"))).CertificatesV1()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -39,7 +45,9 @@ func testCertificates(t *testing.T, c *cluster) {
 			SignerName: "example.com/s", Username: "admin", Usages: []certificatesv1.KeyUsage{certificatesv1.UsageAny},
 			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
 		},
-		Status: certificatesv1.CertificateSigningRequestStatus{Conditions: []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue}}},
+		Status: certificatesv1.CertificateSigningRequestStatus{
+			Conditions: []certificatesv1.CertificateSigningRequestCondition{
+				{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue}}},
 	}
 	var made *certificatesv1.CertificateSigningRequest
 	eventually(t, "the user may ask", func(ctx context.Context) error {
@@ -51,13 +59,17 @@ func testCertificates(t *testing.T, c *cluster) {
 	}
 	proxy := request.DeepCopy()
 	proxy.Name, proxy.Spec.SignerName = "proxy", certificatesv1.KubeAPIServerClientSignerName
-	named := must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: ProxyClientName}}, key))(t)
+	named := must(
+		x509.CreateCertificateRequest(rand.Reader,
+			&x509.CertificateRequest{Subject: pkix.Name{CommonName: ProxyClientName}}, key))(t)
 	proxy.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: named})
-	if _, err := c.admin.CertificatesV1().CertificateSigningRequests().Create(ctx, proxy, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+	if _, err := c.admin.CertificatesV1().CertificateSigningRequests().Create(ctx, proxy,
+		metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("asking for the certificate of the front proxy: %v", err)
 	}
 	made.Status.Conditions = request.Status.Conditions
-	if _, err := asking.CertificateSigningRequests().UpdateApproval(ctx, "r", made, metav1.UpdateOptions{}); !apierrors.IsForbidden(err) {
+	if _, err := asking.CertificateSigningRequests().UpdateApproval(ctx, "r", made,
+		metav1.UpdateOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("approval by the one who asked: %v", err)
 	}
 	all := c.admin.CertificatesV1().CertificateSigningRequests()
@@ -69,7 +81,8 @@ func testCertificates(t *testing.T, c *cluster) {
 		t.Errorf("approved as %+v", approved.Status)
 	}
 	approved.Spec.SignerName = "example.com/other"
-	if kept := must(all.Update(ctx, approved, metav1.UpdateOptions{}))(t); kept.Spec.SignerName != "example.com/s" || len(kept.Status.Conditions) != 1 {
+	if kept := must(all.Update(ctx, approved, metav1.UpdateOptions{}))(t); kept.Spec.SignerName != "example.com/s" ||
+		len(kept.Status.Conditions) != 1 {
 		t.Errorf("an update changed the request to %+v", kept)
 	}
 	testPodCertificates(t, c, der)
@@ -81,11 +94,15 @@ func testPodCertificates(t *testing.T, c *cluster, der []byte) {
 	requests := c.admin.CertificatesV1().PodCertificateRequests("default")
 	made := must(requests.Create(ctx, &certificatesv1.PodCertificateRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: "r"},
-		Spec: certificatesv1.PodCertificateRequestSpec{SignerName: "example.com/s", PodName: "p", PodUID: "1", ServiceAccountName: "s", ServiceAccountUID: "2",
+		Spec: certificatesv1.PodCertificateRequestSpec{SignerName: "example.com/s", PodName: "p", PodUID: "1",
+			ServiceAccountName: "s", ServiceAccountUID: "2",
 			NodeName: "o", NodeUID: "3", StubPKCS10Request: der},
 	}, metav1.CreateOptions{}))(t)
-	made.Status.Conditions = []metav1.Condition{{Type: certificatesv1.PodCertificateRequestConditionTypeDenied, Status: metav1.ConditionTrue, Reason: "R", LastTransitionTime: metav1.Now()}}
-	asking := kubernetes.NewForConfigOrDie(c.ca.client(t, c.host, subject("asking"))).CertificatesV1().PodCertificateRequests("default")
+	made.Status.Conditions = []metav1.Condition{
+		{Type: certificatesv1.PodCertificateRequestConditionTypeDenied, Status: metav1.ConditionTrue, Reason: "R",
+			LastTransitionTime: metav1.Now()}}
+	asking := kubernetes.NewForConfigOrDie(
+		c.ca.client(t, c.host, subject("asking"))).CertificatesV1().PodCertificateRequests("default")
 	if _, err := asking.UpdateStatus(ctx, made, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) {
 		t.Errorf("denial by a user who may not sign: %v", err)
 	}

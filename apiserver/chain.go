@@ -101,7 +101,8 @@ func (s *Server) extensionsConfig(config genericapiserver.Config, parts *parts) 
 	if err != nil {
 		return nil, err
 	}
-	forLibrary(&config, options, extensionsopenapi.GetOpenAPIDefinitions, extensionsserver.Scheme, apiextensionsv1.SchemeGroupVersion)
+	forLibrary(&config, options, extensionsopenapi.GetOpenAPIDefinitions, extensionsserver.Scheme,
+		apiextensionsv1.SchemeGroupVersion)
 	config.AdmissionControl = admission.NewChainHandler(newSelectableFields(), config.AdmissionControl)
 	return &extensionsserver.Config{
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: config, SharedInformerFactory: s.informers},
@@ -109,9 +110,10 @@ func (s *Server) extensionsConfig(config genericapiserver.Config, parts *parts) 
 			CRDRESTOptionsGetter: parts.storage.CustomResources(),
 			// A definition is Established at once: a server whose informer lacks it reads the store
 			// before it answers 404, see freshDefinitions.
-			MasterCount:         1,
-			ServiceResolver:     parts.services,
-			AuthResolverWrapper: webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, config.LoopbackClientConfig, config.TracerProvider),
+			MasterCount:     1,
+			ServiceResolver: parts.services,
+			AuthResolverWrapper: webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil,
+				config.LoopbackClientConfig, config.TracerProvider),
 		},
 	}, nil
 }
@@ -123,10 +125,12 @@ func (s *Server) aggregatorConfig(config genericapiserver.Config, parts *parts) 
 	if err != nil {
 		return nil, err
 	}
-	forLibrary(&config, options, aggregatoropenapi.GetOpenAPIDefinitions, aggregatorscheme.Scheme, apiregistrationv1.SchemeGroupVersion)
+	forLibrary(&config, options, aggregatoropenapi.GetOpenAPIDefinitions, aggregatorscheme.Scheme,
+		apiregistrationv1.SchemeGroupVersion)
 	// It would merge the OpenAPI documents of extensions, and end the process over one that is
 	// malformed. Package openapi does it instead.
-	config.DisabledPostStartHooks = config.DisabledPostStartHooks.Union(sets.NewString("apiservice-openapiv3-controller"))
+	config.DisabledPostStartHooks = config.DisabledPostStartHooks.Union(
+		sets.NewString("apiservice-openapiv3-controller"))
 	config.AdmissionControl = admission.NewChainHandler(newAvailability(s.leads.Load), config.AdmissionControl)
 	return &aggregatorserver.Config{
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: config, SharedInformerFactory: s.informers},
@@ -141,9 +145,13 @@ func (s *Server) aggregatorConfig(config genericapiserver.Config, parts *parts) 
 
 // forLibrary turns a copy of the configuration of Barque's own server into that of a server from a
 // library.
-func forLibrary(config *genericapiserver.Config, options *storage.RESTOptions, definitions common.GetOpenAPIDefinitions, scheme *runtime.Scheme, served schema.GroupVersion) {
+func forLibrary(
+	config *genericapiserver.Config, options *storage.RESTOptions, definitions common.GetOpenAPIDefinitions,
+	scheme *runtime.Scheme, served schema.GroupVersion,
+) {
 	config.RESTOptionsGetter = options
-	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions, openapinamer.NewDefinitionNamer(scheme, clientscheme.Scheme))
+	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions,
+		openapinamer.NewDefinitionNamer(scheme, clientscheme.Scheme))
 	config.PostStartHooks = map[string]genericapiserver.PostStartHookConfigEntry{}
 	resources := serverstorage.NewResourceConfig()
 	resources.EnableVersions(served)

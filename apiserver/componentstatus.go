@@ -85,7 +85,8 @@ func (c componentStatuses) List(ctx context.Context, options *metainternalversio
 		if options != nil && options.LabelSelector != nil && !options.LabelSelector.Matches(labels.Set{}) {
 			continue
 		}
-		if options != nil && options.FieldSelector != nil && !options.FieldSelector.Matches(fields.Set{"metadata.name": check.Name()}) {
+		if options != nil && options.FieldSelector != nil &&
+			!options.FieldSelector.Matches(fields.Set{"metadata.name": check.Name()}) {
 			continue
 		}
 		status, err := componentStatus(ctx, check)

@@ -211,7 +211,8 @@ func (l Limits) Check() error {
 	case l.MutatingInFlight < 0:
 		return fmt.Errorf("--max-mutating-requests-inflight %d: want 0 or more", l.MutatingInFlight)
 	case l.Fairness && l.InFlight+l.MutatingInFlight == 0:
-		return errors.New("--max-requests-inflight and --max-mutating-requests-inflight are both 0: with --enable-priority-and-fairness their sum is what is shared out; give one of them more than 0")
+		return errors.New(
+			"--max-requests-inflight and --max-mutating-requests-inflight are both 0: with --enable-priority-and-fairness their sum is what is shared out; give one of them more than 0")
 	}
 	return nil
 }
@@ -235,8 +236,10 @@ func (c *Config) complete() error {
 	if (c.Revoked == nil) != (c.RevokedChanged == nil) {
 		return errors.New("apiserver: Revoked and RevokedChanged are given together")
 	}
-	if c.Store == nil || c.Listener == nil || c.Certificate == nil || c.ClientCA == nil || c.ServiceAccounts.Keys == nil || c.Logger == nil {
-		return errors.New("apiserver: Store, Listener, Certificate, ClientCA, ServiceAccounts.Keys and Logger are required")
+	if c.Store == nil || c.Listener == nil || c.Certificate == nil || c.ClientCA == nil ||
+		c.ServiceAccounts.Keys == nil || c.Logger == nil {
+		return errors.New(
+			"apiserver: Store, Listener, Certificate, ClientCA, ServiceAccounts.Keys and Logger are required")
 	}
 	if !c.ServiceCIDR.IsValid() || !c.Advertise.IsValid() {
 		return errors.New("apiserver: ServiceCIDR and Advertise are required")
@@ -257,7 +260,8 @@ func (c *Config) complete() error {
 		c.NodePorts = PortRange{defaultFirstNodePort, defaultLastNodePort}
 	}
 	if c.TolerationSeconds == nil {
-		c.TolerationSeconds = &TolerationSeconds{barqueadmission.DefaultTolerationSeconds, barqueadmission.DefaultTolerationSeconds}
+		c.TolerationSeconds = &TolerationSeconds{barqueadmission.DefaultTolerationSeconds,
+			barqueadmission.DefaultTolerationSeconds}
 	}
 	if c.Authorizers == nil {
 		c.Authorizers = authorizers.Default()

@@ -124,8 +124,10 @@ func readServed(t *testing.T, client discovery.DiscoveryInterface) map[string]fa
 	served := map[string]facts{}
 	for _, list := range lists {
 		for _, r := range list.APIResources {
-			f := facts{kind: r.Kind, scope: "cluster", shortNames: joined(r.ShortNames), categories: joined(r.Categories), verbs: joined(r.Verbs)}
-			if of := (schema.GroupVersion{Group: r.Group, Version: r.Version}); r.Version != "" && of.String() != list.GroupVersion {
+			f := facts{kind: r.Kind, scope: "cluster", shortNames: joined(r.ShortNames),
+				categories: joined(r.Categories), verbs: joined(r.Verbs)}
+			if of := (schema.GroupVersion{Group: r.Group, Version: r.Version}); r.Version != "" &&
+				of.String() != list.GroupVersion {
 				f.kind = of.String() + "." + r.Kind
 			}
 			if r.Namespaced {
@@ -134,7 +136,8 @@ func readServed(t *testing.T, client discovery.DiscoveryInterface) map[string]fa
 			if set, ok := verbSets[f.verbs]; ok {
 				f.verbs = set
 			}
-			if !strings.Contains(r.Name, "/") && list.GroupVersion != metricsVersion.String() && r.SingularName != strings.ToLower(r.Kind) {
+			if !strings.Contains(r.Name, "/") && list.GroupVersion != metricsVersion.String() &&
+				r.SingularName != strings.ToLower(r.Kind) {
 				t.Errorf("%s %s: the singular is %q", list.GroupVersion, r.Name, r.SingularName)
 			}
 			served[list.GroupVersion+" "+r.Name] = f
@@ -207,14 +210,17 @@ func TestCompareCoverage(t *testing.T) {
 		excuses          map[string]string
 		want             string
 	}{
-		"good":              {of("v1 pods", pods), of("v1 pods", pods), nil, ""},
-		"excused":           {none, of("v1 pods", pods), map[string]string{"v1 pods": "x"}, ""},
-		"missing":           {none, of("v1 pods", pods), nil, "is not served, and"},
-		"other facts":       {of("v1 pods", other), of("v1 pods", pods), nil, "differs"},
-		"excused no longer": {of("v1 pods", pods), of("v1 pods", pods), map[string]string{"v1 pods": "x"}, "is served: remove its line"},
-		"version excused":   {of("v2 pods", pods), of("v2 pods", pods), map[string]string{"v2": "x"}, "remove the line of v2"},
-		"of our own":        {of("v1 pods", pods), none, nil, "Kubernetes does not serve it"},
-		"unknown excuse":    {of("v1 pods", pods), of("v1 pods", pods), map[string]string{"v1 nodes": "x"}, "neither in"},
+		"good":        {of("v1 pods", pods), of("v1 pods", pods), nil, ""},
+		"excused":     {none, of("v1 pods", pods), map[string]string{"v1 pods": "x"}, ""},
+		"missing":     {none, of("v1 pods", pods), nil, "is not served, and"},
+		"other facts": {of("v1 pods", other), of("v1 pods", pods), nil, "differs"},
+		"excused no longer": {of("v1 pods", pods), of("v1 pods", pods), map[string]string{"v1 pods": "x"},
+			"is served: remove its line"},
+		"version excused": {of("v2 pods", pods), of("v2 pods", pods), map[string]string{"v2": "x"},
+			"remove the line of v2"},
+		"of our own": {of("v1 pods", pods), none, nil, "Kubernetes does not serve it"},
+		"unknown excuse": {of("v1 pods", pods), of("v1 pods", pods), map[string]string{"v1 nodes": "x"},
+			"neither in"},
 	} {
 		problems := strings.Join(compareCoverage(c.served, c.upstream, c.excuses, scheme), "\n")
 		if (c.want == "") != (problems == "") || !strings.Contains(problems, c.want) {
@@ -222,10 +228,12 @@ func TestCompareCoverage(t *testing.T) {
 		}
 	}
 	scheme.AddKnownTypeWithName(schema.GroupVersionKind{Version: "v1", Kind: "Node"}, &clientFake{})
-	if problems := compareCoverage(none, none, nil, scheme); len(problems) != 1 || !strings.Contains(problems[0], "kind v1 Node") {
+	if problems := compareCoverage(none, none, nil, scheme); len(problems) != 1 ||
+		!strings.Contains(problems[0], "kind v1 Node") {
 		t.Errorf("a kind without a resource: %q", problems)
 	}
-	if problems := compareCoverage(none, none, map[string]string{"v1 Node": "no resource"}, scheme); len(problems) != 0 {
+	if problems := compareCoverage(none, none, map[string]string{"v1 Node": "no resource"},
+		scheme); len(problems) != 0 {
 		t.Errorf("a kind with a reason: %q", problems)
 	}
 }

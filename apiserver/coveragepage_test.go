@@ -40,7 +40,8 @@ func testCoveragePage(t *testing.T, c *cluster) {
 	if !*updatePage {
 		t.Fatalf("%s is not what the server serves: run make api-coverage", coveragePage)
 	}
-	if err := os.WriteFile(coveragePage, []byte(want), 0o644); err != nil { //nolint:gosec // a page of the documentation
+	if err := os.WriteFile(coveragePage, []byte(want),
+		0o644); err != nil { //nolint:gosec // a page of the documentation
 		t.Fatal(err)
 	}
 }
@@ -71,7 +72,8 @@ func coverageTable(served map[string]facts) string {
 		if f.verbs == "stored" {
 			verbs = "all"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", gv, resource, f.kind, f.scope, verbs, strings.Join(parts, ", "))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", gv, resource, f.kind, f.scope, verbs,
+			strings.Join(parts, ", "))
 	}
 	b.WriteString("\n")
 	return strings.ReplaceAll(b.String(), "|  |", "| |")
@@ -143,7 +145,8 @@ func TestCoveragePageParts(t *testing.T) {
 			t.Errorf("%q is missing in %s", row, table)
 		}
 	}
-	if got, err := replaceTable("x\n"+tableBegin+"old\n"+tableEnd+"y\n", "new\n"); err != nil || got != "x\n"+tableBegin+"new\n"+tableEnd+"y\n" {
+	if got, err := replaceTable("x\n"+tableBegin+"old\n"+tableEnd+"y\n", "new\n"); err != nil ||
+		got != "x\n"+tableBegin+"new\n"+tableEnd+"y\n" {
 		t.Errorf("replaced: %q, %v", got, err)
 	}
 	if _, err := replaceTable(tableEnd+tableBegin, "new"); err == nil {

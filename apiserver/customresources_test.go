@@ -113,22 +113,28 @@ func (c *cluster) dynamic(t testing.TB) dynamic.Interface {
 // define makes a definition and waits until it is established.
 func (c *cluster) define(t testing.TB, text string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
-	crd, err := c.extensions(t).ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), definition(t, text), metav1.CreateOptions{})
+	crd, err := c.extensions(t).ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), definition(t, text),
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c.awaitDefinition(t, crd.Name, apiextensionsv1.Established)
 }
 
-func (c *cluster) awaitDefinition(t testing.TB, name string, condition apiextensionsv1.CustomResourceDefinitionConditionType) *apiextensionsv1.CustomResourceDefinition {
+func (c *cluster) awaitDefinition(
+	t testing.TB, name string, condition apiextensionsv1.CustomResourceDefinitionConditionType,
+) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	crds := c.extensions(t).ApiextensionsV1().CustomResourceDefinitions()
 	var crd *apiextensionsv1.CustomResourceDefinition
 	await(t, name+" is "+string(condition), func(ctx context.Context) (err error, done bool) {
 		crd, err = crds.Get(ctx, name, metav1.GetOptions{})
-		return err, err == nil && slices.ContainsFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
-			return c.Type == condition && c.Status == apiextensionsv1.ConditionTrue
-		})
+		return err,
+			err == nil &&
+				slices.ContainsFunc(crd.Status.Conditions,
+					func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
+						return c.Type == condition && c.Status == apiextensionsv1.ConditionTrue
+					})
 	})
 	return crd
 }
@@ -137,10 +143,11 @@ func (c *cluster) awaitDefinition(t testing.TB, name string, condition apiextens
 func await(t testing.TB, what string, holds func(context.Context) (error, bool)) {
 	t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, hangs, true, func(ctx context.Context) (done bool, _ error) {
-		last, done = holds(ctx)
-		return done, nil
-	})
+	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, hangs, true,
+		func(ctx context.Context) (done bool, _ error) {
+			last, done = holds(ctx)
+			return done, nil
+		})
 	if err != nil {
 		t.Fatalf("%s: %v; last: %v", what, err, last)
 	}
@@ -222,11 +229,13 @@ func testCustomSchema(t *testing.T, _ *cluster, in dynamic.ResourceInterface) {
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), `spec.port: Unsupported value: "London"`) {
 		t.Errorf("a port that is none: %v", err)
 	}
-	_, err = in.Create(t.Context(), newBoat(t, "b", "{rudder: big}"), metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+	_, err = in.Create(t.Context(), newBoat(t, "b", "{rudder: big}"),
+		metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
 	if !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), `unknown field "spec.rudder"`) {
 		t.Errorf("strict validation of an unknown field: %v", err)
 	}
-	if _, err = in.Create(t.Context(), newBoat(t, "b", "{}"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+	if _, err = in.Create(t.Context(), newBoat(t, "b", "{}"),
+		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
 		t.Errorf("dry run: %v", err)
 	}
 	if _, err = in.Get(t.Context(), "b", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -242,13 +251,16 @@ func testSelectableFieldsWithoutSchema(t *testing.T, c *cluster, _ dynamic.Resou
 	crd.Spec.Versions[0].SelectableFields = []apiextensionsv1.SelectableField{{JSONPath: ".spec.port"}}
 	crd.Spec.Versions[0].Schema = &apiextensionsv1.CustomResourceValidation{}
 	_, err := crds.Create(t.Context(), crd, metav1.CreateOptions{})
-	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "openAPIV3Schema: Required value: schemas are required") {
+	if !apierrors.IsInvalid(err) ||
+		!strings.Contains(err.Error(), "openAPIV3Schema: Required value: schemas are required") {
 		t.Errorf("create: %v", err)
 	}
 	patch := `[{"op": "replace", "path": "/spec/versions/0/schema", "value": {}},
 		{"op": "add", "path": "/spec/versions/0/selectableFields", "value": [{"jsonPath": ".spec.port"}]}]`
-	_, err = crds.Patch(t.Context(), "boats.sea.example.com", types.JSONPatchType, []byte(patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
-	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "openAPIV3Schema: Required value: schemas are required") {
+	_, err = crds.Patch(t.Context(), "boats.sea.example.com", types.JSONPatchType, []byte(patch),
+		metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+	if !apierrors.IsInvalid(err) ||
+		!strings.Contains(err.Error(), "openAPIV3Schema: Required value: schemas are required") {
 		t.Errorf("patch: %v", err)
 	}
 }
@@ -260,7 +272,8 @@ func testCustomRules(t *testing.T, _ *cluster, in dynamic.ResourceInterface) {
 	}
 	o := boat(t, in, "a", "{flag: red}")
 	o.Object["spec"].(map[string]any)["flag"] = "blue"
-	if _, err := in.Update(t.Context(), o, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "the flag stays") {
+	if _, err := in.Update(t.Context(), o, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) ||
+		!strings.Contains(err.Error(), "the flag stays") {
 		t.Errorf("a transition rule that does not hold: %v", err)
 	}
 }
@@ -273,7 +286,8 @@ func testCustomStatus(t *testing.T, _ *cluster, in dynamic.ResourceInterface) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if crew, aboard := number(t, o, "spec", "crew"), number(t, o, "status", "aboard"); crew != 5 || aboard != 2 || o.GetGeneration() != 1 {
+	if crew, aboard := number(t, o, "spec", "crew"), number(t, o, "status", "aboard"); crew != 5 || aboard != 2 ||
+		o.GetGeneration() != 1 {
 		t.Errorf("after an update of status: crew %d, aboard %d, generation %d", crew, aboard, o.GetGeneration())
 	}
 	o.Object["status"] = map[string]any{"aboard": int64(9)}
@@ -281,7 +295,8 @@ func testCustomStatus(t *testing.T, _ *cluster, in dynamic.ResourceInterface) {
 	if o, err = in.Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if crew, aboard := number(t, o, "spec", "crew"), number(t, o, "status", "aboard"); crew != 7 || aboard != 2 || o.GetGeneration() != 2 {
+	if crew, aboard := number(t, o, "spec", "crew"), number(t, o, "status", "aboard"); crew != 7 || aboard != 2 ||
+		o.GetGeneration() != 2 {
 		t.Errorf("after an update: crew %d, aboard %d, generation %d", crew, aboard, o.GetGeneration())
 	}
 }
@@ -296,7 +311,8 @@ func testCustomScale(t *testing.T, _ *cluster, in dynamic.ResourceInterface) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want, is := number(t, scale, "spec", "replicas"), number(t, scale, "status", "replicas"); scale.GetKind() != "Scale" || want != 5 || is != 4 {
+	if want, is := number(t, scale, "spec", "replicas"),
+		number(t, scale, "status", "replicas"); scale.GetKind() != "Scale" || want != 5 || is != 4 {
 		t.Errorf("%s: %d wanted, %d there", scale.GetKind(), want, is)
 	}
 	scale.Object["spec"] = map[string]any{"replicas": int64(8)}
@@ -356,7 +372,8 @@ func testCustomApply(t *testing.T, _ *cluster, in dynamic.ResourceInterface) {
 
 func testCustomTables(t *testing.T, c *cluster, in dynamic.ResourceInterface) {
 	boat(t, in, "a", "{port: Kiel}")
-	_, body := c.raw(t, "/apis/sea.example.com/v1/namespaces/tables/boats", http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io"}})
+	_, body := c.raw(t, "/apis/sea.example.com/v1/namespaces/tables/boats",
+		http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io"}})
 	var table metav1.Table
 	if err := json.Unmarshal(body, &table); err != nil {
 		t.Fatal(err)
@@ -365,7 +382,8 @@ func testCustomTables(t *testing.T, c *cluster, in dynamic.ResourceInterface) {
 	for _, column := range table.ColumnDefinitions {
 		names = append(names, column.Name)
 	}
-	if !slices.Equal(names, []string{"Name", "Masts", "Port"}) || len(table.Rows) != 1 || table.Rows[0].Cells[2] != "Kiel" {
+	if !slices.Equal(names, []string{"Name", "Masts", "Port"}) || len(table.Rows) != 1 ||
+		table.Rows[0].Cells[2] != "Kiel" {
 		t.Errorf("columns %v, rows %v", names, table.Rows)
 	}
 }
@@ -384,7 +402,9 @@ func testCustomSelectors(t *testing.T, _ *cluster, in dynamic.ResourceInterface)
 
 func testCustomWatch(t *testing.T, _ *cluster, in dynamic.ResourceInterface) {
 	boat(t, in, "before", "{}")
-	w, err := in.Watch(t.Context(), metav1.ListOptions{SendInitialEvents: new(bool), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true})
+	w, err := in.Watch(t.Context(),
+		metav1.ListOptions{SendInitialEvents: new(bool), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+			AllowWatchBookmarks: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -413,11 +433,16 @@ func testCustomWatch(t *testing.T, _ *cluster, in dynamic.ResourceInterface) {
 func testCustomDiscovery(t *testing.T, c *cluster, _ dynamic.ResourceInterface) {
 	await(t, "discovery lists boats", func(context.Context) (error, bool) {
 		list, err := c.admin.Discovery().ServerResourcesForGroupVersion("sea.example.com/v1")
-		return err, err == nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "boats/scale" })
+		return err,
+			err == nil &&
+				slices.ContainsFunc(list.APIResources,
+					func(r metav1.APIResource) bool { return r.Name == "boats/scale" })
 	})
 	await(t, "aggregated discovery lists boats", func(context.Context) (error, bool) {
 		_, lists, err := c.admin.Discovery().ServerGroupsAndResources() // asks for the aggregated form
-		return err, slices.ContainsFunc(lists, func(l *metav1.APIResourceList) bool { return l.GroupVersion == "sea.example.com/v1" })
+		return err,
+			slices.ContainsFunc(lists,
+				func(l *metav1.APIResourceList) bool { return l.GroupVersion == "sea.example.com/v1" })
 	})
 	for _, group := range []string{"apps", "apiextensions.k8s.io", "apiregistration.k8s.io"} {
 		if code, body := c.raw(t, "/apis/"+group, nil); code != http.StatusOK {
@@ -450,18 +475,23 @@ spec:
 `
 	crd := c.define(t, text)
 	in := c.dynamic(t).Resource(schema.GroupVersionResource{Group: "sea.example.org", Version: "v1", Resource: "ropes"})
-	o, err := in.Create(t.Context(), object(t, "{apiVersion: sea.example.org/v1, kind: Rope, metadata: {name: a}, spec: {length: 50}}"), metav1.CreateOptions{})
+	o, err := in.Create(t.Context(),
+		object(t, "{apiVersion: sea.example.org/v1, kind: Rope, metadata: {name: a}, spec: {length: 50}}"),
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	limit := float64(10)
 	spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
 	spec.Properties["length"] = apiextensionsv1.JSONSchemaProps{Type: "integer", Maximum: &limit}
-	if _, err := c.extensions(t).ApiextensionsV1().CustomResourceDefinitions().Update(t.Context(), crd, metav1.UpdateOptions{}); err != nil {
+	if _, err := c.extensions(t).ApiextensionsV1().CustomResourceDefinitions().Update(t.Context(), crd,
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "the new limit holds", func(ctx context.Context) (error, bool) {
-		_, err := in.Create(ctx, object(t, "{apiVersion: sea.example.org/v1, kind: Rope, metadata: {name: b}, spec: {length: 50}}"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := in.Create(ctx,
+			object(t, "{apiVersion: sea.example.org/v1, kind: Rope, metadata: {name: b}, spec: {length: 50}}"),
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err, apierrors.IsInvalid(err)
 	})
 	o.Object["spec"].(map[string]any)["colour"] = "blue"
@@ -486,7 +516,8 @@ func testCustomConversion(t *testing.T, c *cluster, _ dynamic.ResourceInterface)
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		review.Response = &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
+		review.Response = &apiextensionsv1.ConversionResponse{UID: review.Request.UID,
+			Result: metav1.Status{Status: metav1.StatusSuccess}}
 		for _, raw := range review.Request.Objects {
 			u := &unstructured.Unstructured{}
 			if err := u.UnmarshalJSON(raw.Raw); err != nil {
@@ -522,14 +553,17 @@ spec:
   - {name: v2, served: true, storage: false, schema: {openAPIV3Schema: {type: object, properties: {metres: {type: integer}}}}}
 `)
 	url := webhook.URL
-	crd.Spec.Conversion.Webhook.ClientConfig = &apiextensionsv1.WebhookClientConfig{URL: &url, CABundle: certificateOf(webhook)}
-	if _, err := c.extensions(t).ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
+	crd.Spec.Conversion.Webhook.ClientConfig = &apiextensionsv1.WebhookClientConfig{URL: &url,
+		CABundle: certificateOf(webhook)}
+	if _, err := c.extensions(t).ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), crd,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c.awaitDefinition(t, crd.Name, apiextensionsv1.Established)
 	gvr := schema.GroupVersionResource{Group: "sea.example.net", Version: "v1", Resource: "chains"}
 	if _, err := c.dynamic(t).Resource(gvr).Create(t.Context(),
-		object(t, "{apiVersion: sea.example.net/v1, kind: Chain, metadata: {name: a}, length: 7}"), metav1.CreateOptions{}); err != nil {
+		object(t, "{apiVersion: sea.example.net/v1, kind: Chain, metadata: {name: a}, length: 7}"),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	gvr.Version = "v2"
@@ -553,21 +587,28 @@ spec:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {a: {PROPERTIES}}}}}
 `
 	with := func(name, singular, kind, properties string) *apiextensionsv1.CustomResourceDefinition {
-		return definition(t, strings.NewReplacer("NAME", name, "SINGULAR", singular, "KIND", kind, "PROPERTIES", properties).Replace(text))
+		return definition(t,
+			strings.NewReplacer("NAME", name, "SINGULAR", singular, "KIND", kind, "PROPERTIES", properties).Replace(
+				text))
 	}
-	_, err := crds.Create(t.Context(), with("buoys", "buoy", "Buoy", "description: has no type"), metav1.CreateOptions{})
+	_, err := crds.Create(t.Context(), with("buoys", "buoy", "Buoy", "description: has no type"),
+		metav1.CreateOptions{})
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "properties[a].type: Required value") {
 		t.Errorf("a schema that is not structural: %v", err)
 	}
 	// Names that another definition of the group has.
-	if _, err := crds.Create(t.Context(), with("ships", "boat", "Boat", "type: string"), metav1.CreateOptions{}); err != nil {
+	if _, err := crds.Create(t.Context(), with("ships", "boat", "Boat", "type: string"),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "names that are taken are not accepted", func(ctx context.Context) (error, bool) {
 		crd, err := crds.Get(ctx, "ships.sea.example.com", metav1.GetOptions{})
-		return err, err == nil && slices.ContainsFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
-			return c.Type == apiextensionsv1.NamesAccepted && c.Status == apiextensionsv1.ConditionFalse
-		})
+		return err,
+			err == nil &&
+				slices.ContainsFunc(crd.Status.Conditions,
+					func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
+						return c.Type == apiextensionsv1.NamesAccepted && c.Status == apiextensionsv1.ConditionFalse
+					})
 	})
 }
 
@@ -581,7 +622,8 @@ func testCustomLeaderTerm(t *testing.T, c *cluster, _ dynamic.ResourceInterface)
 			return rt.RoundTrip(r)
 		})
 	}
-	_, err := dynamic.NewForConfigOrDie(cfg).Resource(boatsOf).Namespace("leaderterm").Create(t.Context(), newBoat(t, "a", "{}"), metav1.CreateOptions{})
+	_, err := dynamic.NewForConfigOrDie(cfg).Resource(boatsOf).Namespace("leaderterm").Create(t.Context(),
+		newBoat(t, "a", "{}"), metav1.CreateOptions{})
 	if err == nil {
 		t.Error("a write of another term was carried out")
 	}
@@ -607,25 +649,31 @@ func testCustomDocuments(t *testing.T, c *cluster, _ dynamic.ResourceInterface) 
 		_, body := c.raw(t, "/openapi/v3", nil)
 		return json.Unmarshal(body, &root), root.Paths[path].ServerRelativeURL != ""
 	})
-	for _, own := range []string{"api/v1", "apis/apps/v1", "apis/apiextensions.k8s.io/v1", "apis/apiregistration.k8s.io/v1"} {
+	for _, own := range []string{"api/v1", "apis/apps/v1", "apis/apiextensions.k8s.io/v1",
+		"apis/apiregistration.k8s.io/v1"} {
 		if root.Paths[own].ServerRelativeURL == "" {
 			t.Errorf("the list of documents lacks %s", own)
 		}
 	}
 	code, body := c.raw(t, root.Paths[path].ServerRelativeURL, nil)
-	for _, want := range []string{`"com.example.sea.v1.Boat"`, "The port of registry.", `"enum":["Hamburg","Bremen","Kiel"]`, `"default":3`, `"x-kubernetes-list-type":"map"`} {
+	for _, want := range []string{`"com.example.sea.v1.Boat"`, "The port of registry.",
+		`"enum":["Hamburg","Bremen","Kiel"]`, `"default":3`, `"x-kubernetes-list-type":"map"`} {
 		if code != http.StatusOK || !strings.Contains(string(body), want) {
 			t.Errorf("%d: the document lacks %s", code, want)
 		}
 	}
-	if code, body = c.raw(t, root.Paths[path].ServerRelativeURL, http.Header{"Accept": {"application/com.github.proto-openapi.spec.v3@v1.0+protobuf"}}); code != http.StatusOK || len(body) == 0 || body[0] == '{' {
+	if code, body = c.raw(t, root.Paths[path].ServerRelativeURL,
+		http.Header{"Accept": {"application/com.github.proto-openapi.spec.v3@v1.0+protobuf"}}); code != http.StatusOK ||
+		len(body) == 0 || body[0] == '{' {
 		t.Errorf("as protobuf: %d, %.40q", code, body)
 	}
-	if code, body = c.raw(t, "/openapi/v3/"+path+"?hash=OLD", nil); code != http.StatusOK || !strings.Contains(string(body), "Boat") {
+	if code, body = c.raw(t, "/openapi/v3/"+path+"?hash=OLD", nil); code != http.StatusOK ||
+		!strings.Contains(string(body), "Boat") {
 		t.Errorf("with an old hash: %d", code)
 	}
 	code, body = c.raw(t, "/openapi/v2", nil)
-	for _, want := range []string{`"com.example.sea.v1.Boat"`, `"io.k8s.api.core.v1.ConfigMap"`, `"io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIService"`} {
+	for _, want := range []string{`"com.example.sea.v1.Boat"`, `"io.k8s.api.core.v1.ConfigMap"`,
+		`"io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIService"`} {
 		if code != http.StatusOK || !strings.Contains(string(body), want) {
 			t.Errorf("v2: %d, without %s", code, want)
 		}
@@ -753,7 +801,8 @@ func TestCustomResourcesOnAllServers(t *testing.T) {
 		return nil, code == http.StatusOK
 	})
 	t.Logf("another server has the document after %s", time.Since(established))
-	if _, err := a.dynamic(t).Resource(boatsOf).Namespace(metav1.NamespaceDefault).Get(t.Context(), "a", metav1.GetOptions{}); err != nil {
+	if _, err := a.dynamic(t).Resource(boatsOf).Namespace(metav1.NamespaceDefault).Get(t.Context(), "a",
+		metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
 }

@@ -71,7 +71,8 @@ func (f *freshDefinitions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serves reports whether a definition makes the server serve a version.
 func serves(crd *apiextensionsv1.CustomResourceDefinition, version string) bool {
 	return apihelpers.HasServedCRDVersion(crd, version) &&
-		(apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) || apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted))
+		(apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) ||
+			apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted))
 }
 
 // knows reports whether this server's informer has a definition as it is.
@@ -92,7 +93,8 @@ func (f *freshDefinitions) await(ctx context.Context, crd *apiextensionsv1.Custo
 	for !f.knows(crd) {
 		select {
 		case <-ctx.Done():
-			return apierrors.NewTimeoutError("this server has not heard of CustomResourceDefinition "+crd.Name+" yet; try again", 1)
+			return apierrors.NewTimeoutError(
+				"this server has not heard of CustomResourceDefinition "+crd.Name+" yet; try again", 1)
 		case <-ticker.C:
 		}
 	}

@@ -21,7 +21,8 @@ import (
 func TestFreshDefinitions(t *testing.T) {
 	crd := definition(t, boats)
 	crd.ResourceVersion = "7"
-	crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue}}
+	crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{
+		{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue}}
 	old := crd.DeepCopy()
 	old.ResourceVersion = "6"
 	unestablished := crd.DeepCopy()
@@ -81,7 +82,8 @@ func TestFreshDefinitions(t *testing.T) {
 				path = "/apis/sea.example.com/v1/boats"
 			}
 			r := httptest.NewRequest(http.MethodGet, path, nil)
-			info, err := (&request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}).NewRequestInfo(r)
+			info, err := (&request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"),
+				GrouplessAPIPrefixes: sets.NewString("api")}).NewRequestInfo(r)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -56,7 +56,8 @@ func TestDeleteCollectionIsNotSerial(t *testing.T) {
 		m.Labels = map[string]string{"many": "yes"}
 		must(maps.Create(t.Context(), m, metav1.CreateOptions{}))(t)
 	}
-	must(0, maps.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "many=yes"}))(t)
+	must(0, maps.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "many=yes"}))(
+		t)
 	if left := must(maps.List(t.Context(), metav1.ListOptions{LabelSelector: "many=yes"}))(t); len(left.Items) != 0 {
 		t.Errorf("%d are left", len(left.Items))
 	}

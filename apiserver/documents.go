@@ -62,7 +62,8 @@ func (s *Server) extensions(p *parts) func() []openapi.Extension {
 		}
 		var out []openapi.Extension
 		for _, a := range all {
-			if a.Spec.Service == nil || !apiregistrationhelper.IsAPIServiceConditionTrue(a, apiregistrationv1.Available) {
+			if a.Spec.Service == nil ||
+				!apiregistrationhelper.IsAPIServiceConditionTrue(a, apiregistrationv1.Available) {
 				continue
 			}
 			out = append(out, openapi.Extension{Group: a.Spec.Group, Version: a.Spec.Version,
@@ -97,5 +98,6 @@ func (s *Server) askExtension(
 		return nil, err
 	}
 	r.Header = header
-	return transport.NewAuthProxyRoundTripper("system:aggregator", "", []string{user.AllAuthenticated}, nil, rt).RoundTrip(r)
+	return transport.NewAuthProxyRoundTripper("system:aggregator", "", []string{user.AllAuthenticated}, nil,
+		rt).RoundTrip(r)
 }

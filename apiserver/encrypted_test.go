@@ -44,7 +44,8 @@ func TestEncryptedWhereItIs(t *testing.T) {
 	c := startCluster(t, func(c *Config) { c.Transformers = transformers })
 	c.define(t, boats)
 	boat := schema.GroupVersionResource{Group: "sea.example.com", Version: "v1", Resource: "boats"}
-	if _, err := c.admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "sea"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.admin.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "sea"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "sailor"}}
@@ -57,14 +58,19 @@ func TestEncryptedWhereItIs(t *testing.T) {
 	}
 	service := schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 	if _, err := c.dynamic(t).Resource(service).Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": map[string]any{"name": "v1.far.example.com"},
-		"spec": map[string]any{"group": "far.example.com", "version": "v1", "groupPriorityMinimum": int64(100), "versionPriority": int64(100),
-			"insecureSkipTLSVerify": true, "service": map[string]any{"namespace": "sea", "name": "far"}}}}, metav1.CreateOptions{}); err != nil {
+		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+		"metadata": map[string]any{"name": "v1.far.example.com"},
+		"spec": map[string]any{"group": "far.example.com", "version": "v1", "groupPriorityMinimum": int64(100),
+			"versionPriority":       int64(100),
+			"insecureSkipTLSVerify": true, "service": map[string]any{"namespace": "sea", "name": "far"}}}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "a boat", func(ctx context.Context) (error, bool) {
-		_, err := c.dynamic(t).Resource(boat).Namespace("sea").Create(ctx, &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "sea.example.com/v1", "kind": "Boat", "metadata": map[string]any{"name": "b"}, "spec": map[string]any{}}}, metav1.CreateOptions{})
+		_, err := c.dynamic(t).Resource(boat).Namespace("sea").Create(ctx,
+			&unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "sea.example.com/v1", "kind": "Boat", "metadata": map[string]any{"name": "b"},
+				"spec": map[string]any{}}}, metav1.CreateOptions{})
 		return err, err == nil
 	})
 	backend := c.cfg.Store.(encryption.Store)
@@ -79,22 +85,27 @@ func TestEncryptedWhereItIs(t *testing.T) {
 		"nodes":                                          "/api/v1/nodes", // which are stored as minions
 	}
 	for name, path := range paths {
-		resource, err := transformers.Resolve(t.Context(), name, c.extensions(t).ApiextensionsV1().CustomResourceDefinitions())
+		resource, err := transformers.Resolve(t.Context(), name,
+			c.extensions(t).ApiextensionsV1().CustomResourceDefinitions())
 		if err != nil {
 			t.Fatal(err)
 		}
 		epoch.Resources = append(epoch.Resources, resource)
 		c.atRest(t, func() {
 			var list metav1.PartialObjectMetadataList
-			if err := c.admin.Discovery().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").Do(t.Context()).Into(&list); err != nil {
+			if err := c.admin.Discovery().RESTClient().Get().AbsPath(path).SetHeader("Accept",
+				"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").Do(t.Context()).Into(
+				&list); err != nil {
 				t.Fatal(err)
 			}
-			if n, err := objects.Count(t.Context(), &encryption.Epoch{Resources: []string{resource}}); err != nil || n.Clear != len(list.Items) || len(list.Items) == 0 {
+			if n, err := objects.Count(t.Context(), &encryption.Epoch{Resources: []string{resource}}); err != nil ||
+				n.Clear != len(list.Items) || len(list.Items) == 0 {
 				t.Errorf("%s: %d of %d are found, %v", name, n.Clear, len(list.Items), err)
 			}
 		})
 	}
-	set, err := c.cfg.Store.Commit(t.Context(), raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: guard, Value: []byte("one")}}})
+	set, err := c.cfg.Store.Commit(t.Context(),
+		raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: guard, Value: []byte("one")}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +133,8 @@ func TestEncryptedWhereItIs(t *testing.T) {
 		}
 	}
 	var refused *encryption.ResourceError
-	if _, err := transformers.Resolve(t.Context(), "boat.sea.example.com", c.extensions(t).ApiextensionsV1().CustomResourceDefinitions()); !errors.As(err, &refused) {
+	if _, err := transformers.Resolve(t.Context(), "boat.sea.example.com",
+		c.extensions(t).ApiextensionsV1().CustomResourceDefinitions()); !errors.As(err, &refused) {
 		t.Errorf("a resource that there is not: %v", err)
 	}
 }
@@ -135,7 +147,8 @@ func TestLostObject(t *testing.T) {
 	c := startCluster(t, func(c *Config) { c.Transformers = encryption.New(keys, "/barque/data-keys") })
 	newNamespace(t, c, "lost")
 	secrets, yes := c.admin.CoreV1().Secrets("lost"), true
-	if _, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	const key = "/registry/secrets/lost/s"
@@ -147,9 +160,11 @@ func TestLostObject(t *testing.T) {
 	if encryption.KeyOf(item.Value) != "one" {
 		t.Fatalf("%q", item.Value)
 	}
-	for what, lost := range map[string]error{"the key is not here": errors.New("no key"), "the key is gone": encryption.ErrUnlisted} {
+	for what, lost := range map[string]error{"the key is not here": errors.New("no key"),
+		"the key is gone": encryption.ErrUnlisted} {
 		value := bytes.Replace(item.Value, []byte("one:"), []byte("off:"), 1)
-		if _, err := c.cfg.Store.Commit(t.Context(), raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: key, Value: value}}}); err != nil {
+		if _, err := c.cfg.Store.Commit(t.Context(),
+			raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: key, Value: value}}}); err != nil {
 			t.Fatal(err)
 		}
 		keys.off = lost
@@ -159,7 +174,8 @@ func TestLostObject(t *testing.T) {
 		if err := secrets.Delete(t.Context(), "s", metav1.DeleteOptions{}); err == nil {
 			t.Errorf("%s: it is deleted without the option", what)
 		}
-		err := secrets.Delete(t.Context(), "s", metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: &yes})
+		err := secrets.Delete(t.Context(), "s",
+			metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: &yes})
 		if (err == nil) != errors.Is(lost, encryption.ErrUnlisted) {
 			t.Errorf("%s: %v", what, err)
 		}

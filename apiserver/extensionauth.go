@@ -50,7 +50,9 @@ func (s *Server) ensureExtensionAuthentication(ctx context.Context, client kuber
 	switch {
 	case apierrors.IsNotFound(err):
 		known = nil
-		_, err = configMaps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: extensionAuthentication}, Data: want}, metav1.CreateOptions{})
+		_, err = configMaps.Create(ctx,
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: extensionAuthentication}, Data: want},
+			metav1.CreateOptions{})
 	case err == nil:
 		data := maps.Clone(existing.Data)
 		if data == nil {
@@ -83,7 +85,8 @@ type proxyTold struct {
 const extensionsRead = 10 * time.Second
 
 // ErrNotTold is returned by ToldExtensions until extension API servers know the authorities.
-var ErrNotTold = errors.New("extension API servers are not told of them yet, by the ConfigMap kube-system/" + extensionAuthentication)
+var ErrNotTold = errors.New(
+	"extension API servers are not told of them yet, by the ConfigMap kube-system/" + extensionAuthentication)
 
 // ToldExtensions returns nil once this server, as the leader, has published these CAs of
 // ProxyClient, in PEM, and extension API servers have had time to read them.

@@ -97,12 +97,14 @@ func testPlaces(t *testing.T, c *cluster) {
 		{user.KubeScheduler, nil, "/api/v1/pods", "kube-scheduler"},
 		{"system:node:a", []string{user.NodesGroup}, "/api/v1/nodes/a", "system-node-high"},
 		{"system:node:a", []string{user.NodesGroup}, "/api/v1/pods", "system-nodes"},
-		{"system:serviceaccount:kube-system:a", accounts("kube-system"), "/api/v1/pods", "kube-system-service-accounts"},
+		{"system:serviceaccount:kube-system:a", accounts("kube-system"), "/api/v1/pods",
+			"kube-system-service-accounts"},
 		{"system:serviceaccount:default:a", accounts("default"), "/api/v1/pods", "service-accounts"},
 		{"ann", nil, "/api/v1/pods", "global-default"},
 		{"ann", nil, "/readyz", "probes"},
 		{clusterusers.ServerClient, []string{clusterusers.ServerClients}, "/barque/v1/diagnosis", "barque-servers"},
-		{clusterusers.ServerClient, []string{clusterusers.ServerClients}, "/api/v1/pods", "global-default"}, // it has no right there
+		// it has no right there
+		{clusterusers.ServerClient, []string{clusterusers.ServerClients}, "/api/v1/pods", "global-default"},
 	}
 	for _, name := range rbac.ControlPlane() {
 		if namespace, _, err := serviceaccount.SplitUsername(name); err == nil {
@@ -148,7 +150,8 @@ func (c *cluster) newest(t *testing.T) map[string]string {
 	for _, s := range must(c.admin.FlowcontrolV1().FlowSchemas().List(t.Context(), metav1.ListOptions{}))(t).Items {
 		versions["schema "+s.Name] = s.ResourceVersion
 	}
-	for _, l := range must(c.admin.FlowcontrolV1().PriorityLevelConfigurations().List(t.Context(), metav1.ListOptions{}))(t).Items {
+	for _, l := range must(
+		c.admin.FlowcontrolV1().PriorityLevelConfigurations().List(t.Context(), metav1.ListOptions{}))(t).Items {
 		versions["level "+l.Name] = l.ResourceVersion
 	}
 	return versions
@@ -170,7 +173,8 @@ func testFlood(t *testing.T, c *cluster, entered <-chan struct{}, release chan<-
 	<-entered
 	var level string
 	eventually(t, "the level of users is full", func(ctx context.Context) error {
-		body, err := c.admin.Discovery().RESTClient().Get().AbsPath("/debug/api_priority_and_fairness/dump_priority_levels").DoRaw(ctx)
+		body, err := c.admin.Discovery().RESTClient().Get().AbsPath(
+			"/debug/api_priority_and_fairness/dump_priority_levels").DoRaw(ctx)
 		if err != nil {
 			return err
 		}
@@ -200,8 +204,10 @@ func testLevel(t *testing.T, c *cluster, entered <-chan struct{}, release chan<-
 			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "narrow"},
 			MatchingPrecedence:         700,
 			Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
-				Subjects:         []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: "ann"}}},
-				NonResourceRules: []flowcontrolv1.NonResourcePolicyRule{{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}}},
+				Subjects: []flowcontrolv1.Subject{
+					{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: "ann"}}},
+				NonResourceRules: []flowcontrolv1.NonResourcePolicyRule{
+					{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}}},
 			}},
 		},
 	}, metav1.CreateOptions{}))(t)
@@ -217,10 +223,11 @@ func testLevel(t *testing.T, c *cluster, entered <-chan struct{}, release chan<-
 	eventually(t, "a schema without its level dangles", dangles(flowcontrolv1.ConditionTrue))
 	must(flows.PriorityLevelConfigurations().Create(ctx, &flowcontrolv1.PriorityLevelConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "narrow"},
-		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{Type: flowcontrolv1.PriorityLevelEnablementLimited, Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
-			NominalConcurrencyShares: ptr.To[int32](1), BorrowingLimitPercent: ptr.To[int32](0),
-			LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject},
-		}},
+		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{Type: flowcontrolv1.PriorityLevelEnablementLimited,
+			Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
+				NominalConcurrencyShares: ptr.To[int32](1), BorrowingLimitPercent: ptr.To[int32](0),
+				LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject},
+			}},
 	}, metav1.CreateOptions{}))(t)
 	eventually(t, "a schema with its level does not dangle", dangles(flowcontrolv1.ConditionFalse))
 
@@ -290,14 +297,18 @@ func TestLimitsCheck(t *testing.T) {
 // BenchmarkRequest is the way of a read through the whole chain, without a network: by priority
 // levels, and by plain limits.
 func BenchmarkRequest(b *testing.B) {
-	for name, limits := range map[string]Limits{"fairness": DefaultLimits(), "limits": {InFlight: 400, MutatingInFlight: 200}} {
+	for name, limits := range map[string]Limits{"fairness": DefaultLimits(),
+		"limits": {InFlight: 400, MutatingInFlight: 200}} {
 		b.Run(name, func(b *testing.B) {
 			c := startCluster(b, func(cfg *Config) { cfg.Limits = &limits })
 			if err := c.ensure(b.Context(), c.client); err != nil {
 				b.Fatal(err)
 			}
-			must(c.admin.CoreV1().ConfigMaps("default").Create(b.Context(), configMap("read", map[string]string{"a": "1"}), metav1.CreateOptions{}))(b)
-			bearer := c.LoopbackConfigAs("system:serviceaccount:kube-system:generic-garbage-collector", serviceaccount.MakeGroupNames("kube-system")...).BearerToken
+			must(
+				c.admin.CoreV1().ConfigMaps("default").Create(b.Context(),
+					configMap("read", map[string]string{"a": "1"}), metav1.CreateOptions{}))(b)
+			bearer := c.LoopbackConfigAs("system:serviceaccount:kube-system:generic-garbage-collector",
+				serviceaccount.MakeGroupNames("kube-system")...).BearerToken
 			handler := c.chain.aggregator.GenericAPIServer.Handler
 			b.ReportAllocs()
 			for b.Loop() {

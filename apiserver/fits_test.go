@@ -24,11 +24,16 @@ import (
 )
 
 // managed updates managed fields as a create or an update does, and returns them.
-func managed(t *testing.T, types managedfields.TypeConverter, kind schema.GroupVersionKind, live, obj runtime.Object) []metav1.ManagedFieldsEntry {
+func managed(
+	t *testing.T, types managedfields.TypeConverter, kind schema.GroupVersionKind, live, obj runtime.Object,
+) []metav1.ManagedFieldsEntry {
 	t.Helper()
-	manager := must(managedfields.NewDefaultFieldManager(types, runtime.UnsafeObjectConvertor(scheme.Scheme), scheme.Scheme, scheme.Scheme,
-		kind, kind.GroupVersion(), "", nil))(t)
-	out := must(meta.Accessor(manager.UpdateNoErrors(live.DeepCopyObject(), obj.DeepCopyObject(), "tester")))(t).GetManagedFields()
+	manager := must(
+		managedfields.NewDefaultFieldManager(types, runtime.UnsafeObjectConvertor(scheme.Scheme), scheme.Scheme,
+			scheme.Scheme,
+			kind, kind.GroupVersion(), "", nil))(t)
+	out := must(meta.Accessor(manager.UpdateNoErrors(live.DeepCopyObject(), obj.DeepCopyObject(), "tester")))(
+		t).GetManagedFields()
 	for i := range out {
 		out[i].Time = nil
 	}
@@ -87,8 +92,9 @@ func TestUncheckedObjectsHaveUpstreamsManagedFields(t *testing.T) {
 func TestFits(t *testing.T) {
 	types := must(newFieldTypes(scheme.Scheme))(t)
 	for kind, want := range map[string]bool{
-		"ConfigMap": true, "Secret": true, "Event": true, "Node": true, "ServiceAccount": true, "PersistentVolumeClaim": true,
-		"Pod": false, "Service": false, "PodTemplate": false, // an IntOrString
+		"ConfigMap": true, "Secret": true, "Event": true, "Node": true, "ServiceAccount": true,
+		"PersistentVolumeClaim": true,
+		"Pod":                   false, "Service": false, "PodTemplate": false, // an IntOrString
 	} {
 		if _, ok := types.fitting[corev1.SchemeGroupVersion.WithKind(kind)]; ok != want {
 			t.Errorf("%s fits: %t", kind, ok)

@@ -88,12 +88,14 @@ func (in *installer) installGroup(group string, versions map[schema.GroupVersion
 	if group == "" {
 		handler := discovery.NewLegacyRootAPIHandler(in.config.DiscoveryAddresses, in.server.Serializer, root)
 		in.server.Handler.GoRestfulContainer.Add(
-			aggregated.WrapAggregatedDiscoveryToHandler(handler, manager, manager).GenerateWebService(root, metav1.APIVersions{}))
+			aggregated.WrapAggregatedDiscoveryToHandler(handler, manager, manager).GenerateWebService(root,
+				metav1.APIVersions{}))
 		return nil
 	}
 	apiGroup := metav1.APIGroup{Name: group}
 	for _, gv := range served {
-		apiGroup.Versions = append(apiGroup.Versions, metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version})
+		apiGroup.Versions = append(apiGroup.Versions,
+			metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version})
 	}
 	apiGroup.PreferredVersion = apiGroup.Versions[0]
 	in.server.DiscoveryGroupManager.AddGroup(apiGroup)
@@ -101,7 +103,10 @@ func (in *installer) installGroup(group string, versions map[schema.GroupVersion
 	return nil
 }
 
-func (in *installer) installVersion(root string, gv schema.GroupVersion, served []schema.GroupVersion, versions map[schema.GroupVersion]map[string]rest.Storage, manager aggregated.ResourceManager) error {
+func (in *installer) installVersion(
+	root string, gv schema.GroupVersion, served []schema.GroupVersion,
+	versions map[schema.GroupVersion]map[string]rest.Storage, manager aggregated.ResourceManager,
+) error {
 	byResource := map[string][]string{}
 	for _, v := range served {
 		for path := range versions[v] {
@@ -141,7 +146,8 @@ func (in *installer) installVersion(root string, gv schema.GroupVersion, served 
 	})
 	for path, s := range versions[gv] {
 		if ready, ok := s.(rest.StorageWithReadiness); ok {
-			in.server.StorageReadinessHook.RegisterStorage(metav1.GroupVersionResource{Group: gv.Group, Version: gv.Version, Resource: path}, ready)
+			in.server.StorageReadinessHook.RegisterStorage(
+				metav1.GroupVersionResource{Group: gv.Group, Version: gv.Version, Resource: path}, ready)
 		}
 	}
 	return nil

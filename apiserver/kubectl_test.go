@@ -63,7 +63,8 @@ func kubectl(t *testing.T, c *cluster) func(stdin string, args ...string) (strin
 	writeKubeconfig(t, kubeconfig, c.ca.client(t, c.host, admin()))
 	return func(stdin string, args ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), path, args...)
-		cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, kubectlVariable+"=1", "HOME="+dir, "KUBECACHEDIR="+filepath.Join(dir, "cache"))
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, kubectlVariable+"=1", "HOME="+dir,
+			"KUBECACHEDIR="+filepath.Join(dir, "cache"))
 		cmd.Stdin = strings.NewReader(stdin)
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out
@@ -127,7 +128,8 @@ spec:
 		{"", "get cm settings -o wide", []string{"NAME", "DATA", "AGE", "settings"}},
 		{"", "get configmap settings -o jsonpath={.data.colour}", []string{"red"}},
 		{"", "get ns", []string{"kube-system", "Active"}},
-		{"", "explain configmap.data", []string{"KIND:", "ConfigMap", "FIELD: data <map[string]string>", "DESCRIPTION:"}},
+		{"", "explain configmap.data",
+			[]string{"KIND:", "ConfigMap", "FIELD: data <map[string]string>", "DESCRIPTION:"}},
 		{"", "explain deployment.spec.template.spec.containers", []string{"<[]Container>", "image"}},
 		{"", "explain pod.spec.containers.imagePullPolicy", enums},
 		{"", "scale deployment/web --replicas=3", []string{"deployment.apps/web scaled"}},

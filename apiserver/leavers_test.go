@@ -40,7 +40,8 @@ func TestLeaversAreDetails(t *testing.T) {
 			defer cancel()
 			quietLeavers(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				logger := klog.FromContext(r.Context()).WithName("watch").WithValues("pod", "p")
-				utilruntime.HandleErrorWithContext(klog.NewContext(r.Context(), logger), errors.New("broken pipe"), "Failed to encode watch event")
+				utilruntime.HandleErrorWithContext(klog.NewContext(r.Context(), logger), errors.New("broken pipe"),
+					"Failed to encode watch event")
 			})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
 			if got := said.String(); !strings.Contains(got, "level="+c.level) || !strings.Contains(got, "broken pipe") {
 				t.Errorf("%s", got)

@@ -31,7 +31,9 @@ func withLogins(t *testing.T, change func(*logins.Options, *authorizers.Options)
 	lo, ao := logins.NewOptions(), authorizers.NewOptions()
 	change(lo, ao)
 	logger := slog.New(slog.DiscardHandler)
-	l, err := logins.New(logins.Config{Options: lo, Server: "s1", Issuers: []string{defaultIssuer}, Audiences: []string{defaultIssuer}, Logger: logger})
+	l, err := logins.New(
+		logins.Config{Options: lo, Server: "s1", Issuers: []string{defaultIssuer}, Audiences: []string{defaultIssuer},
+			Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +76,9 @@ func (c *cluster) lead(t *testing.T) *cluster {
 }
 
 func (c *cluster) bearing(token string) kubernetes.Interface {
-	return kubernetes.NewForConfigOrDie(&restclient.Config{Host: c.host, QPS: -1, BearerToken: token, TLSClientConfig: restclient.TLSClientConfig{CAData: c.ca.pem}})
+	return kubernetes.NewForConfigOrDie(
+		&restclient.Config{Host: c.host, QPS: -1, BearerToken: token,
+			TLSClientConfig: restclient.TLSClientConfig{CAData: c.ca.pem}})
 }
 
 func (c *cluster) named(t *testing.T, name string, groups ...string) kubernetes.Interface {
@@ -83,7 +87,8 @@ func (c *cluster) named(t *testing.T, name string, groups ...string) kubernetes.
 
 func whoAmI(t *testing.T, client kubernetes.Interface) (authenticationv1.UserInfo, error) {
 	t.Helper()
-	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
+		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
 		return authenticationv1.UserInfo{}, err
 	}
@@ -94,24 +99,33 @@ func whoAmI(t *testing.T, client kubernetes.Interface) (authenticationv1.UserInf
 // the cluster, certificates and TokenReviews work beside it.
 func TestLogin(t *testing.T) {
 	issuer := logintest.NewIssuer(t)
-	path := logintest.Write(t, filepath.Join(t.TempDir(), "authn.yaml"), "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n"+issuer.Config()+
-		"  claimMappings:\n    username: {claim: email, prefix: \"\"}\n    groups: {claim: groups, prefix: \"corp:\"}\n    extra: [{key: example.org/team, valueExpression: claims.team}]\n"+
-		"  claimValidationRules: [{expression: \"claims.email_verified == true\", message: the address is not verified}]\nanonymous: {enabled: true, conditions: [{path: /readyz}]}\n")
+	path := logintest.Write(t, filepath.Join(t.TempDir(), "authn.yaml"),
+		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n"+issuer.Config()+
+			"  claimMappings:\n    username: {claim: email, prefix: \"\"}\n    groups: {claim: groups, prefix: \"corp:\"}\n    extra: [{key: example.org/team, valueExpression: claims.team}]\n"+
+			"  claimValidationRules: [{expression: \"claims.email_verified == true\", message: the address is not verified}]\nanonymous: {enabled: true, conditions: [{path: /readyz}]}\n")
 	c := startCluster(t, withLogins(t, func(o *logins.Options, _ *authorizers.Options) { o.ConfigFile = path })).lead(t)
-	token := issuer.Token(t, map[string]any{"email": "ann@example.org", "email_verified": true, "groups": []string{"readers"}, "team": "red"})
+	token := issuer.Token(t,
+		map[string]any{"email": "ann@example.org", "email_verified": true, "groups": []string{"readers"},
+			"team": "red"})
 	var who authenticationv1.UserInfo
 	await(t, "the issuer's keys are known", func(context.Context) (err error, ok bool) {
 		who, err = whoAmI(t, c.bearing(token))
 		return err, err == nil
 	})
-	if who.Username != "ann@example.org" || !slices.Equal(who.Groups, []string{"corp:readers", "system:authenticated"}) || fmt.Sprint(who.Extra["example.org/team"]) != "[red]" {
+	if who.Username != "ann@example.org" ||
+		!slices.Equal(who.Groups, []string{"corp:readers", "system:authenticated"}) ||
+		fmt.Sprint(who.Extra["example.org/team"]) != "[red]" {
 		t.Errorf("they are %+v", who)
 	}
-	if _, err := c.bearing(token).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+	if _, err := c.bearing(token).CoreV1().Nodes().List(t.Context(),
+		metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("without a role: %v", err)
 	}
-	if _, err := c.admin.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "readers"},
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}, Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "corp:readers"}}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.admin.RbacV1().ClusterRoleBindings().Create(t.Context(),
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "readers"},
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "corp:readers"}}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "the role counts", func(context.Context) (error, bool) {
@@ -122,7 +136,8 @@ func TestLogin(t *testing.T) {
 	if who, err := whoAmI(t, c.bearing(unverified)); !apierrors.IsUnauthorized(err) {
 		t.Errorf("a broken rule: %+v, %v", who, err)
 	}
-	review, err := c.admin.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+	review, err := c.admin.AuthenticationV1().TokenReviews().Create(t.Context(),
+		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 	if err != nil || !review.Status.Authenticated || review.Status.User.Username != "ann@example.org" {
 		t.Errorf("its TokenReview: %+v, %v", review.Status, err)
 	}
@@ -130,7 +145,8 @@ func TestLogin(t *testing.T) {
 	if _, err := anonymous.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(t.Context()); err != nil {
 		t.Errorf("without credentials, where the file permits it: %v", err)
 	}
-	if _, err := anonymous.Discovery().RESTClient().Get().AbsPath("/api").DoRaw(t.Context()); !apierrors.IsUnauthorized(err) {
+	if _, err := anonymous.Discovery().RESTClient().Get().AbsPath("/api").DoRaw(t.Context()); !apierrors.IsUnauthorized(
+		err) {
 		t.Errorf("without credentials, elsewhere: %v", err)
 	}
 }
@@ -146,7 +162,8 @@ func TestIllWebhooksLockNobodyOut(t *testing.T) {
 		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
 			t.Error(err)
 		}
-		review.Status = map[string]any{"allowed": false, "denied": true, "authenticated": true, "user": map[string]any{"username": "eve", "groups": []string{"system:masters"}}}
+		review.Status = map[string]any{"allowed": false, "denied": true, "authenticated": true,
+			"user": map[string]any{"username": "eve", "groups": []string{"system:masters"}}}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(review)
 	}))
@@ -154,10 +171,18 @@ func TestIllWebhooksLockNobodyOut(t *testing.T) {
 	dead := httptest.NewTLSServer(http.NotFoundHandler())
 	deadConfig := logintest.Kubeconfig(t, dead)
 	dead.Close()
-	for ill, kubeconfig := range map[string]string{"hangs": logintest.Kubeconfig(t, logintest.Hanging(t)), "dead": deadConfig, "lies": logintest.Kubeconfig(t, liar)} {
+	for ill, kubeconfig := range map[string]string{"hangs": logintest.Kubeconfig(t, logintest.Hanging(t)),
+		"dead": deadConfig, "lies": logintest.Kubeconfig(t, liar)} {
 		t.Run(ill, func(t *testing.T) {
-			path := logintest.Write(t, filepath.Join(t.TempDir(), "authz.yaml"), "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n- type: Webhook\n  name: first\n  webhook: {timeout: 1s, authorizedTTL: 1ms, unauthorizedTTL: 1ms, subjectAccessReviewVersion: v1, failurePolicy: Deny, connectionInfo: {type: KubeConfigFile, kubeConfigFile: "+kubeconfig+"}}\n")
-			c := startCluster(t, withLogins(t, func(l *logins.Options, a *authorizers.Options) { l.Webhook.ConfigFile, a.ConfigFile = kubeconfig, path })).lead(t)
+			path := logintest.Write(t, filepath.Join(t.TempDir(), "authz.yaml"),
+				"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n- type: Webhook\n  name: first\n  webhook: {timeout: 1s, authorizedTTL: 1ms, unauthorizedTTL: 1ms, subjectAccessReviewVersion: v1, failurePolicy: Deny, connectionInfo: {type: KubeConfigFile, kubeConfigFile: "+kubeconfig+"}}\n")
+			c := startCluster(t,
+				withLogins(t,
+					func(
+						l *logins.Options, a *authorizers.Options,
+					) {
+						l.Webhook.ConfigFile, a.ConfigFile = kubeconfig, path
+					})).lead(t)
 			if _, err := c.admin.CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{}); err != nil {
 				t.Errorf("a master: %v", err)
 			}
@@ -167,22 +192,26 @@ func TestIllWebhooksLockNobodyOut(t *testing.T) {
 				return err, err == nil
 			})
 			node := c.named(t, "system:node:n1", "system:nodes")
-			if _, err := node.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=n1"}); err != nil {
+			if _, err := node.CoreV1().Pods("").List(t.Context(),
+				metav1.ListOptions{FieldSelector: "spec.nodeName=n1"}); err != nil {
 				t.Errorf("a node's pods: %v", err)
 			}
 			if _, err := node.Discovery().ServerGroups(); err != nil {
 				t.Errorf("a node's discovery: %v", err)
 			}
-			if _, err := node.CoreV1().Secrets("kube-system").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+			if _, err := node.CoreV1().Secrets("kube-system").List(t.Context(),
+				metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 				t.Errorf("a node's secrets: %v", err)
 			}
-			if _, err := c.bearing("").Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(t.Context()); err != nil {
+			if _, err := c.bearing("").Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(
+				t.Context()); err != nil {
 				t.Errorf("a balancer's question: %v", err)
 			}
 			if who, err := whoAmI(t, c.bearing("made-up-"+ill)); !apierrors.IsUnauthorized(err) && err == nil {
 				t.Errorf("a token that only the webhook knows: %+v", who)
 			}
-			if _, err := c.named(t, "bob").CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{}); err == nil {
+			if _, err := c.named(t, "bob").CoreV1().Pods("default").List(t.Context(),
+				metav1.ListOptions{}); err == nil {
 				t.Error("a user passed the webhook")
 			}
 		})
@@ -195,21 +224,30 @@ func TestConstrainedImpersonation(t *testing.T) {
 	c := startCluster(t)
 	role := func(name string, rules ...rbacv1.PolicyRule) {
 		t.Helper()
-		if _, err := c.admin.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{}); err != nil {
+		if _, err := c.admin.RbacV1().ClusterRoles().Create(t.Context(),
+			&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules},
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	bind := func(name, who string) {
 		t.Helper()
-		if _, err := c.admin.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
-			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}, Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: who}}}, metav1.CreateOptions{}); err != nil {
+		if _, err := c.admin.RbacV1().ClusterRoleBindings().Create(t.Context(),
+			&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
+				RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+				Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: who}}},
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	role("reader", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods", "secrets"}, Verbs: []string{"list"}})
+	role("reader",
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods", "secrets"}, Verbs: []string{"list"}})
 	bind("reader", "bob")
-	role("helper", rbacv1.PolicyRule{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"users"}, ResourceNames: []string{"bob"}, Verbs: []string{"impersonate:user-info"}},
-		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"impersonate-on:user-info:list"}})
+	role("helper",
+		rbacv1.PolicyRule{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"users"},
+			ResourceNames: []string{"bob"}, Verbs: []string{"impersonate:user-info"}},
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"},
+			Verbs: []string{"impersonate-on:user-info:list"}})
 	bind("helper", "ann")
 	config := c.ca.client(t, c.host, pkix.Name{CommonName: "ann"})
 	config.Impersonate.UserName = "bob"
@@ -218,10 +256,12 @@ func TestConstrainedImpersonation(t *testing.T) {
 		_, err := asBob.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
 		return err, err == nil
 	})
-	if _, err := asBob.CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "impersonate") {
+	if _, err := asBob.CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), "impersonate") {
 		t.Errorf("another action, which bob may do: %v", err)
 	}
-	if _, err := c.named(t, "ann").CoreV1().Pods("").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+	if _, err := c.named(t, "ann").CoreV1().Pods("").List(t.Context(),
+		metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("ann herself: %v", err)
 	}
 }

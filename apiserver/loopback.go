@@ -65,7 +65,8 @@ func (l *loopback) config(name string, groups ...string) *restclient.Config {
 func (l *loopback) overTLS(name string, groups ...string) *restclient.Config {
 	c := l.config(name, groups...)
 	c.Transport = nil
-	c.TLSClientConfig = restclient.TLSClientConfig{CAData: l.ca, ServerName: genericapiserver.LoopbackClientServerNameOverride}
+	c.TLSClientConfig = restclient.TLSClientConfig{CAData: l.ca,
+		ServerName: genericapiserver.LoopbackClientServerNameOverride}
 	return c
 }
 

@@ -21,7 +21,9 @@ import (
 func TestInProcessIsAsOverTLS(t *testing.T) {
 	c := startCluster(t)
 	must(0, c.ensure(t.Context(), c.client))(t)
-	must(c.admin.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("a", map[string]string{"k": "v"}), metav1.CreateOptions{}))(t)
+	must(
+		c.admin.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("a", map[string]string{"k": "v"}),
+			metav1.CreateOptions{}))(t)
 	direct := must(restclient.HTTPClientFor(c.loopback.config("mary", "system:masters")))(t)
 	connected := must(restclient.HTTPClientFor(c.loopback.overTLS("mary", "system:masters")))(t)
 	t.Cleanup(connected.CloseIdleConnections)
@@ -42,7 +44,8 @@ func TestInProcessIsAsOverTLS(t *testing.T) {
 		{http.MethodGet, "/api/v1/namespaces/default/configmaps/a", "application/json"},
 		{http.MethodGet, "/api/v1/namespaces/default/configmaps/a", "application/vnd.kubernetes.protobuf"},
 		{http.MethodGet, "/api/v1/namespaces/default/configmaps", "application/yaml"},
-		{http.MethodGet, "/api/v1/namespaces/default/configmaps?watch=true&timeoutSeconds=1&resourceVersion=0", "application/json"},
+		{http.MethodGet, "/api/v1/namespaces/default/configmaps?watch=true&timeoutSeconds=1&resourceVersion=0",
+			"application/json"},
 		{http.MethodGet, "/api/v1/namespaces/default/configmaps/none", "application/json"},
 		{http.MethodDelete, "/api/v1/namespaces/default/configmaps/none", "application/json"},
 		{http.MethodPost, "/api/v1/namespaces/default/configmaps", "application/json"},
@@ -62,7 +65,8 @@ func TestInProcessIsAsOverTLS(t *testing.T) {
 		if status != wantStatus || body != wantBody {
 			t.Errorf("%v: %d %.1000q, over TLS %d %.1000q", r, status, body, wantStatus, wantBody)
 		}
-		for _, name := range []string{"Content-Type", "Cache-Control", "Vary", "Warning", "Retry-After", "Etag", "X-Kubernetes-Pf-Flowschema-Uid"} {
+		for _, name := range []string{"Content-Type", "Cache-Control", "Vary", "Warning", "Retry-After", "Etag",
+			"X-Kubernetes-Pf-Flowschema-Uid"} {
 			if header.Get(name) != wantHeader.Get(name) {
 				t.Errorf("%v: %s is %q, over TLS %q", r, name, header.Get(name), wantHeader.Get(name))
 			}
@@ -77,7 +81,9 @@ func TestStopEndsWatchesInTheProcess(t *testing.T) {
 	t.Run("serve", func(t *testing.T) {
 		c := startCluster(t)
 		config = c.LoopbackConfig()
-		w = must(kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps("").Watch(context.Background(), metav1.ListOptions{}))(t)
+		w = must(
+			kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps("").Watch(context.Background(),
+				metav1.ListOptions{}))(t)
 	})
 	await(t, "the watch ends", func(context.Context) (error, bool) {
 		select {

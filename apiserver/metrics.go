@@ -63,11 +63,14 @@ type groupList struct {
 // listGroups takes the place of the aggregator's list.
 func (c *chain) listGroups(unregistered ...schema.GroupVersion) {
 	server := c.aggregator.GenericAPIServer
-	list := &groupList{registered: c.aggregator.APIRegistrationInformers.Apiregistration().V1().APIServices().Lister(), unregistered: unregistered}
+	list := &groupList{registered: c.aggregator.APIRegistrationInformers.Apiregistration().V1().APIServices().Lister(),
+		unregistered: unregistered}
 	mux := server.Handler.NonGoRestfulMux
 	mux.Unregister("/apis")
 	mux.Unregister("/apis/")
-	mux.Handle("/apis", aggregated.WrapAggregatedDiscoveryToHandler(list, server.AggregatedDiscoveryGroupManager, server.PeerAggregatedDiscoveryManager))
+	mux.Handle("/apis",
+		aggregated.WrapAggregatedDiscoveryToHandler(list, server.AggregatedDiscoveryGroupManager,
+			server.PeerAggregatedDiscoveryManager))
 	mux.UnlistedHandle("/apis/", list)
 }
 

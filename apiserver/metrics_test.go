@@ -28,16 +28,20 @@ func measuringKubelet(t *testing.T) (port int32, trust func(*Config)) {
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		at := time.Now()
 		used, ms := at.Sub(began).Seconds(), at.UnixMilli()
-		_, _ = fmt.Fprintf(w, "node_cpu_usage_seconds_total %f %d\nnode_memory_working_set_bytes 1048576000 %d\n", used/2, ms, ms)
+		_, _ = fmt.Fprintf(w, "node_cpu_usage_seconds_total %f %d\nnode_memory_working_set_bytes 1048576000 %d\n",
+			used/2, ms, ms)
 		of := `{container="c",namespace="default",pod="busy"}`
-		_, _ = fmt.Fprintf(w, "container_cpu_usage_seconds_total%s %f %d\ncontainer_memory_working_set_bytes%s 67108864 %d\n", of, used/8, ms, of, ms)
+		_, _ = fmt.Fprintf(w,
+			"container_cpu_usage_seconds_total%s %f %d\ncontainer_memory_working_set_bytes%s 67108864 %d\n", of, used/8,
+			ms, of, ms)
 	}))
 	t.Cleanup(kubelet.Close)
 	pool := x509.NewCertPool()
 	pool.AddCert(kubelet.Certificate())
 	config := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	return int32(kubelet.Listener.Addr().(*net.TCPAddr).Port), func(c *Config) {
-		c.KubeletClient, c.IsKubelet = func() *tls.Config { return config }, func(*corev1.Node, tls.ConnectionState) error { return nil }
+		c.KubeletClient, c.IsKubelet = func() *tls.Config { return config },
+			func(*corev1.Node, tls.ConnectionState) error { return nil }
 	}
 }
 
@@ -52,7 +56,8 @@ func otherMetrics(t *testing.T) (port int32) {
 	mux.HandleFunc("/apis/metrics.k8s.io/v1beta1", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, metav1.APIResourceList{
 			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: metricsVersion.String(),
-			APIResources: []metav1.APIResource{{Name: "nodes", Kind: "NodeMetrics", Verbs: metav1.Verbs{"get", "list"}}},
+			APIResources: []metav1.APIResource{
+				{Name: "nodes", Kind: "NodeMetrics", Verbs: metav1.Verbs{"get", "list"}}},
 		})
 	})
 	mux.HandleFunc("/apis/metrics.k8s.io/v1beta1/nodes", func(w http.ResponseWriter, _ *http.Request) {
@@ -75,27 +80,39 @@ func TestMetrics(t *testing.T) {
 	}
 	c.leads.Store(true) // it writes whether other servers are available
 	ctx := t.Context()
-	node := must(c.admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"zone": "a"}}}, metav1.CreateOptions{}))(t)
+	node := must(
+		c.admin.CoreV1().Nodes().Create(ctx,
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"zone": "a"}}},
+			metav1.CreateOptions{}))(t)
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = port
 	must(c.admin.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}))(t)
-	must(c.admin.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}))(t)
+	must(
+		c.admin.CoreV1().ServiceAccounts("default").Create(ctx,
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}))(t)
 	spec := podSpec()
 	spec.NodeName = "n1"
-	pod := must(c.admin.CoreV1().Pods("default").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "busy", Labels: map[string]string{"app": "busy"}}, Spec: spec}, metav1.CreateOptions{}))(t)
+	pod := must(
+		c.admin.CoreV1().Pods("default").Create(ctx,
+			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "busy", Labels: map[string]string{"app": "busy"}},
+				Spec: spec}, metav1.CreateOptions{}))(t)
 	pod.Status.Phase = corev1.PodRunning
 	must(c.admin.CoreV1().Pods("default").UpdateStatus(ctx, pod, metav1.UpdateOptions{}))(t)
 
 	metrics := metricsclient.NewForConfigOrDie(c.ca.client(t, c.host, admin())).MetricsV1beta1()
 	await(t, "the node has metrics", func(ctx context.Context) (error, bool) {
 		n, err := metrics.NodeMetricses().Get(ctx, "n1", metav1.GetOptions{})
-		return err, err == nil && n.Usage.Cpu().MilliValue() > 450 && n.Usage.Cpu().MilliValue() < 550 && n.Labels["zone"] == "a"
+		return err,
+			err == nil && n.Usage.Cpu().MilliValue() > 450 && n.Usage.Cpu().MilliValue() < 550 &&
+				n.Labels["zone"] == "a"
 	})
 	await(t, "the pod has metrics", func(ctx context.Context) (error, bool) {
-		list, err := metrics.PodMetricses("default").List(ctx, metav1.ListOptions{LabelSelector: "app=busy", FieldSelector: "metadata.name=busy"})
+		list, err := metrics.PodMetricses("default").List(ctx,
+			metav1.ListOptions{LabelSelector: "app=busy", FieldSelector: "metadata.name=busy"})
 		return err, err == nil && len(list.Items) == 1 && list.Items[0].Containers[0].Usage.Memory().String() == "64Mi"
 	})
-	if list := must(metrics.PodMetricses("").List(ctx, metav1.ListOptions{LabelSelector: "app=none"}))(t); len(list.Items) != 0 {
+	if list := must(metrics.PodMetricses("").List(ctx, metav1.ListOptions{LabelSelector: "app=none"}))(t); len(
+		list.Items) != 0 {
 		t.Errorf("of no pods: %v", list.Items)
 	}
 	run := kubectl(t, c)
@@ -124,11 +141,18 @@ func TestMetrics(t *testing.T) {
 	}
 	theirs := otherMetrics(t)
 	must(c.admin.CoreV1().Services("default").Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "theirs"},
-		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"}}, metav1.CreateOptions{}))(t)
-	must(services.Create(ctx, &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: apiregistrationv1.APIServiceSpec{
-		Group: metricsVersion.Group, Version: metricsVersion.Version, GroupPriorityMinimum: 100, VersionPriority: 100, InsecureSkipTLSVerify: true,
-		Service: &apiregistrationv1.ServiceReference{Namespace: "default", Name: "theirs", Port: &theirs},
-	}}, metav1.CreateOptions{}))(t)
+		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"}},
+		metav1.CreateOptions{}))(t)
+	must(
+		services.Create(ctx,
+			&apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec: apiregistrationv1.APIServiceSpec{
+					Group: metricsVersion.Group, Version: metricsVersion.Version, GroupPriorityMinimum: 100,
+					VersionPriority:       100,
+					InsecureSkipTLSVerify: true,
+					Service: &apiregistrationv1.ServiceReference{Namespace: "default", Name: "theirs",
+						Port: &theirs},
+				}}, metav1.CreateOptions{}))(t)
 	names := func(ctx context.Context) ([]string, error) {
 		list, err := metrics.NodeMetricses().List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -177,7 +201,8 @@ func (c *cluster) wantGroups(t *testing.T, when string, want bool) {
 	aggregated := struct {
 		Items []struct{ Metadata metav1.ObjectMeta }
 	}{}
-	_, body = c.raw(t, "/apis", http.Header{"Accept": {"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}})
+	_, body = c.raw(t, "/apis",
+		http.Header{"Accept": {"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}})
 	if err := json.Unmarshal(body, &aggregated); err != nil {
 		t.Fatalf("%s: %v: %.200s", when, err, body)
 	}

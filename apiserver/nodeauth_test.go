@@ -19,7 +19,9 @@ import (
 func TestAKubeletActsOnABindingAtOnce(t *testing.T) {
 	c, ctx := startCluster(t), t.Context()
 	must(0, c.ensure(ctx, c.client))(t)
-	must(c.admin.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}))(t)
+	must(
+		c.admin.CoreV1().ServiceAccounts("default").Create(ctx,
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}))(t)
 	kubelet := kubernetes.NewForConfigOrDie(c.ca.client(t, c.host, subject("system:node:n1", "system:nodes"))).CoreV1()
 	for i := range 30 {
 		const name = "again" // as StatefulSets do
@@ -31,9 +33,12 @@ func TestAKubeletActsOnABindingAtOnce(t *testing.T) {
 		if i%2 == 0 {
 			must(kubelet.Pods("default").Get(ctx, name, metav1.GetOptions{}))(t)
 		}
-		must(kubelet.ServiceAccounts("default").CreateToken(ctx, "default", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-			BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: name, UID: pod.UID},
-		}}, metav1.CreateOptions{}))(t)
+		must(
+			kubelet.ServiceAccounts("default").CreateToken(ctx, "default",
+				&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+					BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: name,
+						UID: pod.UID},
+				}}, metav1.CreateOptions{}))(t)
 		zero := int64(0)
 		must(0, c.admin.CoreV1().Pods("default").Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &zero}))(t)
 	}
@@ -45,19 +50,28 @@ func TestTokensOfTheGateway(t *testing.T) {
 	c, ctx := startCluster(t), t.Context()
 	must(0, c.ensure(ctx, c.client))(t)
 	account := gatewayauth.Account
-	if _, err := c.admin.CoreV1().ServiceAccounts(account.Namespace).Get(ctx, account.Name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
-		must(c.admin.CoreV1().ServiceAccounts(account.Namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account.Name}}, metav1.CreateOptions{}))(t)
+	if _, err := c.admin.CoreV1().ServiceAccounts(account.Namespace).Get(ctx, account.Name,
+		metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		must(
+			c.admin.CoreV1().ServiceAccounts(account.Namespace).Create(ctx,
+				&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account.Name}}, metav1.CreateOptions{}))(t)
 	}
 	uids := map[string]types.UID{}
 	for _, name := range []string{"n1", "n2"} {
-		uids[name] = must(c.admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))(t).UID
+		uids[name] = must(
+			c.admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
+				metav1.CreateOptions{}))(t).UID
 	}
-	accounts := kubernetes.NewForConfigOrDie(c.ca.client(t, c.host, subject("system:node:n1", "system:nodes"))).CoreV1().ServiceAccounts(account.Namespace)
+	accounts := kubernetes.NewForConfigOrDie(
+		c.ca.client(t, c.host, subject("system:node:n1", "system:nodes"))).CoreV1().ServiceAccounts(account.Namespace)
 	seconds := ptr.To[int64](3600)
 	request := func(kind, node string, audiences ...string) error {
-		_, err := accounts.CreateToken(ctx, account.Name, &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-			Audiences: audiences, ExpirationSeconds: seconds, BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: node, UID: uids[node]},
-		}}, metav1.CreateOptions{})
+		_, err := accounts.CreateToken(ctx, account.Name,
+			&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+				Audiences: audiences, ExpirationSeconds: seconds,
+				BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: node,
+					UID: uids[node]},
+			}}, metav1.CreateOptions{})
 		return err
 	}
 	if err := request("Node", "n1"); err != nil {

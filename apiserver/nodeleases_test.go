@@ -56,7 +56,9 @@ type nodeLeases struct {
 type leaseClient interface {
 	Create(context.Context, *coordinationv1.Lease, metav1.CreateOptions) (*coordinationv1.Lease, error)
 	Update(context.Context, *coordinationv1.Lease, metav1.UpdateOptions) (*coordinationv1.Lease, error)
-	Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (*coordinationv1.Lease, error)
+	Patch(
+		context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string,
+	) (*coordinationv1.Lease, error)
 	Delete(context.Context, string, metav1.DeleteOptions) error
 	DeleteCollection(context.Context, metav1.DeleteOptions, metav1.ListOptions) error
 	Get(context.Context, string, metav1.GetOptions) (*coordinationv1.Lease, error)
@@ -105,10 +107,12 @@ func TestNodeLease(t *testing.T) {
 	l := must(c.leases(corev1.NamespaceNodeLease).Get(ctx, "n0", metav1.GetOptions{}))(t)
 	node := must(c.admin.CoreV1().Nodes().Get(ctx, "n0", metav1.GetOptions{}))(t)
 	if ptr.Deref(l.Spec.HolderIdentity, "") != "n0" || ptr.Deref(l.Spec.LeaseDurationSeconds, 0) != 40 ||
-		l.Spec.RenewTime == nil || !l.Spec.RenewTime.Equal(&metav1.MicroTime{Time: heardAt.Truncate(10 * time.Second)}) {
+		l.Spec.RenewTime == nil ||
+		!l.Spec.RenewTime.Equal(&metav1.MicroTime{Time: heardAt.Truncate(10 * time.Second)}) {
 		t.Errorf("the lease is %+v", l.Spec)
 	}
-	if l.Namespace != corev1.NamespaceNodeLease || l.UID == "" || l.UID == node.UID || l.ResourceVersion == "" || !l.CreationTimestamp.Equal(&node.CreationTimestamp) {
+	if l.Namespace != corev1.NamespaceNodeLease || l.UID == "" || l.UID == node.UID || l.ResourceVersion == "" ||
+		!l.CreationTimestamp.Equal(&node.CreationTimestamp) {
 		t.Errorf("its metadata is %+v", l.ObjectMeta)
 	}
 	var again *coordinationv1.Lease
@@ -119,13 +123,16 @@ func TestNodeLease(t *testing.T) {
 	if again.UID != l.UID || again.ResourceVersion != l.ResourceVersion {
 		t.Errorf("first %s at %s, then %s at %s", l.UID, l.ResourceVersion, again.UID, again.ResourceVersion)
 	}
-	if silent := must(c.leases(corev1.NamespaceNodeLease).Get(ctx, "n1", metav1.GetOptions{}))(t); silent.Spec.RenewTime != nil || silent.UID == l.UID {
+	if silent := must(c.leases(corev1.NamespaceNodeLease).Get(ctx, "n1", metav1.GetOptions{}))(
+		t); silent.Spec.RenewTime != nil || silent.UID == l.UID {
 		t.Errorf("of a node that was never heard of: %+v", silent)
 	}
-	if _, err := c.leases(corev1.NamespaceNodeLease).Get(ctx, "n2", metav1.GetOptions{}); !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), `leases.coordination.k8s.io "n2" not found`) {
+	if _, err := c.leases(corev1.NamespaceNodeLease).Get(ctx, "n2", metav1.GetOptions{}); !apierrors.IsNotFound(err) ||
+		!strings.Contains(err.Error(), `leases.coordination.k8s.io "n2" not found`) {
 		t.Errorf("of no node: %v", err)
 	}
-	if list := c.list(corev1.NamespaceNodeLease, metav1.ListOptions{}); !slices.Equal(names(list), []string{"n0", "n1"}) || list.ResourceVersion == "" {
+	if list := c.list(corev1.NamespaceNodeLease,
+		metav1.ListOptions{}); !slices.Equal(names(list), []string{"n0", "n1"}) || list.ResourceVersion == "" {
 		t.Errorf("listed: %v at %s", names(list), list.ResourceVersion)
 	}
 
@@ -136,9 +143,11 @@ func TestNodeLease(t *testing.T) {
 		time.Now().Add(time.Hour).Round(0): heardAt.Truncate(10 * time.Second),
 	} {
 		node := must(c.admin.CoreV1().Nodes().Get(ctx, "n0", metav1.GetOptions{}))(t)
-		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.NewTime(said)}}
+		node.Status.Conditions = []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.NewTime(said)}}
 		must(c.admin.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}))(t)
-		if l := must(c.leases(corev1.NamespaceNodeLease).Get(ctx, "n0", metav1.GetOptions{}))(t); !l.Spec.RenewTime.Time.Equal(want) {
+		if l := must(c.leases(corev1.NamespaceNodeLease).Get(ctx, "n0", metav1.GetOptions{}))(
+			t); !l.Spec.RenewTime.Time.Equal(want) {
 			t.Errorf("the kubelet wrote at %s: renewed %s, want %s", said, l.Spec.RenewTime, want)
 		}
 	}
@@ -156,16 +165,20 @@ func TestNodeLeasesCannotBeWritten(t *testing.T) {
 	lease := must(ours.Get(ctx, "n0", metav1.GetOptions{}))(t)
 	for what, write := range map[string]func() error{
 		"create": func() error {
-			_, err := ours.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n0"}}, metav1.CreateOptions{})
+			_, err := ours.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n0"}},
+				metav1.CreateOptions{})
 			return err
 		},
 		"update": func() error { _, err := ours.Update(ctx, lease, metav1.UpdateOptions{}); return err },
 		"patch": func() error {
-			_, err := ours.Patch(ctx, "n0", types.MergePatchType, []byte(`{"spec":{"leaseDurationSeconds":5}}`), metav1.PatchOptions{})
+			_, err := ours.Patch(ctx, "n0", types.MergePatchType, []byte(`{"spec":{"leaseDurationSeconds":5}}`),
+				metav1.PatchOptions{})
 			return err
 		},
 		"apply": func() error {
-			_, err := ours.Patch(ctx, "n0", types.ApplyPatchType, []byte(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"n0"}}`), metav1.PatchOptions{FieldManager: "m"})
+			_, err := ours.Patch(ctx, "n0", types.ApplyPatchType,
+				[]byte(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"n0"}}`),
+				metav1.PatchOptions{FieldManager: "m"})
 			return err
 		},
 		"delete":     func() error { return ours.Delete(ctx, "n0", metav1.DeleteOptions{}) },
@@ -175,12 +188,16 @@ func TestNodeLeasesCannotBeWritten(t *testing.T) {
 		},
 	} {
 		err := write()
-		if !apierrors.IsForbidden(err) || (what != "the namespace" && !strings.Contains(err.Error(), "show when these were last heard of")) {
+		if !apierrors.IsForbidden(err) ||
+			(what != "the namespace" && !strings.Contains(err.Error(), "show when these were last heard of")) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	other := c.leases("default")
-	made := must(other.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "elect"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("me")}}, metav1.CreateOptions{}))(t)
+	made := must(
+		other.Create(ctx,
+			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "elect"},
+				Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("me")}}, metav1.CreateOptions{}))(t)
 	made.Spec.HolderIdentity = ptr.To("you")
 	if l := must(other.Update(ctx, made, metav1.UpdateOptions{}))(t); *l.Spec.HolderIdentity != "you" {
 		t.Errorf("an ordinary lease: %+v", l.Spec)
@@ -194,7 +211,11 @@ func TestLeasesOfAllNamespaces(t *testing.T) {
 	c := startNodeLeases(t, 5)
 	want := []string{"e0", "e1", "e2", "n0", "n1", "n2", "n3", "n4"}
 	for i := range 3 {
-		must(c.leases("default").Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("e", i), Labels: map[string]string{"a": "b"}}}, metav1.CreateOptions{}))(t)
+		must(
+			c.leases("default").Create(t.Context(),
+				&coordinationv1.Lease{
+					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("e", i), Labels: map[string]string{"a": "b"}}},
+				metav1.CreateOptions{}))(t)
 	}
 	for limit := range int64(10) {
 		var got []string
@@ -228,17 +249,21 @@ func TestLeasesOfAllNamespaces(t *testing.T) {
 			t.Errorf("%+v: %v, want %v", selector, got, want)
 		}
 	}
-	if _, err := c.leases("").List(t.Context(), metav1.ListOptions{Continue: "nodes.nonsense"}); !apierrors.IsBadRequest(err) {
+	if _, err := c.leases("").List(t.Context(),
+		metav1.ListOptions{Continue: "nodes.nonsense"}); !apierrors.IsBadRequest(err) {
 		t.Errorf("a continue token that is none: %v", err)
 	}
-	if _, err := c.leases("").List(t.Context(), metav1.ListOptions{Continue: "nodes.1.nonsense"}); !apierrors.IsBadRequest(err) {
+	if _, err := c.leases("").List(t.Context(),
+		metav1.ListOptions{Continue: "nodes.1.nonsense"}); !apierrors.IsBadRequest(err) {
 		t.Errorf("a continue token with an inner one that is none: %v", err)
 	}
 }
 
 // follow returns the events of a watch, one by one. A server may end the watch of a slow client;
 // one that began at a revision is resumed where it ended.
-func (c *nodeLeases) follow(namespace string, o metav1.ListOptions) (next func() (watch.EventType, *coordinationv1.Lease)) {
+func (c *nodeLeases) follow(
+	namespace string, o metav1.ListOptions,
+) (next func() (watch.EventType, *coordinationv1.Lease)) {
 	c.t.Helper()
 	ctx, stop := context.WithCancel(c.t.Context())
 	w := must(c.leases(namespace).Watch(ctx, o))(c.t)
@@ -266,7 +291,9 @@ func (c *nodeLeases) follow(namespace string, o metav1.ListOptions) (next func()
 	}
 }
 
-func (c *nodeLeases) want(next func() (watch.EventType, *coordinationv1.Lease), what watch.EventType, name string) *coordinationv1.Lease {
+func (c *nodeLeases) want(
+	next func() (watch.EventType, *coordinationv1.Lease), what watch.EventType, name string,
+) *coordinationv1.Lease {
 	c.t.Helper()
 	for {
 		switch got, l := next(); {
@@ -284,11 +311,14 @@ func TestWatchingNodeLeases(t *testing.T) {
 		t.Run("namespace "+namespace, func(t *testing.T) {
 			t.Parallel() // it waits for a renewal, up to ten seconds
 			c := startNodeLeases(t, 2)
-			next := c.follow(namespace, metav1.ListOptions{ResourceVersion: c.list(namespace, metav1.ListOptions{}).ResourceVersion})
+			next := c.follow(namespace,
+				metav1.ListOptions{ResourceVersion: c.list(namespace, metav1.ListOptions{}).ResourceVersion})
 			c.addNode("n2")
 			added := c.want(next, watch.Added, "n2")
 			if namespace == "" {
-				must(c.leases("default").Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "elect"}}, metav1.CreateOptions{}))(t)
+				must(
+					c.leases("default").Create(t.Context(),
+						&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "elect"}}, metav1.CreateOptions{}))(t)
 				c.want(next, watch.Added, "elect")
 			}
 			// A change of the node does not change its lease; a renewal is sent at the next full
@@ -326,7 +356,8 @@ func TestWatchingNodeLeases(t *testing.T) {
 func TestWatchingLeasesFromAnywhere(t *testing.T) {
 	c := startNodeLeases(t, 1)
 	for _, namespace := range []string{corev1.NamespaceNodeLease, ""} {
-		for i, o := range []metav1.ListOptions{{}, {AllowWatchBookmarks: true}, {ResourceVersion: "0", AllowWatchBookmarks: true}} {
+		for i, o := range []metav1.ListOptions{{}, {AllowWatchBookmarks: true},
+			{ResourceVersion: "0", AllowWatchBookmarks: true}} {
 			next := c.follow(namespace, o)
 			if what, l := next(); what != watch.Added {
 				t.Errorf("namespace %q, %+v: it begins with %s %s", namespace, o, what, l.Name)
@@ -350,7 +381,10 @@ func TestWatchingLeasesInOrder(t *testing.T) {
 	for i := range rounds {
 		c.addNode(fmt.Sprint("m", i))
 		must(0, c.admin.CoreV1().Nodes().Delete(ctx, fmt.Sprint("m", i), metav1.DeleteOptions{}))(t)
-		must(c.leases("default").Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("e", i)}}, metav1.CreateOptions{}))(t)
+		must(
+			c.leases("default").Create(ctx,
+				&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("e", i)}},
+				metav1.CreateOptions{}))(t)
 	}
 	gone := map[string]bool{}
 	for seen := 0; seen < rounds; {
@@ -359,7 +393,8 @@ func TestWatchingLeasesInOrder(t *testing.T) {
 			gone[l.Name] = true
 		case l.Namespace == "default":
 			if node := strings.Replace(l.Name, "e", "m", 1); !gone[node] {
-				t.Fatalf("the lease %s was told at revision %s before the deletion of node %s", l.Name, l.ResourceVersion, node)
+				t.Fatalf("the lease %s was told at revision %s before the deletion of node %s", l.Name,
+					l.ResourceVersion, node)
 			}
 			seen++
 		}
@@ -370,7 +405,9 @@ func TestWatchingLeasesInOrder(t *testing.T) {
 func TestInformerOfLeases(t *testing.T) {
 	t.Parallel() // it waits for a renewal, up to ten seconds
 	c := startNodeLeases(t, 3)
-	must(c.leases("default").Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "elect"}}, metav1.CreateOptions{}))(t)
+	must(
+		c.leases("default").Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "elect"}},
+			metav1.CreateOptions{}))(t)
 	ctx, stop := context.WithCancel(t.Context())
 	factory := informers.NewSharedInformerFactory(kubernetes.Interface(c.admin), 0)
 	informer := factory.Coordination().V1().Leases()
@@ -406,10 +443,11 @@ func TestInformerOfLeases(t *testing.T) {
 		return err
 	}
 	var last error
-	if wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		last = follows(ctx)
-		return last == nil, nil
-	}) != nil {
+	if wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			last = follows(ctx)
+			return last == nil, nil
+		}) != nil {
 		t.Error(last)
 	}
 }
@@ -418,7 +456,8 @@ func TestKubectlDescribesNodeLeases(t *testing.T) {
 	c := startNodeLeases(t, 2)
 	run := kubectl(t, c.cluster)
 	for args, want := range map[string][]string{
-		"describe node n0":                        {"HolderIdentity:  n0", "RenewTime:       " + heardAt.Truncate(10*time.Second).Local().Format("Mon, 02 Jan 2006 15:04")},
+		"describe node n0": {"HolderIdentity:  n0",
+			"RenewTime:       " + heardAt.Truncate(10*time.Second).Local().Format("Mon, 02 Jan 2006 15:04")},
 		"get leases -n kube-node-lease":           {"NAME", "HOLDER", "n0", "n1"},
 		"get leases -A":                           {"kube-node-lease", "n0", "n1"},
 		"get lease n0 -n kube-node-lease -o yaml": {"leaseDurationSeconds: 40", "holderIdentity: n0"},
@@ -439,7 +478,9 @@ func TestKubectlDescribesNodeLeases(t *testing.T) {
 func (c *nodeLeases) startForeignNode(name string) (*corev1.Node, *coordinationv1.Lease) {
 	c.t.Helper()
 	ctx := c.t.Context()
-	node := must(c.admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))(c.t)
+	node := must(
+		c.admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			metav1.CreateOptions{}))(c.t)
 	if _, err := c.leases(corev1.NamespaceNodeLease).Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		c.t.Fatalf("a foreign node has a lease before it made one: %v", err)
 	}
@@ -449,10 +490,12 @@ func (c *nodeLeases) startForeignNode(name string) (*corev1.Node, *coordinationv
 
 func foreignLease(node *corev1.Node) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: node.Name, Namespace: corev1.NamespaceNodeLease, OwnerReferences: []metav1.OwnerReference{
-			{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID},
-		}},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To(node.Name), LeaseDurationSeconds: ptr.To[int32](40), RenewTime: ptr.To(metav1.NowMicro())},
+		ObjectMeta: metav1.ObjectMeta{Name: node.Name, Namespace: corev1.NamespaceNodeLease,
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID},
+			}},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To(node.Name), LeaseDurationSeconds: ptr.To[int32](40),
+			RenewTime: ptr.To(metav1.NowMicro())},
 	}
 }
 
@@ -480,14 +523,18 @@ func TestForeignNodeLease(t *testing.T) {
 	if got := must(leases.Get(ctx, "edge", metav1.GetOptions{}))(t); got.ResourceVersion != lease.ResourceVersion {
 		t.Errorf("read %s, written %s", got.ResourceVersion, lease.ResourceVersion)
 	}
-	patched := must(leases.Patch(ctx, "edge", types.MergePatchType, []byte(`{"spec":{"leaseDurationSeconds":50}}`), metav1.PatchOptions{}))(t)
+	patched := must(
+		leases.Patch(ctx, "edge", types.MergePatchType, []byte(`{"spec":{"leaseDurationSeconds":50}}`),
+			metav1.PatchOptions{}))(t)
 	if *patched.Spec.LeaseDurationSeconds != 50 {
 		t.Errorf("patched: %+v", patched.Spec)
 	}
-	if got := names(c.list(corev1.NamespaceNodeLease, metav1.ListOptions{})); !slices.Equal(got, []string{"edge", "n0"}) {
+	if got := names(c.list(corev1.NamespaceNodeLease, metav1.ListOptions{})); !slices.Equal(got,
+		[]string{"edge", "n0"}) {
 		t.Errorf("listed: %v", got)
 	}
-	if got := names(c.list("", metav1.ListOptions{LabelSelector: "!" + nodeleases.MemberLabel})); !slices.Equal(got, []string{"edge"}) {
+	if got := names(c.list("", metav1.ListOptions{LabelSelector: "!" + nodeleases.MemberLabel})); !slices.Equal(got,
+		[]string{"edge"}) {
 		t.Errorf("of nodes that are no members: %v", got)
 	}
 
@@ -496,7 +543,9 @@ func TestForeignNodeLease(t *testing.T) {
 		t.Errorf("deleting all: %v", err)
 	}
 	must(leases.Get(ctx, "edge", metav1.GetOptions{}))(t)
-	must(0, leases.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "!" + nodeleases.MemberLabel}))(t)
+	must(0,
+		leases.DeleteCollection(ctx, metav1.DeleteOptions{},
+			metav1.ListOptions{LabelSelector: "!" + nodeleases.MemberLabel}))(t)
 	if got := names(c.list(corev1.NamespaceNodeLease, metav1.ListOptions{})); !slices.Equal(got, []string{"n0"}) {
 		t.Errorf("after the deletion: %v", got)
 	}
@@ -531,7 +580,8 @@ func TestMembersLeaseHidesAStoredOne(t *testing.T) {
 		for _, limit := range []int64{0, 1} {
 			list := c.list(namespace, metav1.ListOptions{Limit: limit, FieldSelector: "metadata.name=m"})
 			for list.Continue != "" {
-				more := c.list(namespace, metav1.ListOptions{Limit: limit, FieldSelector: "metadata.name=m", Continue: list.Continue})
+				more := c.list(namespace,
+					metav1.ListOptions{Limit: limit, FieldSelector: "metadata.name=m", Continue: list.Continue})
 				list.Items, list.Continue = append(list.Items, more.Items...), more.Continue
 			}
 			if len(list.Items) != 1 || list.Items[0].UID != made.UID {
@@ -552,7 +602,9 @@ func TestMembersLeaseHidesAStoredOne(t *testing.T) {
 	label(`""`)
 	c.want(next, watch.Deleted, "m")
 	c.want(next, watch.Added, "m")
-	must(0, c.admin.CoreV1().Nodes().Delete(ctx, "m", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &node.UID}}))(t)
+	must(0,
+		c.admin.CoreV1().Nodes().Delete(ctx, "m",
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &node.UID}}))(t)
 	c.want(next, watch.Deleted, "m")
 	if got := c.want(next, watch.Added, "m"); got.UID != stored.UID {
 		t.Errorf("the member is gone; shown: %+v", got.ObjectMeta)
@@ -601,7 +653,9 @@ func TestListAndWatchOfAllLeases(t *testing.T) {
 				c.leaseHistory(rnd)
 			}
 			mark := fmt.Sprintf("end-%d-%d", seed, len(namespace))
-			must(c.leases(corev1.NamespaceNodeLease).Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: mark}}, metav1.CreateOptions{}))(t)
+			must(
+				c.leases(corev1.NamespaceNodeLease).Create(t.Context(),
+					&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: mark}}, metav1.CreateOptions{}))(t)
 			want := toldOf(c.list(namespace, metav1.ListOptions{}))
 
 			type moment struct {
@@ -609,7 +663,9 @@ func TestListAndWatchOfAllLeases(t *testing.T) {
 				known    told
 			}
 			moments := []moment{{begin.ResourceVersion, maps.Clone(known)}}
-			until := func(next func() (watch.EventType, *coordinationv1.Lease), known told, each func(*coordinationv1.Lease)) {
+			until := func(
+				next func() (watch.EventType, *coordinationv1.Lease), known told, each func(*coordinationv1.Lease),
+			) {
 				for {
 					what, l := next()
 					known.take(what, l)
@@ -619,15 +675,22 @@ func TestListAndWatchOfAllLeases(t *testing.T) {
 					}
 				}
 			}
-			until(next, known, func(l *coordinationv1.Lease) { moments = append(moments, moment{l.ResourceVersion, maps.Clone(known)}) })
+			until(next, known,
+				func(
+					l *coordinationv1.Lease,
+				) {
+					moments = append(moments, moment{l.ResourceVersion, maps.Clone(known)})
+				})
 			if !maps.Equal(known, want) {
 				t.Fatalf("seed %d, namespace %q: the watch gives\n%v\nand a list\n%v", seed, namespace, known, want)
 			}
 			for i := 0; i < len(moments)-1; i += 1 + len(moments)/12 {
 				m := moments[i]
-				until(c.follow(namespace, metav1.ListOptions{ResourceVersion: m.revision}), m.known, func(*coordinationv1.Lease) {})
+				until(c.follow(namespace, metav1.ListOptions{ResourceVersion: m.revision}), m.known,
+					func(*coordinationv1.Lease) {})
 				if !maps.Equal(m.known, want) {
-					t.Fatalf("seed %d, namespace %q: the watch that was taken up at event %d, revision %s, gives\n%v\nand a list\n%v",
+					t.Fatalf(
+						"seed %d, namespace %q: the watch that was taken up at event %d, revision %s, gives\n%v\nand a list\n%v",
 						seed, namespace, i, m.revision, m.known, want)
 				}
 			}
@@ -644,18 +707,25 @@ func (c *nodeLeases) leaseHistory(rnd *rand.Rand) {
 	var err error
 	switch rnd.IntN(8) {
 	case 0:
-		_, err = nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{nodeleases.MemberLabel: ""}}}, metav1.CreateOptions{})
+		_, err = nodes.Create(ctx,
+			&corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{nodeleases.MemberLabel: ""}}},
+			metav1.CreateOptions{})
 	case 1:
 		_, err = nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	case 2:
 		err = nodes.Delete(ctx, name, metav1.DeleteOptions{})
 	case 3:
 		value := []string{`""`, "null"}[rnd.IntN(2)]
-		_, err = nodes.Patch(ctx, name, types.MergePatchType, []byte(fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, nodeleases.MemberLabel, value)), metav1.PatchOptions{})
+		_, err = nodes.Patch(ctx, name, types.MergePatchType,
+			[]byte(fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, nodeleases.MemberLabel, value)),
+			metav1.PatchOptions{})
 	case 4, 5:
-		_, err = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		_, err = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			metav1.CreateOptions{})
 	case 6:
-		_, err = leases.Patch(ctx, name, types.MergePatchType, []byte(fmt.Sprintf(`{"spec":{"leaseTransitions":%d}}`, rnd.IntN(1000))), metav1.PatchOptions{})
+		_, err = leases.Patch(ctx, name, types.MergePatchType,
+			[]byte(fmt.Sprintf(`{"spec":{"leaseTransitions":%d}}`, rnd.IntN(1000))), metav1.PatchOptions{})
 	case 7:
 		err = leases.Delete(ctx, name, metav1.DeleteOptions{})
 	}
@@ -671,14 +741,17 @@ func TestKubeletWritesItsOwnLease(t *testing.T) {
 	edge, _ := c.startForeignNode("edge")
 	other, _ := c.startForeignNode("other")
 	must(0, c.leases(corev1.NamespaceNodeLease).Delete(ctx, "edge", metav1.DeleteOptions{}))(t)
-	kubelet := kubernetes.NewForConfigOrDie(c.ca.client(t, c.host, subject("system:node:edge", "system:nodes"))).CoordinationV1()
+	kubelet := kubernetes.NewForConfigOrDie(
+		c.ca.client(t, c.host, subject("system:node:edge", "system:nodes"))).CoordinationV1()
 	leases := kubelet.Leases(corev1.NamespaceNodeLease)
 
 	lease := must(leases.Create(ctx, foreignLease(edge), metav1.CreateOptions{}))(t)
 	lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
 	must(leases.Update(ctx, lease, metav1.UpdateOptions{}))(t)
 	must(leases.Get(ctx, "edge", metav1.GetOptions{}))(t)
-	must(leases.Patch(ctx, "edge", types.MergePatchType, []byte(`{"spec":{"leaseDurationSeconds":50}}`), metav1.PatchOptions{}))(t)
+	must(
+		leases.Patch(ctx, "edge", types.MergePatchType, []byte(`{"spec":{"leaseDurationSeconds":50}}`),
+			metav1.PatchOptions{}))(t)
 	must(0, leases.Delete(ctx, "edge", metav1.DeleteOptions{}))(t)
 
 	nameless := foreignLease(edge)
@@ -690,15 +763,27 @@ func TestKubeletWritesItsOwnLease(t *testing.T) {
 			_, err := leases.Create(ctx, another, metav1.CreateOptions{})
 			return err
 		},
-		"a generated name":   func() error { _, err := leases.Create(ctx, nameless, metav1.CreateOptions{}); return err },
-		"renewing another's": func() error { _, err := leases.Update(ctx, foreignLease(other), metav1.UpdateOptions{}); return err },
+		"a generated name": func() error {
+			_, err := leases.Create(ctx, nameless,
+				metav1.CreateOptions{})
+			return err
+		},
+		"renewing another's": func() error {
+			_, err := leases.Update(ctx, foreignLease(other),
+				metav1.UpdateOptions{})
+			return err
+		},
 		"patching another's": func() error {
-			_, err := leases.Patch(ctx, "other", types.MergePatchType, []byte(`{"spec":{"leaseDurationSeconds":5}}`), metav1.PatchOptions{})
+			_, err := leases.Patch(ctx, "other", types.MergePatchType, []byte(`{"spec":{"leaseDurationSeconds":5}}`),
+				metav1.PatchOptions{})
 			return err
 		},
 		"deleting another's": func() error { return leases.Delete(ctx, "other", metav1.DeleteOptions{}) },
-		"deleting all":       func() error { return leases.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}) },
-		"listing":            func() error { _, err := leases.List(ctx, metav1.ListOptions{}); return err },
+		"deleting all": func() error {
+			return leases.DeleteCollection(ctx, metav1.DeleteOptions{},
+				metav1.ListOptions{})
+		},
+		"listing": func() error { _, err := leases.List(ctx, metav1.ListOptions{}); return err },
 		"elsewhere": func() error {
 			elsewhere := foreignLease(edge)
 			elsewhere.Namespace = "default"

@@ -44,7 +44,9 @@ func TestOptions(t *testing.T) {
 		cfg.TolerationSeconds = &TolerationSeconds{NotReady: 6, Unreachable: 7}
 	})
 	as := func(token string) kubernetes.Interface {
-		return kubernetes.NewForConfigOrDie(&restclient.Config{Host: c.host, BearerToken: token, TLSClientConfig: restclient.TLSClientConfig{CAData: c.ca.pem}})
+		return kubernetes.NewForConfigOrDie(
+			&restclient.Config{Host: c.host, BearerToken: token,
+				TLSClientConfig: restclient.TLSClientConfig{CAData: c.ca.pem}})
 	}
 	get := func(token, path string) (string, error) {
 		body, err := as(token).CoreV1().RESTClient().Get().AbsPath(path).DoRaw(t.Context())
@@ -69,9 +71,15 @@ func TestOptions(t *testing.T) {
 	if v.GitVersion != "v"+kubernetesVersion+"+barque.v0.1.0" {
 		t.Errorf("version %s", v.GitVersion)
 	}
-	must(c.admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}))(t)
-	must(c.admin.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}))(t)
-	pod := must(c.admin.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: podSpec()}, metav1.CreateOptions{}))(t)
+	must(
+		c.admin.CoreV1().Namespaces().Create(t.Context(),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}))(t)
+	must(
+		c.admin.CoreV1().ServiceAccounts("default").Create(t.Context(),
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}))(t)
+	pod := must(
+		c.admin.CoreV1().Pods("default").Create(t.Context(),
+			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: podSpec()}, metav1.CreateOptions{}))(t)
 	for _, toleration := range pod.Spec.Tolerations {
 		want := map[string]int64{corev1.TaintNodeNotReady: 6, corev1.TaintNodeUnreachable: 7}[toleration.Key]
 		if toleration.TolerationSeconds == nil || *toleration.TolerationSeconds != want {
@@ -108,7 +116,8 @@ func TestUnderPrefix(t *testing.T) {
 		path, prefix string
 		want         bool
 	}{
-		{"/join", "/join", true}, {"/join/a", "/join", true}, {"/joined", "/join", false}, {"/join/a", "/join/", true}, {"/", "/join", false},
+		{"/join", "/join", true}, {"/join/a", "/join", true}, {"/joined", "/join", false}, {"/join/a", "/join/", true},
+		{"/", "/join", false},
 	} {
 		if got := underPrefix(c.path, c.prefix); got != c.want {
 			t.Errorf("underPrefix(%q, %q) = %v", c.path, c.prefix, got)

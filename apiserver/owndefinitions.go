@@ -35,7 +35,9 @@ func ensureDefinitions(ctx context.Context, client rest.Interface, texts [][]byt
 	return errors.Join(errs...)
 }
 
-func ensureDefinition(ctx context.Context, client rest.Interface, want *apiextensionsv1.CustomResourceDefinition) error {
+func ensureDefinition(
+	ctx context.Context, client rest.Interface, want *apiextensionsv1.CustomResourceDefinition,
+) error {
 	const path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	var have apiextensionsv1.CustomResourceDefinition
 	raw, err := client.Get().AbsPath(path, want.Name).SetHeader("Accept", "application/json").DoRaw(ctx)

@@ -26,21 +26,34 @@ import (
 func TestNobodyBecomesAController(t *testing.T) {
 	c := startCluster(t).lead(t)
 	ctx := t.Context()
-	const thief, other = "system:serviceaccount:kube-system:clusterrole-aggregation-controller", "system:serviceaccount:kube-system:default"
+	const thief, other = "system:serviceaccount:kube-system:clusterrole-aggregation-controller",
+		"system:serviceaccount:kube-system:default"
 	bind := func(name string, role rbacv1.RoleRef, user string) {
 		t.Helper()
-		must(c.admin.RbacV1().RoleBindings("kube-system").Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: role,
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}}}, metav1.CreateOptions{}))(t)
+		must(
+			c.admin.RbacV1().RoleBindings("kube-system").Create(ctx,
+				&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: role,
+					Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}}},
+				metav1.CreateOptions{}))(t)
 	}
 	// No controller aggregates "edit" here, so ann gets the part of it that has the right.
-	must(c.admin.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "constrained"}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"serviceaccounts"}, Verbs: []string{"impersonate:serviceaccount"}},
-		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"selfsubjectreviews"}, Verbs: []string{"impersonate-on:serviceaccount:create"}},
-	}}, metav1.CreateOptions{}))(t)
-	must(c.admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "constrained"},
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "constrained"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "bob"}}}, metav1.CreateOptions{}))(t)
-	bind("editor", rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:aggregate-to-edit"}, "ann")
+	must(
+		c.admin.RbacV1().ClusterRoles().Create(ctx,
+			&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "constrained"}, Rules: []rbacv1.PolicyRule{
+				{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"serviceaccounts"},
+					Verbs: []string{"impersonate:serviceaccount"}},
+				{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"selfsubjectreviews"},
+					Verbs: []string{"impersonate-on:serviceaccount:create"}},
+			}}, metav1.CreateOptions{}))(t)
+	must(
+		c.admin.RbacV1().ClusterRoleBindings().Create(ctx,
+			&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "constrained"},
+				RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "constrained"},
+				Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "bob"}}},
+			metav1.CreateOptions{}))(
+		t)
+	bind("editor", rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:aggregate-to-edit"},
+		"ann")
 	as := func(who, taken string, groups ...string) kubernetes.Interface {
 		config := c.ca.client(t, c.host, pkix.Name{CommonName: who, Organization: groups})
 		config.Impersonate.UserName = taken
@@ -62,18 +75,24 @@ func TestNobodyBecomesAController(t *testing.T) {
 	if is, err := whoAmI(t, c.named(t, thief)); !apierrors.IsUnauthorized(err) {
 		t.Errorf("a certificate of an earlier version is of %q: %v", is.Username, err)
 	}
-	for _, name := range []string{thief, "system:kube-controller-manager", "system:kube-scheduler", "system:apiserver"} {
+	for _, name := range []string{thief, "system:kube-controller-manager", "system:kube-scheduler",
+		"system:apiserver"} {
 		_, key, err := ed25519.GenerateKey(rand.Reader)
 		if err != nil {
 			t.Fatal(err)
 		}
-		der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: name}}, key)
+		der, err := x509.CreateCertificateRequest(rand.Reader,
+			&x509.CertificateRequest{Subject: pkix.Name{CommonName: name}}, key)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.admin.CertificatesV1().CertificateSigningRequests().Create(ctx, &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "stolen"},
-			Spec: certificatesv1.CertificateSigningRequestSpec{Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
-				SignerName: certificatesv1.KubeAPIServerClientSignerName, Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}}}, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		if _, err := c.admin.CertificatesV1().CertificateSigningRequests().Create(ctx,
+			&certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "stolen"},
+				Spec: certificatesv1.CertificateSigningRequestSpec{
+					Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+					SignerName: certificatesv1.KubeAPIServerClientSignerName,
+					Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}}},
+			metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
 			t.Errorf("a request for a certificate of %s: %v", name, err)
 		}
 	}
@@ -85,12 +104,17 @@ func TestNobodyBecomesAController(t *testing.T) {
 func TestNobodyBecomesAnAdministrator(t *testing.T) {
 	const path = "/barque/v1/anything"
 	c := startCluster(t, func(cfg *Config) {
-		cfg.Extra = map[string]http.Handler{path: extra.MastersAndServers(http.MethodGet, func(http.ResponseWriter, *http.Request) {})}
+		cfg.Extra = map[string]http.Handler{
+			path: extra.MastersAndServers(http.MethodGet, func(http.ResponseWriter, *http.Request) {})}
 	}).lead(t)
 	ctx := t.Context()
-	must(c.admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "ann"},
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "ann"}}}, metav1.CreateOptions{}))(t)
+	must(
+		c.admin.RbacV1().ClusterRoleBindings().Create(ctx,
+			&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "ann"},
+				RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+				Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "ann"}}},
+			metav1.CreateOptions{}))(
+		t)
 	as := func(who, group string, groups ...string) kubernetes.Interface {
 		config := c.ca.client(t, c.host, pkix.Name{CommonName: who, Organization: groups})
 		config.Impersonate = rest.ImpersonationConfig{UserName: "somebody", Groups: []string{group}}
@@ -118,14 +142,18 @@ func TestNobodyBecomesAnAdministrator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "ann", Organization: []string{"barque:admins"}}}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: "ann", Organization: []string{"barque:admins"}}}, key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	requests := func(client kubernetes.Interface, name string) error {
-		_, err := client.CertificatesV1().CertificateSigningRequests().Create(ctx, &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec: certificatesv1.CertificateSigningRequestSpec{Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
-				SignerName: certificatesv1.KubeAPIServerClientSignerName, Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}}}, metav1.CreateOptions{})
+		_, err := client.CertificatesV1().CertificateSigningRequests().Create(ctx,
+			&certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec: certificatesv1.CertificateSigningRequestSpec{
+					Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+					SignerName: certificatesv1.KubeAPIServerClientSignerName,
+					Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}}}, metav1.CreateOptions{})
 		return err
 	}
 	if err := requests(as("root", "system:masters", "barque:admins"), "given"); err != nil {

@@ -95,7 +95,8 @@ func (c *floatClient) send(t testing.TB, method, path, mediaType, body string) s
 
 // text returns a random text with much that JSON has to escape.
 func (c *floatClient) text() string {
-	parts := []string{"a", "ü", "\"", "\\", "\\\"", "<", "&", "\u2028", "\n", "{", "}", "[", "]", ",", ":", " ", "\t", "resourceVersion", "metadata", "\x01", "€"}
+	parts := []string{"a", "ü", "\"", "\\", "\\\"", "<", "&", "\u2028", "\n", "{", "}", "[", "]", ",", ":", " ", "\t",
+		"resourceVersion", "metadata", "\x01", "€"}
 	var b strings.Builder
 	for range c.Intn(8) {
 		b.WriteString(parts[c.Intn(len(parts))])
@@ -137,12 +138,15 @@ func (c *floatClient) random(name, label string) map[string]any {
 	}
 	o := map[string]any{
 		"apiVersion": "sea.example.com/v1", "kind": "Float",
-		"metadata": map[string]any{"name": name, "annotations": annotations, "labels": map[string]any{"selected": label, "resourceVersion": "no"}},
-		"spec":     map[string]any{"port": []string{"Kiel", "Bremen"}[c.Intn(2)], "unknown": c.value(2)},
+		"metadata": map[string]any{"name": name, "annotations": annotations,
+			"labels": map[string]any{"selected": label, "resourceVersion": "no"}},
+		"spec": map[string]any{"port": []string{"Kiel", "Bremen"}[c.Intn(2)], "unknown": c.value(2)},
 	}
 	for key, value := range map[string]any{
-		"any": c.value(3), "data": map[string]any{"metadata": c.text(), "resourceVersion": "7"}, "zone": c.text(), "unknown": c.value(1),
-		"template": map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "x", "resourceVersion": "8"}, "spec": c.value(2)},
+		"any": c.value(3), "data": map[string]any{"metadata": c.text(), "resourceVersion": "7"}, "zone": c.text(),
+		"unknown": c.value(1),
+		"template": map[string]any{"apiVersion": "v1", "kind": "Pod",
+			"metadata": map[string]any{"name": "x", "resourceVersion": "8"}, "spec": c.value(2)},
 	} {
 		if c.Intn(2) == 0 {
 			o[key] = value
@@ -174,15 +178,20 @@ func (c *floatClient) write(t testing.TB) {
 			path, object := floatsPath+"/"+name, c.random(name, label)
 			switch {
 			case step == 0:
-				note("ADDED", name, label, c.send(t, http.MethodPost, floatsPath, runtime.ContentTypeJSON, encoded(t, object)))
+				note("ADDED", name, label,
+					c.send(t, http.MethodPost, floatsPath, runtime.ContentTypeJSON, encoded(t, object)))
 			case step == 1:
 				var is map[string]any
 				must(0, json.Unmarshal([]byte(c.send(t, http.MethodGet, path, "", "")), &is))(t)
 				object["metadata"].(map[string]any)["resourceVersion"] = is["metadata"].(map[string]any)["resourceVersion"]
-				note("MODIFIED", name, label, c.send(t, http.MethodPut, path, runtime.ContentTypeJSON, encoded(t, object)))
+				note("MODIFIED", name, label,
+					c.send(t, http.MethodPut, path, runtime.ContentTypeJSON, encoded(t, object)))
 			case step == 2:
-				patch := map[string]any{"metadata": map[string]any{"labels": map[string]any{"selected": label}, "annotations": map[string]any{"step": c.text() + fmt.Sprint(c.Int())}}}
-				note("MODIFIED", name, label, c.send(t, http.MethodPatch, path, string(types.MergePatchType), encoded(t, patch)))
+				patch := map[string]any{
+					"metadata": map[string]any{"labels": map[string]any{"selected": label},
+						"annotations": map[string]any{"step": c.text() + fmt.Sprint(c.Int())}}}
+				note("MODIFIED", name, label,
+					c.send(t, http.MethodPatch, path, string(types.MergePatchType), encoded(t, patch)))
 			case i%2 == 0:
 				r := c.get(t, path, http.Header{"Accept": {runtime.ContentTypeJSON}})
 				c.send(t, http.MethodDelete, path, "", "")
@@ -263,7 +272,8 @@ func (c *floatClient) check(t testing.TB) {
 	c.write(t)
 	defer c.clear(t)
 	before := storedEventsOf(t, floatsOf)
-	for _, of := range []struct{ query, label string }{{from, ""}, {from + "&labelSelector=selected%3Dyes", "yes"}, {from + "&labelSelector=selected,selected+notin+(yes)", "no"}} {
+	for _, of := range []struct{ query, label string }{{from, ""}, {from + "&labelSelector=selected%3Dyes", "yes"},
+		{from + "&labelSelector=selected,selected+notin+(yes)", "no"}} {
 		want := c.frames(of.label)
 		got := c.watched(t, floatsPath, of.query, len(want))
 		for i, frame := range want {
@@ -287,13 +297,18 @@ func (c *floatClient) check(t testing.TB) {
 		t.Error("no event was made of stored bytes")
 	}
 	for query, stored := range map[string]bool{
-		"": true, "limit=1": true, "labelSelector=selected%3Dyes": false, "labelSelector=resourceVersion": false, "fieldSelector=metadata.name!%3Dfloat1": false,
-		"fieldSelector=spec.port%3DKiel": false, "resourceVersion=0": true, "labelSelector=none": false, "fieldSelector=metadata.name%3Dfloat1": false,
+		"": true, "limit=1": true, "labelSelector=selected%3Dyes": false, "labelSelector=resourceVersion": false,
+		"fieldSelector=metadata.name!%3Dfloat1": false,
+		"fieldSelector=spec.port%3DKiel":        false, "resourceVersion=0": true, "labelSelector=none": false,
+		"fieldSelector=metadata.name%3Dfloat1": false,
 	} {
-		for _, mediaType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, "application/json;as=Table;g=meta.k8s.io;v=v1", "*/*",
-			"*/*, application/yaml", ", application/yaml", "\tapplication/json, application/yaml", "application/vnd.kubernetes.protobuf,application/json"} {
+		for _, mediaType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML,
+			"application/json;as=Table;g=meta.k8s.io;v=v1", "*/*",
+			"*/*, application/yaml", ", application/yaml", "\tapplication/json, application/yaml",
+			"application/vnd.kubernetes.protobuf,application/json"} {
 			answer, raw := c.compare(t, floatsOf, floatsPath, query, http.Header{"Accept": {mediaType}})
-			if want := stored && !strings.Contains(mediaType, ";") && !strings.Contains(mediaType, "yaml") && !strings.Contains(mediaType, "protobuf"); raw != want {
+			if want := stored && !strings.Contains(mediaType, ";") && !strings.Contains(mediaType, "yaml") &&
+				!strings.Contains(mediaType, "protobuf"); raw != want {
 				t.Errorf("%s, %q: made of stored bytes: %v, want %v", query, mediaType, raw, want)
 			}
 			if !strings.HasPrefix(answer.status, "200") {
@@ -301,7 +316,8 @@ func (c *floatClient) check(t testing.TB) {
 			}
 		}
 	}
-	if _, raw := c.compare(t, floatsOf, strings.Replace(floatsPath, "v1", "v2", 1), "", http.Header{"Accept": {runtime.ContentTypeJSON}}); raw {
+	if _, raw := c.compare(t, floatsOf, strings.Replace(floatsPath, "v1", "v2", 1), "",
+		http.Header{"Accept": {runtime.ContentTypeJSON}}); raw {
 		t.Error("a list in another version than the stored one is made of stored bytes")
 	}
 }
@@ -316,7 +332,8 @@ func (c *floatClient) checkLarge(t testing.TB) {
 		c.send(t, http.MethodPost, floatsPath, runtime.ContentTypeJSON, encoded(t, object))
 	}
 	for _, encoding := range []string{"", "gzip", "gzip, deflate", "identity"} {
-		answer, raw := c.compare(t, floatsOf, floatsPath, "", http.Header{"Accept": {runtime.ContentTypeJSON}, "Accept-Encoding": {encoding}})
+		answer, raw := c.compare(t, floatsOf, floatsPath, "",
+			http.Header{"Accept": {runtime.ContentTypeJSON}, "Accept-Encoding": {encoding}})
 		if !raw || answer.header.Get("Content-Encoding") == "" == strings.HasPrefix(encoding, "gzip") {
 			t.Errorf("%q: made of stored bytes: %v, %q", encoding, raw, answer.header)
 		}
@@ -343,7 +360,8 @@ func TestStoredDocuments(t *testing.T) {
 func FuzzStoredDocuments(f *testing.F) {
 	c := startCluster(f)
 	must(0, c.ensure(context.Background(), c.client))(f)
-	if _, err := c.extensions(f).ApiextensionsV1().CustomResourceDefinitions().Create(context.Background(), definition(f, floats), metav1.CreateOptions{}); err != nil {
+	if _, err := c.extensions(f).ApiextensionsV1().CustomResourceDefinitions().Create(context.Background(),
+		definition(f, floats), metav1.CreateOptions{}); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(int64(1))
@@ -356,7 +374,8 @@ func FuzzStoredDocuments(f *testing.F) {
 // storedFloat returns the stored bytes.
 func storedFloat(t testing.TB, store *raftstore.Store, name string) []byte {
 	t.Helper()
-	item, ok := must(store.View(t.Context(), raftstore.ViewOptions{}))(t).Get("/registry/sea.example.com/floats/default/" + name)
+	item, ok := must(store.View(t.Context(), raftstore.ViewOptions{}))(t).Get(
+		"/registry/sea.example.com/floats/default/" + name)
 	if !ok {
 		t.Fatalf("%s is not stored", name)
 	}
@@ -374,7 +393,10 @@ func TestDefinitionsChange(t *testing.T) {
 	crd := c.define(t, floats)
 	client, otherClient := newFloatClient(t, c, 1), newFloatClient(t, other, 1)
 	create := func(c *floatClient, name string) []byte {
-		c.send(t, http.MethodPost, floatsPath, runtime.ContentTypeJSON, fmt.Sprintf(`{"apiVersion":"sea.example.com/v1","kind":"Float","metadata":{"name":%q},"spec":{"port":"Kiel"}}`, name))
+		c.send(t, http.MethodPost, floatsPath, runtime.ContentTypeJSON,
+			fmt.Sprintf(
+				`{"apiVersion":"sea.example.com/v1","kind":"Float","metadata":{"name":%q},"spec":{"port":"Kiel"}}`,
+				name))
 		return storedFloat(t, store, name)
 	}
 	mark := func(value []byte) []byte { return value[len(rawlist.Unmarked(value)):] }
@@ -383,9 +405,14 @@ func TestDefinitionsChange(t *testing.T) {
 		t.Fatalf("marks of two servers: %q, %q", of, mark(storedFloat(t, store, "b")))
 	}
 	// As another program has stored it, which knows no marks, and does not know the default.
-	replaced := strings.NewReplacer(`"masts":3,`, `"mast":3,`, `"managedFields":`, `"labels":{"number":5,"selected":"yes"},"managedFields":`)
+	replaced := strings.NewReplacer(`"masts":3,`, `"mast":3,`, `"managedFields":`,
+		`"labels":{"number":5,"selected":"yes"},"managedFields":`)
 	unmarked := []byte(replaced.Replace(string(rawlist.Unmarked(storedFloat(t, store, "b")))))
-	must(store.Commit(t.Context(), raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/registry/sea.example.com/floats/default/b", Value: unmarked}}}))(t)
+	must(
+		store.Commit(t.Context(),
+			raftstore.Txn{
+				Ops: []raftstore.Op{
+					{Kind: raftstore.Put, Key: "/registry/sea.example.com/floats/default/b", Value: unmarked}}}))(t)
 	check := func(what string, events float64, wants ...string) {
 		t.Helper()
 		before := storedEventsOf(t, floatsOf)
@@ -395,7 +422,8 @@ func TestDefinitionsChange(t *testing.T) {
 		}
 		list := client.get(t, floatsPath, http.Header{"Accept": {runtime.ContentTypeJSON}}).body
 		for i, name := range []string{"a", "b"} {
-			single := strings.TrimSuffix(client.get(t, floatsPath+"/"+name, http.Header{"Accept": {runtime.ContentTypeJSON}}).body, "\n")
+			single := strings.TrimSuffix(
+				client.get(t, floatsPath+"/"+name, http.Header{"Accept": {runtime.ContentTypeJSON}}).body, "\n")
 			if got[i] != `{"type":"ADDED","object":`+single+"}\n" || !strings.Contains(list, single) {
 				t.Errorf("%s: got\n%s in the list\n%s\nwant\n%s", what, got[i], list, single)
 			}
@@ -407,10 +435,12 @@ func TestDefinitionsChange(t *testing.T) {
 		}
 	}
 	check("as it was", 1, `"masts":3`)
-	if _, raw := client.compare(t, floatsOf, floatsPath, "labelSelector=selected%3Dyes", http.Header{"Accept": {runtime.ContentTypeJSON}}); raw {
+	if _, raw := client.compare(t, floatsOf, floatsPath, "labelSelector=selected%3Dyes",
+		http.Header{"Accept": {runtime.ContentTypeJSON}}); raw {
 		t.Error("a list with a selector is made of stored bytes")
 	}
-	selected := client.get(t, floatsPath+"?labelSelector=selected%3Dyes", http.Header{"Accept": {runtime.ContentTypeJSON}})
+	selected := client.get(t, floatsPath+"?labelSelector=selected%3Dyes",
+		http.Header{"Accept": {runtime.ContentTypeJSON}})
 	if !strings.Contains(selected.body, `"items":[]`) {
 		t.Errorf("labels that decoding drops select %s", selected.body)
 	}
@@ -418,7 +448,8 @@ func TestDefinitionsChange(t *testing.T) {
 	// A field gets another default: an object with the field keeps its value, and one that lacks it
 	// gets the new one.
 	patch := `[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/flag","value":{"type":"string","default":"blue"}}]`
-	client.send(t, http.MethodPatch, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+crd.Name, string(types.JSONPatchType), patch)
+	client.send(t, http.MethodPatch, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+crd.Name,
+		string(types.JSONPatchType), patch)
 	await(t, "the definition is served", func(context.Context) (error, bool) {
 		body := client.get(t, floatsPath+"/a", http.Header{"Accept": {runtime.ContentTypeJSON}}).body
 		return fmt.Errorf("%s", body), strings.Contains(body, `"flag":"blue"`)
@@ -431,7 +462,8 @@ func TestDefinitionsChange(t *testing.T) {
 
 	// The value of a default changes, which is the only difference of both definitions.
 	patch = `[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/masts/default","value":4}]`
-	client.send(t, http.MethodPatch, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+crd.Name, string(types.JSONPatchType), patch)
+	client.send(t, http.MethodPatch, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+crd.Name,
+		string(types.JSONPatchType), patch)
 	await(t, "the definition is served", func(context.Context) (error, bool) {
 		body := client.get(t, floatsPath+"/b", http.Header{"Accept": {runtime.ContentTypeJSON}}).body
 		return fmt.Errorf("%s", body), strings.Contains(body, `"masts":4`)

@@ -34,7 +34,8 @@ func BenchmarkFirstLists(b *testing.B) {
 				b.StopTimer()
 				for i := range objects {
 					key := fmt.Sprintf("/configmaps/default/map%d", i)
-					if err := maps.store.GuaranteedUpdate(b.Context(), key, &corev1.ConfigMap{}, false, nil, change, nil); err != nil {
+					if err := maps.store.GuaranteedUpdate(b.Context(), key, &corev1.ConfigMap{}, false, nil, change,
+						nil); err != nil {
 						b.Fatal(err)
 					}
 				}

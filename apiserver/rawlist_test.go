@@ -44,7 +44,8 @@ func newRawKinds(t testing.TB, w *trips) []rawKind {
 	backend := raftstore.NewInMemory(raftstore.Options{})
 	t.Cleanup(func() { _ = backend.Close() })
 	resources := DefaultResources()
-	options, err := storage.NewRESTOptions(storage.RESTOptionsConfig{Backend: backend, Scheme: w.scheme, Serializer: serializer.NewCodecFactory(w.scheme)})
+	options, err := storage.NewRESTOptions(
+		storage.RESTOptionsConfig{Backend: backend, Scheme: w.scheme, Serializer: serializer.NewCodecFactory(w.scheme)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,8 +66,12 @@ func newRawKinds(t testing.TB, w *trips) []rawKind {
 			t.Fatal(err)
 		}
 		if k.store, err = storage.New(storage.Config{
-			Backend: backend, Codec: of.StorageConfig.Codec, Prefix: of.StorageConfig.Prefix, ResourcePrefix: "/" + gr.String(), GroupResource: gr,
-			New:     func() runtime.Object { return reflect.New(reflect.TypeOf(object).Elem()).Interface().(runtime.Object) },
+			Backend: backend, Codec: of.StorageConfig.Codec, Prefix: of.StorageConfig.Prefix,
+			ResourcePrefix: "/" + gr.String(), GroupResource: gr,
+			New: func() runtime.Object {
+				return reflect.New(
+					reflect.TypeOf(object).Elem()).Interface().(runtime.Object)
+			},
 			NewList: k.newList, RawLists: cache,
 		}); err != nil {
 			t.Fatal(err)
@@ -135,7 +140,8 @@ func (k *rawKind) check(t *testing.T, w *trips, objects int, seed int64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := k.store.Delete(ctx, key, out, nil, apistorage.ValidateAllObjectFunc, nil, apistorage.DeleteOptions{}); err != nil {
+		if err := k.store.Delete(ctx, key, out, nil, apistorage.ValidateAllObjectFunc, nil,
+			apistorage.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -264,7 +270,9 @@ func (c *rawClient) get(t testing.TB, path string, header http.Header) response 
 
 // compare gets a list that must be the same as the decoded one, and reports whether it was made of
 // stored bytes.
-func (c *rawClient) compare(t testing.TB, gr schema.GroupResource, path, query string, header http.Header) (got response, raw bool) {
+func (c *rawClient) compare(
+	t testing.TB, gr schema.GroupResource, path, query string, header http.Header,
+) (got response, raw bool) {
 	t.Helper()
 	var want response
 	for i := range 20 { // another write may come meanwhile
@@ -284,11 +292,15 @@ func (c *rawClient) compare(t testing.TB, gr schema.GroupResource, path, query s
 		}
 	}
 	if got.status != want.status || got.body != want.body {
-		t.Errorf("%s?%s, %v: got\n%s %.2000q\nwant\n%s %.2000q", path, query, header, got.status, got.body, want.status, want.body)
+		t.Errorf("%s?%s, %v: got\n%s %.2000q\nwant\n%s %.2000q", path, query, header, got.status, got.body, want.status,
+			want.body)
 	}
-	for _, name := range []string{"Content-Type", "Content-Encoding", "Vary", "Content-Length", "Retry-After", "Warning"} {
-		if encoded := name == "Content-Length" && got.header.Get("Content-Encoding") != ""; !encoded && got.header.Get(name) != want.header.Get(name) {
-			t.Errorf("%s?%s, %v: %s is %q, want %q", path, query, header, name, got.header.Get(name), want.header.Get(name))
+	for _, name := range []string{"Content-Type", "Content-Encoding", "Vary", "Content-Length", "Retry-After",
+		"Warning"} {
+		if encoded := name == "Content-Length" && got.header.Get("Content-Encoding") != ""; !encoded &&
+			got.header.Get(name) != want.header.Get(name) {
+			t.Errorf("%s?%s, %v: %s is %q, want %q", path, query, header, name, got.header.Get(name),
+				want.header.Get(name))
 		}
 	}
 	return got, raw
@@ -319,11 +331,15 @@ func TestRawListsOverHTTP(t *testing.T) {
 		{"/api/v1/events", corev1.Resource("events"), true},
 		{"/api/v1/pods", corev1.Resource("pods"), true},
 		{"/api/v1/services", corev1.Resource("services"), false},
-		{"/apis/rbac.authorization.k8s.io/v1/clusterroles", schema.GroupResource{Group: "rbac.authorization.k8s.io", Resource: "clusterroles"}, true},
+		{"/apis/rbac.authorization.k8s.io/v1/clusterroles",
+			schema.GroupResource{Group: "rbac.authorization.k8s.io", Resource: "clusterroles"}, true},
 		{"/apis/batch/v1/jobs", schema.GroupResource{Group: "batch", Resource: "jobs"}, true},
-		{"/apis/autoscaling/v1/horizontalpodautoscalers", schema.GroupResource{Group: "autoscaling", Resource: "horizontalpodautoscalers"}, false},
-		{"/apis/coordination.k8s.io/v1/leases", schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, true},
-		{"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}, false},
+		{"/apis/autoscaling/v1/horizontalpodautoscalers",
+			schema.GroupResource{Group: "autoscaling", Resource: "horizontalpodautoscalers"}, false},
+		{"/apis/coordination.k8s.io/v1/leases", schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"},
+			true},
+		{"/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+			schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}, false},
 	} {
 		for query, listed := range map[string]bool{
 			"":                            true,
@@ -371,7 +387,8 @@ func TestRawListsOverHTTP(t *testing.T) {
 					header := http.Header{"Accept": {accept.mediaType}, "Accept-Encoding": {encoding}}
 					answer, raw := client.compare(t, of.resource, of.path, query, header)
 					if want := of.stored && listed && accept.stored; raw != want {
-						t.Errorf("%s?%s, %s: made of stored bytes: %v, want %v", of.path, query, accept.mediaType, raw, want)
+						t.Errorf("%s?%s, %s: made of stored bytes: %v, want %v", of.path, query, accept.mediaType, raw,
+							want)
 					}
 					if raw && query == "" && answer.header.Get("Content-Encoding") == "gzip" {
 						large++
@@ -383,7 +400,8 @@ func TestRawListsOverHTTP(t *testing.T) {
 	if large != 3 {
 		t.Errorf("%d of 3 large lists of stored bytes were compressed", large)
 	}
-	answer, raw := client.compare(t, maps, "/api/v1/configmaps", "resourceVersion=99999999999&resourceVersionMatch=Exact", http.Header{"Accept": {runtime.ContentTypeJSON}})
+	answer, raw := client.compare(t, maps, "/api/v1/configmaps",
+		"resourceVersion=99999999999&resourceVersionMatch=Exact", http.Header{"Accept": {runtime.ContentTypeJSON}})
 	if raw || !strings.Contains(answer.body, "ResourceVersionTooLarge") || answer.header.Get("Retry-After") != "1" {
 		t.Errorf("a revision that is to come: made of stored bytes: %v, %+v", raw, answer)
 	}
@@ -431,7 +449,8 @@ func BenchmarkListsOverHTTP(b *testing.B) {
 		writers.Go(func() {
 			for i := w; i < 5000; i += 16 {
 				m := configMap(fmt.Sprintf("object-%d", i), map[string]string{"key": strings.Repeat("x", 1024)})
-				if _, err := c.admin.CoreV1().ConfigMaps("default").Create(b.Context(), m, metav1.CreateOptions{}); err != nil {
+				if _, err := c.admin.CoreV1().ConfigMaps("default").Create(b.Context(), m,
+					metav1.CreateOptions{}); err != nil {
 					b.Error(err)
 					return
 				}
@@ -445,7 +464,9 @@ func BenchmarkListsOverHTTP(b *testing.B) {
 			b.Run(mediaType[len("application/"):]+"/"+way.name, func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					r := must(http.NewRequestWithContext(b.Context(), http.MethodGet, c.host+"/api/v1/namespaces/default/configmaps"+way.query, nil))(b)
+					r := must(
+						http.NewRequestWithContext(b.Context(), http.MethodGet,
+							c.host+"/api/v1/namespaces/default/configmaps"+way.query, nil))(b)
 					r.Header.Set("Accept", mediaType)
 					response := must(client.Do(r))(b)
 					n, err := io.Copy(io.Discard, response.Body)

@@ -84,7 +84,8 @@ func newRawMaps(t testing.TB, room int, cached bool, change ...func(*storage.RES
 	t.Cleanup(func() { _ = store.Close() })
 	backend := &askedBackend{Backend: store}
 	config := storage.RESTOptionsConfig{
-		Backend: backend, Scheme: w.scheme, Serializer: serializer.NewCodecFactory(w.scheme), RawLists: rawlist.NewCache(room),
+		Backend: backend, Scheme: w.scheme, Serializer: serializer.NewCodecFactory(w.scheme),
+		RawLists: rawlist.NewCache(room),
 		Uncached: []schema.GroupResource{},
 	}
 	if !cached {
@@ -116,7 +117,8 @@ func newRawMaps(t testing.TB, room int, cached bool, change ...func(*storage.RES
 func (k *rawMaps) create(t testing.TB, n, size int) (revision string) {
 	t.Helper()
 	for i := range n {
-		m, out := configMap(fmt.Sprintf("map%d", i), map[string]string{"key": strings.Repeat("x", size)}), &corev1.ConfigMap{}
+		m, out := configMap(fmt.Sprintf("map%d", i), map[string]string{"key": strings.Repeat("x", size)}),
+			&corev1.ConfigMap{}
 		m.Namespace, m.UID = "default", "7d3e3d34-8c2b-4b1c-9f0a-3a2b1c4d5e6f"
 		must(0, k.store.Create(t.Context(), "/configmaps/default/"+m.Name, m, out, 0))(t)
 		revision = out.ResourceVersion
@@ -204,8 +206,12 @@ func testRawPages(t *testing.T, cached bool) {
 		{"any state", apistorage.ListOptions{Predicate: everything, ResourceVersion: "0"}, true, 5},
 		{"a page of any state", apistorage.ListOptions{Predicate: limited, ResourceVersion: "0"}, true, anyPage},
 		{"not older", apistorage.ListOptions{Predicate: everything, ResourceVersion: newest}, true, 5},
-		{"a page not older", apistorage.ListOptions{Predicate: limited, ResourceVersion: newest, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}, true, 2},
-		{"exactly", apistorage.ListOptions{Predicate: everything, ResourceVersion: newest, ResourceVersionMatch: metav1.ResourceVersionMatchExact}, true, 5},
+		{"a page not older",
+			apistorage.ListOptions{Predicate: limited, ResourceVersion: newest,
+				ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}, true, 2},
+		{"exactly",
+			apistorage.ListOptions{Predicate: everything, ResourceVersion: newest,
+				ResourceVersionMatch: metav1.ResourceVersionMatchExact}, true, 5},
 		{"a page, exactly", apistorage.ListOptions{Predicate: limited, ResourceVersion: newest}, true, 2},
 		{"selected", apistorage.ListOptions{Predicate: selected}, false, 0},
 	} {
@@ -231,7 +237,8 @@ func testRawPages(t *testing.T, cached bool) {
 				objects, list = raw.Len(), raw.GetObject()
 				// The newest state is everybody's, not only this server's.
 				views := k.backend.asked()
-				if consistent := opts.ResourceVersion == "" && opts.Predicate.Continue == ""; consistent && !slices.Contains(views, raftstore.ViewOptions{}) {
+				if consistent := opts.ResourceVersion == "" && opts.Predicate.Continue == ""; consistent &&
+					!slices.Contains(views, raftstore.ViewOptions{}) {
 					t.Errorf("the snapshots %+v were asked for", views)
 				}
 			}
@@ -263,7 +270,8 @@ func TestRawListsFailAlike(t *testing.T) {
 		}{
 			{"a revision to come", apistorage.ListOptions{Predicate: everything, ResourceVersion: "1000000"}},
 			{"a page of a revision to come", apistorage.ListOptions{Predicate: limited, ResourceVersion: "1000000"}},
-			{"a resourceVersion that is none", apistorage.ListOptions{Predicate: everything, ResourceVersion: "nonsense"}},
+			{"a resourceVersion that is none",
+				apistorage.ListOptions{Predicate: everything, ResourceVersion: "nonsense"}},
 			{"a continue token that is none", apistorage.ListOptions{Predicate: broken}},
 			{"no leader", apistorage.ListOptions{Predicate: everything}},
 			{"an object that cannot be decoded", apistorage.ListOptions{Predicate: everything}},
@@ -275,7 +283,9 @@ func TestRawListsFailAlike(t *testing.T) {
 					continue // one that was decoded before is not decoded again
 				}
 				must(k.backend.Commit(t.Context(), raftstore.Txn{
-					Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/registry/configmaps/default/broken", Value: []byte("k8s\x00nonsense")}},
+					Ops: []raftstore.Op{
+						{Kind: raftstore.Put, Key: "/registry/configmaps/default/broken",
+							Value: []byte("k8s\x00nonsense")}},
 				}))(t)
 			}
 			opts.Recursive = true

@@ -48,7 +48,10 @@ func newWatchKinds(t testing.TB, w *trips) []watchKind {
 	t.Helper()
 	backend := raftstore.NewInMemory(raftstore.Options{})
 	t.Cleanup(func() { _ = backend.Close() })
-	options := must(storage.NewRESTOptions(storage.RESTOptionsConfig{Backend: backend, Scheme: w.scheme, Serializer: serializer.NewCodecFactory(w.scheme)}))(t)
+	options := must(
+		storage.NewRESTOptions(
+			storage.RESTOptionsConfig{Backend: backend, Scheme: w.scheme,
+				Serializer: serializer.NewCodecFactory(w.scheme)}))(t)
 	lists, objects := rawlist.NewCache(rawListCache), objectcache.New(storage.DefaultObjectCache)
 	var kinds []watchKind
 	for _, r := range DefaultResources() {
@@ -56,16 +59,25 @@ func newWatchKinds(t testing.TB, w *trips) []watchKind {
 		kind, object := kindOf(t, w.scheme, r)
 		of := must(options.GetRESTOptions(gr, object))(t)
 		config := storage.Config{
-			Backend: backend, Codec: of.StorageConfig.Codec, Prefix: of.StorageConfig.Prefix, ResourcePrefix: "/" + gr.String(), GroupResource: gr,
-			New:     func() runtime.Object { return reflect.New(reflect.TypeOf(object).Elem()).Interface().(runtime.Object) },
-			NewList: func() runtime.Object { return must(w.scheme.New(kind.GroupVersion().WithKind(kind.Kind + "List")))(t) },
+			Backend: backend, Codec: of.StorageConfig.Codec, Prefix: of.StorageConfig.Prefix,
+			ResourcePrefix: "/" + gr.String(), GroupResource: gr,
+			New: func() runtime.Object {
+				return reflect.New(
+					reflect.TypeOf(object).Elem()).Interface().(runtime.Object)
+			},
+			NewList: func() runtime.Object {
+				return must(
+					w.scheme.New(kind.GroupVersion().WithKind(kind.Kind + "List")))(t)
+			},
 		}
-		k := watchKind{trip: trip{GroupVersionKind: kind, resource: gr}, backend: backend, uncached: kind.Kind == "Event"}
+		k := watchKind{trip: trip{GroupVersionKind: kind, resource: gr}, backend: backend,
+			uncached: kind.Kind == "Event"}
 		if !k.uncached {
 			config.Objects = objects
 		}
 		if kind.Kind == "Pod" {
-			config.Triggers = apistorage.IndexerFuncs{"spec.nodeName": func(o runtime.Object) string { return o.(*corev1.Pod).Spec.NodeName }}
+			config.Triggers = apistorage.IndexerFuncs{
+				"spec.nodeName": func(o runtime.Object) string { return o.(*corev1.Pod).Spec.NodeName }}
 		}
 		k.read = must(storage.New(config))(t)
 		config.RawLists = lists
@@ -94,7 +106,9 @@ func attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 const lastName = "last"
 
 // random makes an object. One without defaults changes when it is decoded.
-func (k *watchKind) random(t *testing.T, w *trips, fill func(any), name, selected string, defaults bool) runtime.Object {
+func (k *watchKind) random(
+	t *testing.T, w *trips, fill func(any), name, selected string, defaults bool,
+) runtime.Object {
 	t.Helper()
 	object := must(w.scheme.New(k.GroupVersionKind))(t)
 	fill(object)
@@ -141,11 +155,15 @@ func (k *watchKind) write(t *testing.T, w *trips, seed int64) (from uint64, mark
 			case step == 0:
 				must(0, writer.Create(ctx, key(i), object, new(), 0))(t)
 			case step < 3:
-				must(0, writer.GuaranteedUpdate(ctx, key(i), new(), false, nil, func(runtime.Object, apistorage.ResponseMeta) (runtime.Object, *uint64, error) {
-					return object.DeepCopyObject(), nil, nil
-				}, nil))(t)
+				must(0,
+					writer.GuaranteedUpdate(ctx, key(i), new(), false, nil,
+						func(runtime.Object, apistorage.ResponseMeta) (runtime.Object, *uint64, error) {
+							return object.DeepCopyObject(), nil, nil
+						}, nil))(t)
 			case i%2 == 0:
-				must(0, writer.Delete(ctx, key(i), new(), nil, apistorage.ValidateAllObjectFunc, nil, apistorage.DeleteOptions{}))(t)
+				must(0,
+					writer.Delete(ctx, key(i), new(), nil, apistorage.ValidateAllObjectFunc, nil,
+						apistorage.DeleteOptions{}))(t)
 			}
 			view := must(k.backend.View(ctx, raftstore.ViewOptions{}))(t)
 			if item, ok := view.Get("/registry" + key(i)); ok && len(rawlist.Unmarked(item.Value)) < len(item.Value) {
@@ -175,7 +193,9 @@ func (k *watchKind) clear(t *testing.T, w *trips) {
 
 // watchedEvents watches until an event is the last one wanted. until gets the event and the number
 // of events so far.
-func watchedEvents(t *testing.T, s *storage.Store, prefix string, opts apistorage.ListOptions, until func(int, watch.Event) bool) []watch.Event {
+func watchedEvents(
+	t *testing.T, s *storage.Store, prefix string, opts apistorage.ListOptions, until func(int, watch.Event) bool,
+) []watch.Event {
 	t.Helper()
 	source := must(s.Watch(t.Context(), prefix, opts))(t)
 	defer source.Stop()
@@ -202,7 +222,10 @@ type never struct{}
 func (never) TimeoutCh() (<-chan time.Time, func() bool) { return nil, func() bool { return false } }
 
 // serveEvents writes events as the server does.
-func (w *trips) serveEvents(t testing.TB, out http.ResponseWriter, events []watch.Event, mediaType string, gv schema.GroupVersion, resource string) {
+func (w *trips) serveEvents(
+	t testing.TB, out http.ResponseWriter, events []watch.Event, mediaType string, gv schema.GroupVersion,
+	resource string,
+) {
 	t.Helper()
 	info, ok := runtime.SerializerInfoForMediaType(w.codecs.SupportedMediaTypes(), mediaType)
 	if !ok {
@@ -222,9 +245,11 @@ func (w *trips) serveEvents(t testing.TB, out http.ResponseWriter, events []watc
 		return e
 	}
 	(&handlers.WatchServer{
-		Watching: watch.NewProxyWatcher(queue), Scope: &handlers.RequestScope{Resource: gv.WithResource(resource)}, MediaType: mediaType,
-		Framer: info.StreamSerializer.Framer, Encoder: encoder(info.StreamSerializer.Serializer), EmbeddedEncoder: encoder(info.Serializer),
-		TimeoutFactory: never{},
+		Watching: watch.NewProxyWatcher(queue), Scope: &handlers.RequestScope{Resource: gv.WithResource(resource)},
+		MediaType: mediaType,
+		Framer:    info.StreamSerializer.Framer, Encoder: encoder(info.StreamSerializer.Serializer),
+		EmbeddedEncoder: encoder(info.Serializer),
+		TimeoutFactory:  never{},
 	}).HandleHTTP(out, httptest.NewRequest(http.MethodGet, "/", nil).WithContext(t.Context()))
 }
 
@@ -241,7 +266,8 @@ func (k *watchKind) check(t *testing.T, w *trips, seed int64) (stored float64) {
 	from, marked := k.write(t, w, seed)
 	defer k.clear(t, w)
 	predicate := func(label, field string) apistorage.SelectionPredicate {
-		p := apistorage.SelectionPredicate{Label: must(labels.Parse(label))(t), Field: must(fields.ParseSelector(field))(t), GetAttrs: attributes}
+		p := apistorage.SelectionPredicate{Label: must(labels.Parse(label))(t),
+			Field: must(fields.ParseSelector(field))(t), GetAttrs: attributes}
 		if k.Kind == "Pod" {
 			p.IndexFields = []string{"spec.nodeName"}
 		}
@@ -259,9 +285,12 @@ func (k *watchKind) check(t *testing.T, w *trips, seed int64) (stored float64) {
 		for _, revision := range []string{fmt.Sprint(from), "0"} {
 			opts := apistorage.ListOptions{Recursive: true, Predicate: pred, ResourceVersion: revision}
 			prefix := "/" + k.resource.String()
-			want := watchedEvents(t, k.read, prefix, opts, func(_ int, e watch.Event) bool { return nameOf(t, e.Object) == lastName })
-			for _, mediaType := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
-				got := watchedEvents(t, k.stored, prefix, opts, func(n int, _ watch.Event) bool { return n == len(want) })
+			want := watchedEvents(t, k.read, prefix, opts,
+				func(_ int, e watch.Event) bool { return nameOf(t, e.Object) == lastName })
+			for _, mediaType := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON,
+				runtime.ContentTypeProtobuf} {
+				got := watchedEvents(t, k.stored, prefix, opts,
+					func(n int, _ watch.Event) bool { return n == len(want) })
 				answer, plain := httptest.NewRecorder(), httptest.NewRecorder()
 				w.serveEvents(t, plain, want, mediaType, k.GroupVersion(), k.resource.Resource)
 				w.serveEvents(t, answer, got, mediaType, k.GroupVersion(), k.resource.Resource)
@@ -269,7 +298,8 @@ func (k *watchKind) check(t *testing.T, w *trips, seed int64) (stored float64) {
 					t.Fatal("nothing was written")
 				}
 				if !bytes.Equal(answer.Body.Bytes(), plain.Body.Bytes()) {
-					t.Fatalf("%v, %v from %s, %s: got\n%q\nwant\n%q", pred.Label, pred.Field, revision, mediaType, answer.Body.Bytes(), plain.Body.Bytes())
+					t.Fatalf("%v, %v from %s, %s: got\n%q\nwant\n%q", pred.Label, pred.Field, revision, mediaType,
+						answer.Body.Bytes(), plain.Body.Bytes())
 				}
 			}
 		}
@@ -322,21 +352,31 @@ var _ io.Writer = discard{}
 func eventPod(name string) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: "default", UID: "3c1f6d0e-6a1f-4f5e-9d4f-6f5b0e1d2c3a", Labels: map[string]string{"app": "web", "pod-template-hash": "6d4b75cb6d"},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-6d4b75cb6d", UID: "e1d2c3a4"}},
+			Name: name, Namespace: "default", UID: "3c1f6d0e-6a1f-4f5e-9d4f-6f5b0e1d2c3a",
+			Labels: map[string]string{"app": "web", "pod-template-hash": "6d4b75cb6d"},
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-6d4b75cb6d", UID: "e1d2c3a4"}},
 			ManagedFields: []metav1.ManagedFieldsEntry{
-				{Manager: "kube-controller-manager", Operation: "Update", APIVersion: "v1", FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{` + strings.Repeat(`"f:containers":{},`, 60) + `"f:x":{}}}`)},
-				{Manager: "kubelet", Operation: "Update", APIVersion: "v1", FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:status":{` + strings.Repeat(`"f:conditions":{},`, 40) + `"f:x":{}}}`)},
+				{Manager: "kube-controller-manager", Operation: "Update", APIVersion: "v1", FieldsType: "FieldsV1",
+					FieldsV1: metav1.NewFieldsV1(
+						`{"f:spec":{` + strings.Repeat(`"f:containers":{},`, 60) + `"f:x":{}}}`)},
+				{Manager: "kubelet", Operation: "Update", APIVersion: "v1", FieldsType: "FieldsV1",
+					FieldsV1: metav1.NewFieldsV1(
+						`{"f:status":{` + strings.Repeat(`"f:conditions":{},`, 40) + `"f:x":{}}}`)},
 			},
 		},
 		Spec: corev1.PodSpec{
-			NodeName: "node-1", Containers: []corev1.Container{{Name: "web", Image: "web:1", Ports: []corev1.ContainerPort{{ContainerPort: 80}}}},
+			NodeName: "node-1",
+			Containers: []corev1.Container{
+				{Name: "web", Image: "web:1", Ports: []corev1.ContainerPort{{ContainerPort: 80}}}},
 			Tolerations: []corev1.Toleration{{Key: corev1.TaintNodeNotReady}, {Key: corev1.TaintNodeUnreachable}},
 		},
 		Status: corev1.PodStatus{
 			Phase: corev1.PodRunning, PodIP: "10.42.0.7", PodIPs: []corev1.PodIP{{IP: "10.42.0.7"}},
-			Conditions:        []corev1.PodCondition{{Type: corev1.PodReady}, {Type: corev1.PodInitialized}, {Type: corev1.PodScheduled}},
-			ContainerStatuses: []corev1.ContainerStatus{{Name: "web", Image: "web:1", ContainerID: "containerd://" + strings.Repeat("a", 64)}},
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady}, {Type: corev1.PodInitialized},
+				{Type: corev1.PodScheduled}},
+			ContainerStatuses: []corev1.ContainerStatus{
+				{Name: "web", Image: "web:1", ContainerID: "containerd://" + strings.Repeat("a", 64)}},
 		},
 	}
 	return pod
@@ -349,12 +389,17 @@ func BenchmarkWatchEvents(b *testing.B) {
 	w := newTrips(b)
 	backend := raftstore.NewInMemory(raftstore.Options{})
 	b.Cleanup(func() { _ = backend.Close() })
-	options := must(storage.NewRESTOptions(storage.RESTOptionsConfig{Backend: backend, Scheme: w.scheme, Serializer: serializer.NewCodecFactory(w.scheme)}))(b)
+	options := must(
+		storage.NewRESTOptions(
+			storage.RESTOptionsConfig{Backend: backend, Scheme: w.scheme,
+				Serializer: serializer.NewCodecFactory(w.scheme)}))(b)
 	of := must(options.GetRESTOptions(corev1.Resource("pods"), &corev1.Pod{}))(b)
 	config := storage.Config{
-		Backend: backend, Codec: of.StorageConfig.Codec, Prefix: "/registry", ResourcePrefix: "/pods", GroupResource: corev1.Resource("pods"),
-		New: func() runtime.Object { return &corev1.Pod{} }, NewList: func() runtime.Object { return &corev1.PodList{} },
-		RawLists: rawlist.NewCache(rawListCache), Objects: objectcache.New(storage.DefaultObjectCache),
+		Backend: backend, Codec: of.StorageConfig.Codec, Prefix: "/registry", ResourcePrefix: "/pods",
+		GroupResource: corev1.Resource("pods"),
+		New:           func() runtime.Object { return &corev1.Pod{} },
+		NewList:       func() runtime.Object { return &corev1.PodList{} },
+		RawLists:      rawlist.NewCache(rawListCache), Objects: objectcache.New(storage.DefaultObjectCache),
 	}
 	s := must(storage.New(config))(b)
 	from := fmt.Sprint(must(s.GetCurrentResourceVersion(b.Context()))(b))
@@ -376,7 +421,10 @@ func BenchmarkWatchEvents(b *testing.B) {
 						c.RawLists = nil
 					}
 					s := must(storage.New(c))(b) // to which nothing is known
-					source := must(s.Watch(b.Context(), "/pods", apistorage.ListOptions{Recursive: true, Predicate: apistorage.Everything, ResourceVersion: from}))(b)
+					source := must(
+						s.Watch(b.Context(), "/pods",
+							apistorage.ListOptions{Recursive: true, Predicate: apistorage.Everything,
+								ResourceVersion: from}))(b)
 					got := make([]watch.Event, events)
 					for i := range got {
 						got[i] = <-source.ResultChan()
@@ -399,12 +447,17 @@ func BenchmarkMarkedWrites(b *testing.B) {
 		b.Run(way, func(b *testing.B) {
 			backend := raftstore.NewInMemory(raftstore.Options{})
 			b.Cleanup(func() { _ = backend.Close() })
-			options := must(storage.NewRESTOptions(storage.RESTOptionsConfig{Backend: backend, Scheme: w.scheme, Serializer: serializer.NewCodecFactory(w.scheme)}))(b)
+			options := must(
+				storage.NewRESTOptions(
+					storage.RESTOptionsConfig{Backend: backend, Scheme: w.scheme,
+						Serializer: serializer.NewCodecFactory(w.scheme)}))(b)
 			of := must(options.GetRESTOptions(corev1.Resource("pods"), &corev1.Pod{}))(b)
 			config := storage.Config{
-				Backend: backend, Codec: of.StorageConfig.Codec, Prefix: "/registry", ResourcePrefix: "/pods", GroupResource: corev1.Resource("pods"),
-				New: func() runtime.Object { return &corev1.Pod{} }, NewList: func() runtime.Object { return &corev1.PodList{} },
-				Objects: objectcache.New(storage.DefaultObjectCache),
+				Backend: backend, Codec: of.StorageConfig.Codec, Prefix: "/registry", ResourcePrefix: "/pods",
+				GroupResource: corev1.Resource("pods"),
+				New:           func() runtime.Object { return &corev1.Pod{} },
+				NewList:       func() runtime.Object { return &corev1.PodList{} },
+				Objects:       objectcache.New(storage.DefaultObjectCache),
 			}
 			if way == "marked" {
 				config.RawLists = rawlist.NewCache(rawListCache)
@@ -416,10 +469,12 @@ func BenchmarkMarkedWrites(b *testing.B) {
 			b.ReportAllocs()
 			began := cpuTime()
 			for i := range b.N {
-				must(0, s.GuaranteedUpdate(b.Context(), "/pods/default/web", &corev1.Pod{}, false, nil, func(obj runtime.Object, _ apistorage.ResponseMeta) (runtime.Object, *uint64, error) {
-					obj.(*corev1.Pod).Labels["n"] = fmt.Sprint(i)
-					return obj, nil, nil
-				}, nil))(b)
+				must(0,
+					s.GuaranteedUpdate(b.Context(), "/pods/default/web", &corev1.Pod{}, false, nil,
+						func(obj runtime.Object, _ apistorage.ResponseMeta) (runtime.Object, *uint64, error) {
+							obj.(*corev1.Pod).Labels["n"] = fmt.Sprint(i)
+							return obj, nil, nil
+						}, nil))(b)
 			}
 			b.ReportMetric(float64((cpuTime()-began).Nanoseconds())/1000/float64(b.N), "CPU-µs/op")
 		})
@@ -454,9 +509,11 @@ func TestMarksOfOtherPrograms(t *testing.T) {
 	}
 	unchanged := func() uint64 {
 		was := item()
-		must(0, k.stored.GuaranteedUpdate(ctx, key, &corev1.ConfigMap{}, false, nil, func(obj runtime.Object, _ apistorage.ResponseMeta) (runtime.Object, *uint64, error) {
-			return obj, nil, nil
-		}, nil))(t)
+		must(0,
+			k.stored.GuaranteedUpdate(ctx, key, &corev1.ConfigMap{}, false, nil,
+				func(obj runtime.Object, _ apistorage.ResponseMeta) (runtime.Object, *uint64, error) {
+					return obj, nil, nil
+				}, nil))(t)
 		if now := item(); now.ModRevision != was.ModRevision {
 			t.Errorf("an update that changes nothing has written revision %d over %d", now.ModRevision, was.ModRevision)
 		}
@@ -473,8 +530,11 @@ func TestMarksOfOtherPrograms(t *testing.T) {
 		"another program's mark": others, "no mark": rawlist.Unmarked(own),
 		"a mark and more": append(bytes.Clone(own), own[len(own)-10:]...), // still an object to a decoder
 	} {
-		result := must(k.backend.Commit(ctx, raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/registry" + key, Value: value}}}))(t)
-		opts := apistorage.ListOptions{Recursive: true, Predicate: apistorage.Everything, ResourceVersion: fmt.Sprint(result.Revision - 1)}
+		result := must(
+			k.backend.Commit(ctx,
+				raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/registry" + key, Value: value}}}))(t)
+		opts := apistorage.ListOptions{Recursive: true, Predicate: apistorage.Everything,
+			ResourceVersion: fmt.Sprint(result.Revision - 1)}
 		var bodies [2]bytes.Buffer
 		before := storedEventsOf(t, k.resource)
 		for i, s := range []*storage.Store{k.read, k.stored} {
@@ -514,12 +574,17 @@ func TestWatchesOfWhatCannotBeRead(t *testing.T) {
 		"deleted":      {{Kind: raftstore.Delete, Key: item.Key}}, // which was cut off, or another
 	} {
 		if name == "deleted" {
-			must(k.backend.Commit(ctx, raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: item.Key, Value: []byte("{")}}}))(t)
+			must(
+				k.backend.Commit(ctx,
+					raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: item.Key, Value: []byte("{")}}}))(t)
 		}
 		result := must(k.backend.Commit(ctx, raftstore.Txn{Ops: ops}))(t)
 		var errs [2]runtime.Object
 		for i, s := range []*storage.Store{k.read, k.stored} {
-			source := must(s.Watch(ctx, "/configmaps", apistorage.ListOptions{Recursive: true, Predicate: apistorage.Everything, ResourceVersion: fmt.Sprint(result.Revision - 1)}))(t)
+			source := must(
+				s.Watch(ctx, "/configmaps",
+					apistorage.ListOptions{Recursive: true, Predicate: apistorage.Everything,
+						ResourceVersion: fmt.Sprint(result.Revision - 1)}))(t)
 			e := <-source.ResultChan()
 			if e.Type != watch.Error {
 				t.Errorf("%s: got %s %+v", name, e.Type, e.Object)
@@ -547,11 +612,13 @@ func TestStoredWatchesOverHTTP(t *testing.T) {
 		resource   schema.GroupResource
 		as         map[string]bool // paths of watches, and whether they get stored bytes
 	}{
-		{"/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"object","labels":{"a":"b"}},"data":{"key":"value"}}`, corev1.Resource("configmaps"), map[string]bool{
-			"/api/v1/namespaces/default/configmaps?":                                      true,
-			"/api/v1/configmaps?labelSelector=a%3Db&":                                     true,
-			"/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name%3Dobject&": true,
-		}},
+		{"/api/v1/namespaces/default/configmaps",
+			`{"metadata":{"name":"object","labels":{"a":"b"}},"data":{"key":"value"}}`, corev1.Resource("configmaps"),
+			map[string]bool{
+				"/api/v1/namespaces/default/configmaps?":                                      true,
+				"/api/v1/configmaps?labelSelector=a%3Db&":                                     true,
+				"/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name%3Dobject&": true,
+			}},
 		{"/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers", scaler, scalers, map[string]bool{
 			"/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers?": true,
 			"/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers?": false,
@@ -569,11 +636,14 @@ func TestStoredWatchesOverHTTP(t *testing.T) {
 			} {
 				list := client.get(t, of.path, http.Header{"Accept": {runtime.ContentTypeJSON}})
 				must(0, json.Unmarshal([]byte(list.body), &version))(t)
-				r := must(http.NewRequestWithContext(ctx, http.MethodGet, c.host+path+"watch=true&resourceVersion="+version.Metadata.ResourceVersion, nil))(t)
+				r := must(
+					http.NewRequestWithContext(ctx, http.MethodGet,
+						c.host+path+"watch=true&resourceVersion="+version.Metadata.ResourceVersion, nil))(t)
 				r.Header.Set("Accept", accept)
 				answer := must(client.Do(r))(t)
 				before := storedEventsOf(t, of.resource)
-				post := must(http.NewRequestWithContext(ctx, http.MethodPost, c.host+of.path, strings.NewReader(of.body)))(t)
+				post := must(
+					http.NewRequestWithContext(ctx, http.MethodPost, c.host+of.path, strings.NewReader(of.body)))(t)
 				post.Header.Set("Content-Type", runtime.ContentTypeJSON)
 				created := must(client.Do(post))(t)
 				said := must(io.ReadAll(created.Body))(t)

@@ -28,7 +28,8 @@ func TestReadyNamesTheReasonAndLifeDoesNotDependOnTheStore(t *testing.T) {
 	})
 	// The checks that kube-apiserver's users know by name. Some pass with the namespace "default".
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceDefault}}
-	if _, err := c.admin.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := c.admin.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil &&
+		!apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
 	group.Await("the server lives", func() bool {
@@ -39,8 +40,10 @@ func TestReadyNamesTheReasonAndLifeDoesNotDependOnTheStore(t *testing.T) {
 		want := append([]string{"ping", "log", "etcd"}, healthchecks.StartupNames()...)
 		for _, hook := range []string{
 			"generic-apiserver-start-informers", "start-apiextensions-informers",
-			"start-apiextensions-controllers", "crd-informer-synced", "start-kube-aggregator-informers", "apiservice-registration-controller",
-			"apiservice-status-local-available-controller", "apiservice-status-remote-available-controller", "storage-readiness",
+			"start-apiextensions-controllers", "crd-informer-synced", "start-kube-aggregator-informers",
+			"apiservice-registration-controller",
+			"apiservice-status-local-available-controller", "apiservice-status-remote-available-controller",
+			"storage-readiness",
 		} {
 			want = append(want, "poststarthook/"+hook)
 		}
@@ -62,13 +65,16 @@ func TestReadyNamesTheReasonAndLifeDoesNotDependOnTheStore(t *testing.T) {
 	group.Net.Isolate(storetest.Addr(0))
 	group.Await("the reason is named", func() bool {
 		code, body := c.raw(t, "/readyz/store", nil)
-		return code == http.StatusInternalServerError && strings.Contains(string(body), "no leader has been known for") &&
+		return code == http.StatusInternalServerError &&
+			strings.Contains(string(body), "no leader has been known for") &&
 			strings.Contains(string(body), "2 of the 3 servers with a vote")
 	})
-	if code, body := c.raw(t, "/readyz?verbose", nil); code != http.StatusInternalServerError || !strings.Contains(string(body), "[-]store failed") {
+	if code, body := c.raw(t, "/readyz?verbose", nil); code != http.StatusInternalServerError ||
+		!strings.Contains(string(body), "[-]store failed") {
 		t.Errorf("readyz without a quorum: %d %s", code, body)
 	}
-	if code, body := c.raw(t, "/livez?verbose", nil); code != http.StatusOK || !strings.Contains(string(body), "[+]etcd ok") {
+	if code, body := c.raw(t, "/livez?verbose", nil); code != http.StatusOK ||
+		!strings.Contains(string(body), "[+]etcd ok") {
 		t.Errorf("livez without a quorum: %d %s", code, body)
 	}
 	group.Net.Heal()
@@ -89,7 +95,8 @@ func TestTheStartDoesNotWaitForAllChecks(t *testing.T) {
 		t.Fatalf("the start waits: %v", err)
 	}
 	for _, check := range []string{"key", "other"} {
-		if code, body := c.raw(t, "/readyz?verbose", nil); code != http.StatusInternalServerError || !strings.Contains(string(body), "[-]"+check+" failed") {
+		if code, body := c.raw(t, "/readyz?verbose", nil); code != http.StatusInternalServerError ||
+			!strings.Contains(string(body), "[-]"+check+" failed") {
 			t.Errorf("%d %s", code, body)
 		}
 	}

@@ -136,8 +136,9 @@ func ownServices(paths []string, scheme *runtime.Scheme) map[string]*apiregistra
 
 func newAPIService(gv schema.GroupVersion, managed string, group, version int32) *apiregistrationv1.APIService {
 	return &apiregistrationv1.APIService{
-		TypeMeta:   metav1.TypeMeta{APIVersion: apiregistrationv1.SchemeGroupVersion.String(), Kind: "APIService"},
-		ObjectMeta: metav1.ObjectMeta{Name: gv.Version + "." + gv.Group, Labels: map[string]string{managedLabel: managed}},
+		TypeMeta: metav1.TypeMeta{APIVersion: apiregistrationv1.SchemeGroupVersion.String(), Kind: "APIService"},
+		ObjectMeta: metav1.ObjectMeta{Name: gv.Version + "." + gv.Group,
+			Labels: map[string]string{managedLabel: managed}},
 		Spec: apiregistrationv1.APIServiceSpec{
 			Group: gv.Group, Version: gv.Version, GroupPriorityMinimum: group, VersionPriority: version,
 		},
@@ -150,7 +151,8 @@ func customServices(crds []*apiextensionsv1.CustomResourceDefinition) map[string
 	for _, crd := range crds {
 		for _, v := range crd.Spec.Versions {
 			if v.Served {
-				custom := newAPIService(schema.GroupVersion{Group: crd.Spec.Group, Version: v.Name}, managedCustom, customGroupPriority, customVersionPriority)
+				custom := newAPIService(schema.GroupVersion{Group: crd.Spec.Group, Version: v.Name}, managedCustom,
+					customGroupPriority, customVersionPriority)
 				out[custom.Name] = custom
 			}
 		}
@@ -221,7 +223,9 @@ func (r *registration) pass(ctx context.Context, client restclient.Interface) er
 }
 
 // register creates missing APIServices and corrects those that differ.
-func register(ctx context.Context, client restclient.Interface, want, existing map[string]*apiregistrationv1.APIService) error {
+func register(
+	ctx context.Context, client restclient.Interface, want, existing map[string]*apiregistrationv1.APIService,
+) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		w, e := want[name], existing[name]
@@ -260,7 +264,8 @@ func unregister(ctx context.Context, client restclient.Interface, e *apiregistra
 	if err != nil {
 		return err
 	}
-	err = client.Delete().AbsPath(apiServicesPath, e.Name).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(options).Do(ctx).Error()
+	err = client.Delete().AbsPath(apiServicesPath, e.Name).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(
+		options).Do(ctx).Error()
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("APIService %s: %w", e.Name, err)
 	}

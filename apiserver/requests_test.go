@@ -27,14 +27,17 @@ import (
 func BenchmarkRequests(b *testing.B) {
 	c := startCluster(b)
 	must(0, c.ensure(b.Context(), c.client))(b)
-	cert := must(x509.ParseCertificate(c.ca.issue(b, pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}).Certificate[0]))(b)
+	cert := must(
+		x509.ParseCertificate(
+			c.ca.issue(b, pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}).Certificate[0]))(b)
 	state := &tls.ConnectionState{HandshakeComplete: true, PeerCertificates: []*x509.Certificate{cert}}
 	handler := c.chain.aggregator.GenericAPIServer.Handler
 	const path = "/api/v1/namespaces/default/configmaps"
 	send := func(b *testing.B, method, name string, n int) {
 		var body bytes.Buffer
 		if method != http.MethodGet {
-			m := configMap("object-"+name, map[string]string{"key": strings.Repeat("x", 1000) + fmt.Sprintf("%024d", n)})
+			m := configMap("object-"+name,
+				map[string]string{"key": strings.Repeat("x", 1000) + fmt.Sprintf("%024d", n)})
 			m.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}
 			if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(m, &body); err != nil {
 				b.Fatal(err)
@@ -59,7 +62,8 @@ func BenchmarkRequests(b *testing.B) {
 		send(b, http.MethodPost, fmt.Sprint(n), n)
 		n++
 	}
-	for name, method := range map[string]string{"create": http.MethodPost, "update": http.MethodPut, "get": http.MethodGet} {
+	for name, method := range map[string]string{"create": http.MethodPost, "update": http.MethodPut,
+		"get": http.MethodGet} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			began, cpu := n, cpuTime()
@@ -88,10 +92,17 @@ func BenchmarkNodeStatus(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			options := audit.NewOptions()
 			options.PolicyFile = policy
-			c := startCluster(b, func(cfg *Config) { cfg.Audit = runAudit(b, options, filepath.Join(b.TempDir(), "audit.log")) })
+			c := startCluster(b,
+				func(cfg *Config) { cfg.Audit = runAudit(b, options, filepath.Join(b.TempDir(), "audit.log")) })
 			must(0, c.ensure(b.Context(), c.client))(b)
-			must(c.admin.CoreV1().Nodes().Create(b.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{}))(b)
-			cert := must(x509.ParseCertificate(c.ca.issue(b, pkix.Name{CommonName: "system:node:n1", Organization: []string{"system:nodes"}}).Certificate[0]))(b)
+			must(
+				c.admin.CoreV1().Nodes().Create(b.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
+					metav1.CreateOptions{}))(b)
+			cert := must(
+				x509.ParseCertificate(
+					c.ca.issue(b,
+						pkix.Name{CommonName: "system:node:n1",
+							Organization: []string{"system:nodes"}}).Certificate[0]))(b)
 			state := &tls.ConnectionState{HandshakeComplete: true, PeerCertificates: []*x509.Certificate{cert}}
 			handler := c.chain.aggregator.GenericAPIServer.Handler
 			b.ReportAllocs()

@@ -23,17 +23,27 @@ import (
 // testResize binds a pod in the older way, and changes its resources.
 func testResize(t *testing.T, c *cluster) {
 	ctx, pods := t.Context(), c.admin.CoreV1().Pods("resize")
-	must(c.admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "resize"}}, metav1.CreateOptions{}))(t)
-	must(c.admin.CoreV1().ServiceAccounts("resize").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}))(t)
-	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Gi")}
-	must(c.admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "resize"}, Status: corev1.NodeStatus{Allocatable: room}}, metav1.CreateOptions{}))(t)
+	must(
+		c.admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "resize"}},
+			metav1.CreateOptions{}))(t)
+	must(
+		c.admin.CoreV1().ServiceAccounts("resize").Create(ctx,
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}))(t)
+	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"),
+		corev1.ResourceMemory: resource.MustParse("1Gi")}
+	must(
+		c.admin.CoreV1().Nodes().Create(ctx,
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "resize"}, Status: corev1.NodeStatus{Allocatable: room}},
+			metav1.CreateOptions{}))(t)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: podSpec()}
 	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}
 	must(pods.Create(ctx, pod, metav1.CreateOptions{}))(t)
 
 	bind := func(name string) error {
 		return c.admin.CoreV1().RESTClient().Post().Namespace("resize").Resource("bindings").
-			Body(&corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: name}, Target: corev1.ObjectReference{Kind: "Node", Name: "resize"}}).Do(ctx).Error()
+			Body(
+				&corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: name},
+					Target: corev1.ObjectReference{Kind: "Node", Name: "resize"}}).Do(ctx).Error()
 	}
 	if err := bind("p"); err != nil {
 		t.Fatalf("binding: %v", err)
@@ -53,14 +63,16 @@ func testResize(t *testing.T, c *cluster) {
 		resized, err = pods.UpdateResize(ctx, "p", pod, metav1.UpdateOptions{})
 		return err
 	})
-	if got := resized.Spec.Containers[0]; resized.Spec.NodeName != "resize" || got.Resources.Requests.Cpu().String() != "200m" || got.Image != "nginx:1.21.6" {
+	if got := resized.Spec.Containers[0]; resized.Spec.NodeName != "resize" ||
+		got.Resources.Requests.Cpu().String() != "200m" || got.Image != "nginx:1.21.6" {
 		t.Errorf("on %q, resized to %+v", resized.Spec.NodeName, got)
 	}
 	if resized.Generation != pod.Generation+1 || len(resized.Labels) > 0 || resized.Status.Phase != corev1.PodPending {
 		t.Errorf("generation %d, labels %v, phase %s", resized.Generation, resized.Labels, resized.Status.Phase)
 	}
 	resized.Spec.Containers[0].Resources.Requests = nil
-	if _, err := pods.UpdateResize(ctx, "p", resized, metav1.UpdateOptions{}); !slices.Contains(causes(err), "FieldValueForbidden spec.containers[0].resources.requests") {
+	if _, err := pods.UpdateResize(ctx, "p", resized, metav1.UpdateOptions{}); !slices.Contains(causes(err),
+		"FieldValueForbidden spec.containers[0].resources.requests") {
 		t.Errorf("taking the request away: %v", err)
 	}
 	pod.ResourceVersion = ""
@@ -71,10 +83,12 @@ func testResize(t *testing.T, c *cluster) {
 }
 
 func testComponents(t *testing.T, c *cluster) {
-	if list := must(c.admin.CoreV1().ComponentStatuses().List(t.Context(), metav1.ListOptions{}))(t); len(list.Items) != 0 {
+	if list := must(c.admin.CoreV1().ComponentStatuses().List(t.Context(), metav1.ListOptions{}))(t); len(
+		list.Items) != 0 {
 		t.Errorf("components without checks: %v", list.Items)
 	}
-	if _, err := c.admin.CoreV1().ComponentStatuses().Get(t.Context(), "none", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := c.admin.CoreV1().ComponentStatuses().Get(t.Context(), "none",
+		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("a component that is not there: %v", err)
 	}
 }
@@ -97,16 +111,20 @@ func TestComponentStatuses(t *testing.T) {
 		options *metainternalversion.ListOptions
 		want    [][]any
 	}{
-		"all":      {nil, [][]any{store, node}},
-		"by name":  {&metainternalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", "node")}, [][]any{node}},
-		"by label": {&metainternalversion.ListOptions{LabelSelector: labels.SelectorFromSet(labels.Set{"a": "b"})}, nil},
+		"all": {nil, [][]any{store, node}},
+		"by name": {
+			&metainternalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", "node")},
+			[][]any{node}},
+		"by label": {&metainternalversion.ListOptions{LabelSelector: labels.SelectorFromSet(labels.Set{"a": "b"})},
+			nil},
 	} {
 		if diff := cmp.Diff(c.want, table(c.options)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 	one := must(storage.Get(t.Context(), "node", nil))(t).(*corev1.ComponentStatus)
-	if one.Name != "node" || one.Conditions[0].Status != corev1.ConditionFalse || one.Conditions[0].Error != "no runtime" {
+	if one.Name != "node" || one.Conditions[0].Status != corev1.ConditionFalse ||
+		one.Conditions[0].Error != "no runtime" {
 		t.Errorf("node: %+v", one)
 	}
 }

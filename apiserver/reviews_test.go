@@ -28,15 +28,20 @@ func TestReviewsOfTokens(t *testing.T) {
 	}
 	account := must(c.admin.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{
 		ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{}))(t)
-	issued := must(c.admin.CoreV1().ServiceAccounts("default").CreateToken(ctx, "robot", &authenticationv1.TokenRequest{}, metav1.CreateOptions{}))(t)
+	issued := must(
+		c.admin.CoreV1().ServiceAccounts("default").CreateToken(ctx, "robot", &authenticationv1.TokenRequest{},
+			metav1.CreateOptions{}))(t)
 	must(c.admin.CoreV1().Secrets("kube-system").Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-abcdef"}, Type: corev1.SecretTypeBootstrapToken,
-		StringData: map[string]string{"token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true"},
+		StringData: map[string]string{"token-id": "abcdef", "token-secret": "0123456789abcdef",
+			"usage-bootstrap-authentication": "true"},
 	}, metav1.CreateOptions{}))(t)
 
 	review := func(spec authenticationv1.TokenReviewSpec) authenticationv1.TokenReviewStatus {
 		t.Helper()
-		return must(c.admin.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: spec}, metav1.CreateOptions{}))(t).Status
+		return must(
+			c.admin.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: spec},
+				metav1.CreateOptions{}))(t).Status
 	}
 	for _, kind := range []struct {
 		what, token, name, uid string
@@ -45,7 +50,8 @@ func TestReviewsOfTokens(t *testing.T) {
 		{"of a service account", issued.Status.Token, "system:serviceaccount:default:robot", string(account.UID),
 			[]string{"system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"}},
 		{"of the token file", "static-token", "sam", "sam-uid", []string{"one", "two", "system:authenticated"}},
-		{"of a node that joins", "abcdef.0123456789abcdef", "system:bootstrap:abcdef", "", []string{"system:bootstrappers", "system:authenticated"}},
+		{"of a node that joins", "abcdef.0123456789abcdef", "system:bootstrap:abcdef", "",
+			[]string{"system:bootstrappers", "system:authenticated"}},
 	} {
 		t.Run(kind.what, func(t *testing.T) {
 			got := review(authenticationv1.TokenReviewSpec{Token: kind.token})
@@ -57,14 +63,18 @@ func TestReviewsOfTokens(t *testing.T) {
 			}
 			bearer := kubernetes.NewForConfigOrDie(&restclient.Config{
 				Host: c.host, BearerToken: kind.token, TLSClientConfig: restclient.TLSClientConfig{CAData: c.ca.pem}})
-			self := must(bearer.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}))(t)
+			self := must(
+				bearer.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{},
+					metav1.CreateOptions{}))(t)
 			if !reflect.DeepEqual(self.Status.UserInfo, got.User) {
 				t.Errorf("the bearer is told that it is %+v, and a review says %+v", self.Status.UserInfo, got.User)
 			}
 			if self.CreationTimestamp.IsZero() {
 				t.Error("the bearer's own review does not say when it was made")
 			}
-			if got := review(authenticationv1.TokenReviewSpec{Token: kind.token, Audiences: []string{"elsewhere"}}); got.Authenticated || got.User.Username != "" {
+			if got := review(
+				authenticationv1.TokenReviewSpec{Token: kind.token,
+					Audiences: []string{"elsewhere"}}); got.Authenticated || got.User.Username != "" {
 				t.Errorf("for another audience: %+v", got)
 			}
 		})

@@ -57,7 +57,8 @@ func newTrips(t testing.TB) *trips {
 	backend := raftstore.NewInMemory(raftstore.Options{})
 	t.Cleanup(func() { _ = backend.Close() })
 	w := &trips{scheme: scheme, codecs: newCodecs(scheme)}
-	options, err := storage.NewRESTOptions(storage.RESTOptionsConfig{Backend: backend, Scheme: scheme, Serializer: serializer.NewCodecFactory(scheme)})
+	options, err := storage.NewRESTOptions(
+		storage.RESTOptionsConfig{Backend: backend, Scheme: scheme, Serializer: serializer.NewCodecFactory(scheme)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,8 @@ func newTrips(t testing.TB) *trips {
 		if err != nil {
 			t.Fatalf("%s: %v", gvr, err)
 		}
-		w.kinds = append(w.kinds, trip{kind, gvr.GroupResource(), newObjectStore(t, backend, gvr.GroupResource(), rest, object)})
+		w.kinds = append(w.kinds,
+			trip{kind, gvr.GroupResource(), newObjectStore(t, backend, gvr.GroupResource(), rest, object)})
 	}
 	return w
 }
@@ -95,10 +97,13 @@ func kindOf(t testing.TB, scheme *runtime.Scheme, r resource.Resource) (schema.G
 }
 
 // newObjectStore is the store of a resource, without rules for writes.
-func newObjectStore(t testing.TB, backend *raftstore.Store, gr schema.GroupResource, options generic.RESTOptions, object runtime.Object) apistorage.Interface {
+func newObjectStore(
+	t testing.TB, backend *raftstore.Store, gr schema.GroupResource, options generic.RESTOptions, object runtime.Object,
+) apistorage.Interface {
 	t.Helper()
 	s, err := storage.New(storage.Config{
-		Backend: backend, Codec: options.StorageConfig.Codec, Prefix: options.StorageConfig.Prefix, ResourcePrefix: "/" + gr.String(), GroupResource: gr,
+		Backend: backend, Codec: options.StorageConfig.Codec, Prefix: options.StorageConfig.Prefix,
+		ResourcePrefix: "/" + gr.String(), GroupResource: gr,
 		New: func() runtime.Object { return reflect.New(reflect.TypeOf(object).Elem()).Interface().(runtime.Object) },
 	})
 	if err != nil {
@@ -113,7 +118,8 @@ func (w *trips) filler(seed int64, functions ...any) *randfill.Filler {
 	// JSON inside objects comes with its keys in order, as YAML gives it back.
 	raw := func(serializer.CodecFactory) []any {
 		return append([]any{func(r *runtime.RawExtension, c randfill.Continue) {
-			data, err := json.Marshal(map[string]any{"text": c.String(10), "number": c.Int63(), "list": []bool{c.Bool()}})
+			data, err := json.Marshal(
+				map[string]any{"text": c.String(10), "number": c.Int63(), "list": []bool{c.Bool()}})
 			if err != nil {
 				panic(err)
 			}
@@ -157,7 +163,8 @@ func (w *trips) check(t *testing.T, k trip, seed int64) {
 		if !ok {
 			t.Fatalf("%s is not served", mediaType)
 		}
-		data, err := runtime.Encode(w.codecs.EncoderForVersion(info.Serializer, k.GroupVersion()), object.DeepCopyObject())
+		data, err := runtime.Encode(w.codecs.EncoderForVersion(info.Serializer, k.GroupVersion()),
+			object.DeepCopyObject())
 		if err != nil {
 			t.Fatalf("%s: %v", mediaType, err)
 		}
@@ -183,7 +190,8 @@ func (w *trips) throughStore(t *testing.T, k trip, object runtime.Object) {
 	}
 	m.SetResourceVersion("") // the store's to give
 	m.SetSelfLink("")
-	created, read := reflect.New(reflect.TypeOf(object).Elem()).Interface().(runtime.Object), reflect.New(reflect.TypeOf(object).Elem()).Interface().(runtime.Object)
+	created, read := reflect.New(reflect.TypeOf(object).Elem()).Interface().(runtime.Object),
+		reflect.New(reflect.TypeOf(object).Elem()).Interface().(runtime.Object)
 	if err := k.store.Create(ctx, key, object.DeepCopyObject(), created, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +210,8 @@ func (w *trips) throughStore(t *testing.T, k trip, object runtime.Object) {
 		same(t, how, object, got)
 	}
 	deleted := reflect.New(reflect.TypeOf(object).Elem()).Interface().(runtime.Object)
-	if err := k.store.Delete(ctx, key, deleted, nil, apistorage.ValidateAllObjectFunc, nil, apistorage.DeleteOptions{}); err != nil {
+	if err := k.store.Delete(ctx, key, deleted, nil, apistorage.ValidateAllObjectFunc, nil,
+		apistorage.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

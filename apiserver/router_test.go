@@ -31,9 +31,11 @@ func TestRoutes(t *testing.T) {
 						r.Header.Set("Content-Type", strings.Join(route.Consumes, ""))
 						wantService, want, wantErr := restful.CurlyRouter{}.SelectRoute(services, r)
 						service, got, err := remembering.SelectRoute(services, r)
-						if service != wantService || fmt.Sprint(err) != fmt.Sprint(wantErr) || (got == nil) != (want == nil) ||
+						if service != wantService || fmt.Sprint(err) != fmt.Sprint(wantErr) ||
+							(got == nil) != (want == nil) ||
 							got != nil && (got.String() != want.String() || got.Operation != want.Operation) {
-							t.Fatalf("%s %s, %q: got %v, %v, want %v, %v", method, path, accept, got, err, want, wantErr)
+							t.Fatalf("%s %s, %q: got %v, %v, want %v, %v", method, path, accept, got, err, want,
+								wantErr)
 						}
 						n++
 					}

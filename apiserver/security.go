@@ -173,14 +173,16 @@ func (v nodeVolumes) Attachment(name string) (*storagev1.VolumeAttachment, error
 
 func (s *Server) newAuthorizer(sec *security) error {
 	r := s.informers.Rbac().V1()
-	sec.rbac = rbac.NewAuthorizer(r.Roles().Lister(), r.RoleBindings().Lister(), r.ClusterRoles().Lister(), r.ClusterRoleBindings().Lister())
+	sec.rbac = rbac.NewAuthorizer(r.Roles().Lister(), r.RoleBindings().Lister(), r.ClusterRoles().Lister(),
+		r.ClusterRoleBindings().Lister())
 	pods, rules := s.informers.Core().V1().Pods().Informer(), nodeauth.RoleRules(rbac.NodeRules(), rbac.Allows)
 	nodes, err := nodeauth.New(pods, s.podsOf, s.requestNode(), s.nodeVolumes(), s.readVolume, rules)
 	if err != nil {
 		return err
 	}
 	sec.reviews, sec.rules, err = s.cfg.Authorizers.Assemble(authorizers.Builtin{
-		Node: gatewayauth.New(nodes, s.cfg.GatewayNames), RBAC: reasonWhenUnsynced{sec.rbac, s.unsynced}, Rules: sec.rbac,
+		Node: gatewayauth.New(nodes, s.cfg.GatewayNames), RBAC: reasonWhenUnsynced{sec.rbac, s.unsynced},
+		Rules: sec.rbac,
 	})
 	if err != nil {
 		return fmt.Errorf("authorizers: %w", err)

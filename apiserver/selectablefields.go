@@ -33,7 +33,9 @@ func (selectableFields) Admit(_ context.Context, a admission.Attributes, _ admis
 	}
 	for i, v := range crd.Spec.Versions {
 		if len(v.SelectableFields) > 0 && v.Schema != nil && v.Schema.OpenAPIV3Schema == nil {
-			errs = append(errs, field.Required(spec.Child("versions").Index(i).Child("schema", "openAPIV3Schema"), "schemas are required"))
+			errs = append(errs,
+				field.Required(spec.Child("versions").Index(i).Child("schema", "openAPIV3Schema"),
+					"schemas are required"))
 		}
 	}
 	if len(errs) == 0 {

@@ -98,7 +98,8 @@ func New(cfg Config) (*Server, error) {
 	if s.client, err = kubernetes.NewForConfig(s.LoopbackConfig()); err != nil {
 		return nil, fmt.Errorf("loopback client: %w", err)
 	}
-	s.informers = informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTransform(slim(podparts.New(podParts))))
+	s.informers = informers.NewSharedInformerFactoryWithOptions(s.client, 0,
+		informers.WithTransform(slim(podparts.New(podParts))))
 
 	sec, err := s.newSecurity()
 	if err != nil {
@@ -134,8 +135,10 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) newPort() (*secureport.Port, error) {
 	handler := func() http.Handler { return s.chain.aggregator.GenericAPIServer.Handler }
 	return secureport.New(secureport.Config{
-		Listener: s.cfg.Listener, Certificate: s.cfg.Certificate, ClientCA: s.cfg.ClientCA, OwnProxyCA: s.cfg.ProxyCA, ProxyCA: s.frontProxy().CAs, Renewed: s.cfg.Renewed,
-		Handler: handler, Opens: func() { s.loopback.transport.Serve(handler()) }, Closes: func() { s.loopback.transport.Refuse() },
+		Listener: s.cfg.Listener, Certificate: s.cfg.Certificate, ClientCA: s.cfg.ClientCA, OwnProxyCA: s.cfg.ProxyCA,
+		ProxyCA: s.frontProxy().CAs, Renewed: s.cfg.Renewed,
+		Handler: handler, Opens: func() { s.loopback.transport.Serve(handler()) },
+		Closes:   func() { s.loopback.transport.Refuse() },
 		Patience: streamGrace, TLS: s.cfg.TLS, Limits: s.cfg.Connections, HTTP2Streams: s.cfg.Serving.HTTP2Streams,
 		Now: s.cfg.Now, Logger: s.cfg.Logger,
 	})
@@ -151,7 +154,8 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 	c.EffectiveVersion = newEffectiveVersion(s.cfg.Build)
 	c.Authentication.APIAudiences = s.cfg.ServiceAccounts.Audiences
 	c.Authentication.RequestHeaderConfig = s.frontProxy().Headers()
-	c.Authentication.Authenticator = caller.Authenticator(roomyAuthenticator{secureport.Authenticator(sec.authenticator, s.frontProxy().Sent)})
+	c.Authentication.Authenticator = caller.Authenticator(
+		roomyAuthenticator{secureport.Authenticator(sec.authenticator, s.frontProxy().Sent)})
 	c.Authorization.Authorizer = sec.authorizer
 	c.RuleResolver = sec.rules
 	c.AdmissionControl = parts.admission
@@ -177,22 +181,26 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 	healthchecks.Add(c, healthchecks.Startup(BootstrapCheck, s.bootstrapped)...)
 	c.LivezChecks = append(c.LivezChecks, s.cfg.LiveChecks...)
 	c.HealthzChecks = append(c.HealthzChecks, s.cfg.LiveChecks...)
-	c.ReadyzChecks, c.HealthzChecks = append(c.ReadyzChecks, s.cfg.Plugins...), append(c.HealthzChecks, s.cfg.Plugins...)
+	c.ReadyzChecks, c.HealthzChecks = append(c.ReadyzChecks, s.cfg.Plugins...),
+		append(c.HealthzChecks, s.cfg.Plugins...)
 	// Each server of the chain is made of a copy of this configuration, and adds checks of its own.
 	// With room behind the common ones, it would write into those of the other servers.
-	c.HealthzChecks, c.LivezChecks, c.ReadyzChecks = slices.Clip(c.HealthzChecks), slices.Clip(c.LivezChecks), slices.Clip(c.ReadyzChecks)
+	c.HealthzChecks, c.LivezChecks, c.ReadyzChecks = slices.Clip(c.HealthzChecks), slices.Clip(c.LivezChecks),
+		slices.Clip(c.ReadyzChecks)
 	c.SkipOpenAPIInstallation = true
 	c.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
 	if log := s.cfg.Audit; log != nil {
 		c.AuditBackend, c.AuditPolicyRuleEvaluator = log.Backend(), log.Policy
 	}
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
-		handler = s.withoutWritesUntilSynced(storage.WithLeaderTermHeader(rawlist.Handler(watchwriter.Handler(s.withDocuments(handler)))), parts.codecs)
+		handler = s.withoutWritesUntilSynced(
+			storage.WithLeaderTermHeader(rawlist.Handler(watchwriter.Handler(s.withDocuments(handler)))), parts.codecs)
 		handler = gatewayauth.Bounded(handler)
 		for _, l := range s.lastingRequests(sec, c.LongRunningFunc) {
 			handler = l.Handler(handler)
 		}
-		handler = s.withoutRights(caller.Handler(cutoff.WithProof(genericapiserver.DefaultBuildHandlerChain(handler, c))))
+		handler = s.withoutRights(
+			caller.Handler(cutoff.WithProof(genericapiserver.DefaultBuildHandlerChain(handler, c))))
 		return withStackRoom(quietLeavers(withUnauthenticated(handler, s.cfg.Unauthenticated)))
 	}
 	return c, nil
@@ -216,7 +224,9 @@ func (s *Server) lastingRequests(sec *security, long request.LongRunningRequestC
 		add(cutoff.New(cutoff.ByCluster, s.cfg.Revoked, s.authorities, lasts), s.cfg.RevokedChanged)
 	}
 	if proxy := s.frontProxy(); proxy != nil {
-		add(cutoff.New(cutoff.ByProxy, nil, func(*x509.Certificate) (x509.VerifyOptions, bool) { return proxy.Believed() }, lasts), proxy.Changed)
+		add(
+			cutoff.New(cutoff.ByProxy, nil,
+				func(*x509.Certificate) (x509.VerifyOptions, bool) { return proxy.Believed() }, lasts), proxy.Changed)
 	}
 	return s.lasting
 }

@@ -157,20 +157,23 @@ func startUnready(t testing.TB, change ...func(*Config)) *cluster {
 		}
 	})
 	c := &cluster{Server: s, ca: ca, host: "https://" + ln.Addr().String()}
-	c.admin = kubernetes.NewForConfigOrDie(ca.client(t, c.host, pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}))
+	c.admin = kubernetes.NewForConfigOrDie(
+		ca.client(t, c.host, pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}))
 	return c
 }
 
 func (c *cluster) awaitReady(t testing.TB) {
 	t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(context.Background(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		body, err := c.admin.Discovery().RESTClient().Get().AbsPath("/readyz").Param("verbose", "").Param("exclude", BootstrapCheck).DoRaw(ctx)
-		if err != nil {
-			last = fmt.Errorf("%w: %s", err, body)
-		}
-		return err == nil, nil
-	})
+	err := wait.PollUntilContextTimeout(context.Background(), 10*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			body, err := c.admin.Discovery().RESTClient().Get().AbsPath("/readyz").Param("verbose", "").Param("exclude",
+				BootstrapCheck).DoRaw(ctx)
+			if err != nil {
+				last = fmt.Errorf("%w: %s", err, body)
+			}
+			return err == nil, nil
+		})
 	if err != nil {
 		t.Fatalf("not ready: %v", last)
 	}
@@ -191,7 +194,8 @@ func (c *cluster) atRest(t testing.TB, read func()) {
 
 func (c *cluster) raw(t testing.TB, path string, header http.Header) (int, []byte) {
 	t.Helper()
-	client, err := restclient.HTTPClientFor(c.ca.client(t, c.host, pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}))
+	client, err := restclient.HTTPClientFor(
+		c.ca.client(t, c.host, pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}))
 	if err != nil {
 		t.Fatal(err)
 	}

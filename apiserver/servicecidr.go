@@ -73,8 +73,10 @@ func (d *defaultCIDR) ensureReady(ctx context.Context, object *networkingv1.Serv
 	if !slices.Equal(object.Spec.CIDRs, want) {
 		if !d.toldOther {
 			d.recorder.Eventf(object, corev1.EventTypeWarning, "KubernetesDefaultServiceCIDRInconsistent",
-				"The default ServiceCIDR %v does not match the controller flag configurations %s", object.Spec.CIDRs, want)
-			d.logger.Warn("the default ServiceCIDR is not what this cluster is configured with", "has", object.Spec.CIDRs, "want", want)
+				"The default ServiceCIDR %v does not match the controller flag configurations %s", object.Spec.CIDRs,
+				want)
+			d.logger.Warn("the default ServiceCIDR is not what this cluster is configured with", "has",
+				object.Spec.CIDRs, "want", want)
 		}
 		d.toldOther = true
 		return nil
@@ -85,7 +87,8 @@ func (d *defaultCIDR) ensureReady(ctx context.Context, object *networkingv1.Serv
 	}
 	if ready != nil && ready.Status == metav1.ConditionFalse {
 		if !d.toldUnready {
-			d.recorder.Eventf(object, corev1.EventTypeWarning, ready.Reason, "Configuration matches, but %s", ready.Message)
+			d.recorder.Eventf(object, corev1.EventTypeWarning, ready.Reason, "Configuration matches, but %s",
+				ready.Message)
 		}
 		d.toldUnready = true
 		return nil
@@ -93,7 +96,8 @@ func (d *defaultCIDR) ensureReady(ctx context.Context, object *networkingv1.Serv
 	status := applynetworkingv1.ServiceCIDRStatus().WithConditions(applymetav1.Condition().
 		WithType(networkingv1.ServiceCIDRConditionReady).WithStatus(metav1.ConditionTrue).
 		WithMessage("Kubernetes default Service CIDR is ready").WithLastTransitionTime(metav1.Now()))
-	_, err := d.client.NetworkingV1().ServiceCIDRs().ApplyStatus(ctx, applynetworkingv1.ServiceCIDR(object.Name).WithStatus(status),
+	_, err := d.client.NetworkingV1().ServiceCIDRs().ApplyStatus(ctx,
+		applynetworkingv1.ServiceCIDR(object.Name).WithStatus(status),
 		metav1.ApplyOptions{FieldManager: defaultCIDRManager, Force: true})
 	if err != nil {
 		return fmt.Errorf("the status of the default ServiceCIDR: %w", err)

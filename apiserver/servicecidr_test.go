@@ -29,7 +29,8 @@ func TestEventsOfServiceCIDRsAtAStop(t *testing.T) {
 		recorder, stop := newRecorder(lead, client)
 		const others = 20
 		for i := range others {
-			about := &networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("10.43.0.", i), UID: types.UID(fmt.Sprint(i))}}
+			about := &networkingv1.IPAddress{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("10.43.0.", i), UID: types.UID(fmt.Sprint(i))}}
 			recorder.Event(about, "Warning", "IPAddressNotAllocated", "it was lost")
 		}
 		cidr := &defaultCIDR{

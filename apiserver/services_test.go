@@ -21,7 +21,8 @@ func testServices(t *testing.T, c *cluster) {
 	}
 	web := func(name string) *corev1.Service {
 		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeNodePort, Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 80}},
+			Type: corev1.ServiceTypeNodePort, Selector: map[string]string{"app": "web"},
+			Ports: []corev1.ServicePort{{Port: 80}},
 		}}
 	}
 	made := must(services.Create(ctx, web("web"), metav1.CreateOptions{}))(t)

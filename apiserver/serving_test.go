@@ -60,17 +60,20 @@ func TestStrangersHoldNothing(t *testing.T) {
 	defer watching.Stop()
 	dial := func() net.Conn {
 		t.Helper()
-		conn, err := tls.Dial("tcp", c.address(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+		conn, err := tls.Dial("tcp", c.address(),
+			&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
 		return conn
 	}
-	for name, header := range map[string]string{"no credentials": "", "bad credentials": "Authorization: Bearer bad\r\n", "a bad path": "Upgrade: x\r\n"} {
+	for name, header := range map[string]string{"no credentials": "",
+		"bad credentials": "Authorization: Bearer bad\r\n", "a bad path": "Upgrade: x\r\n"} {
 		t.Run(name, func(t *testing.T) {
 			conn := dial()
-			_, _ = fmt.Fprintf(conn, "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: x\r\n%sContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", header)
+			_, _ = fmt.Fprintf(conn,
+				"POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: x\r\n%sContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", header)
 			ends(t, conn)
 		})
 	}
@@ -83,11 +86,15 @@ func TestStrangersHoldNothing(t *testing.T) {
 		silent = append(silent, conn)
 	}
 	name := "beside-strangers"
-	if _, err := c.admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.admin.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	fresh := kubernetes.NewForConfigOrDie(restclient.AnonymousClientConfig(&restclient.Config{Host: c.host, TLSClientConfig: restclient.TLSClientConfig{CAData: c.ca.pem}}))
-	if _, err := fresh.Discovery().RESTClient().Get().AbsPath("/livez").DoRaw(t.Context()); err != nil && !apierrors.IsForbidden(err) { // RBAC, which is empty here
+	fresh := kubernetes.NewForConfigOrDie(
+		restclient.AnonymousClientConfig(
+			&restclient.Config{Host: c.host, TLSClientConfig: restclient.TLSClientConfig{CAData: c.ca.pem}}))
+	if _, err := fresh.Discovery().RESTClient().Get().AbsPath("/livez").DoRaw(t.Context()); err != nil &&
+		!apierrors.IsForbidden(err) { // RBAC, which is empty here
 		t.Errorf("health without credentials: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -127,11 +134,13 @@ func TestTLSOptions(t *testing.T) {
 	}{
 		"defaults": {tlsoptions.Options{},
 			map[string]*tls.Config{"TLS 1.3": {}, "TLS 1.2": only12(), "GCM": only12(gcm)},
-			map[string]*tls.Config{"CBC": only12(cbc), "TLS 1.1": {MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}}},
+			map[string]*tls.Config{"CBC": only12(cbc),
+				"TLS 1.1": {MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}}},
 		"TLS 1.3": {tlsoptions.Options{MinVersion: "VersionTLS13"},
 			map[string]*tls.Config{"TLS 1.3": {}}, map[string]*tls.Config{"TLS 1.2": only12()}},
 		"one suite": {tlsoptions.Options{CipherSuites: []string{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}},
-			map[string]*tls.Config{"GCM": only12(gcm), "TLS 1.3": {}}, map[string]*tls.Config{"another": only12(tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384)}},
+			map[string]*tls.Config{"GCM": only12(gcm), "TLS 1.3": {}},
+			map[string]*tls.Config{"another": only12(tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := startCluster(t, func(cfg *Config) { cfg.TLS = s.options })

@@ -19,7 +19,8 @@ func TestTheMemoryOfStrangers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cost := heapcost.Of(func() { heapcost.Dial(t, strings.TrimPrefix(c.host, "https://"), clients, begin) })
-			if each := cost / clients; each > 2*heapcost.MostEach { // with the client's end, and the server's work beside it
+			// with the client's end, and the server's work beside it
+			if each := cost / clients; each > 2*heapcost.MostEach {
 				t.Errorf("a client takes %d bytes", each)
 			}
 		})

@@ -68,9 +68,12 @@ func TestGatesAct(t *testing.T) {
 }
 
 func compresses(t *testing.T, c *cluster) bool {
-	must(c.admin.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "big"},
-		Data: map[string]string{"k": strings.Repeat("x", 200<<10)}}, metav1.CreateOptions{}))(t)
-	return !strings.Contains(string(c.body(t, "/api/v1/namespaces/default/configmaps", "Accept-Encoding", "gzip")), "xxxxx")
+	must(
+		c.admin.CoreV1().ConfigMaps("default").Create(t.Context(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "big"},
+				Data: map[string]string{"k": strings.Repeat("x", 200<<10)}}, metav1.CreateOptions{}))(t)
+	return !strings.Contains(string(c.body(t, "/api/v1/namespaces/default/configmaps", "Accept-Encoding", "gzip")),
+		"xxxxx")
 }
 
 // body returns the body of an answer as it was sent.
@@ -84,9 +87,15 @@ func (c *cluster) body(t *testing.T, path, header, value string) []byte {
 }
 
 func takesUIDOfCertificate(t *testing.T, c *cluster) bool {
-	uid := pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}, Value: "of-the-certificate"}
-	client := kubernetes.NewForConfigOrDie(c.ca.client(t, c.host, pkix.Name{CommonName: "ann", Organization: []string{"system:masters"}, ExtraNames: []pkix.AttributeTypeAndValue{uid}}))
-	review := must(client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}))(t)
+	uid := pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2},
+		Value: "of-the-certificate"}
+	client := kubernetes.NewForConfigOrDie(
+		c.ca.client(t, c.host,
+			pkix.Name{CommonName: "ann", Organization: []string{"system:masters"},
+				ExtraNames: []pkix.AttributeTypeAndValue{uid}}))
+	review := must(
+		client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{},
+			metav1.CreateOptions{}))(t)
 	return review.Status.UserInfo.UID == "of-the-certificate"
 }
 
@@ -94,19 +103,29 @@ func impersonatesByVerb(t *testing.T, c *cluster) bool {
 	rights := map[string][]rbacv1.PolicyRule{
 		"bob": {{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}}},
 		"ann": {
-			{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"users"}, ResourceNames: []string{"bob"}, Verbs: []string{"impersonate:user-info"}},
+			{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"users"}, ResourceNames: []string{"bob"},
+				Verbs: []string{"impersonate:user-info"}},
 			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"impersonate-on:user-info:list"}},
 		},
 	}
 	for name, rules := range rights {
 		meta := metav1.ObjectMeta{Name: name}
-		must(c.admin.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{}))(t)
-		must(c.admin.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}}}, metav1.CreateOptions{}))(t)
+		must(
+			c.admin.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules},
+				metav1.CreateOptions{}))(t)
+		must(
+			c.admin.RbacV1().ClusterRoleBindings().Create(t.Context(),
+				&rbacv1.ClusterRoleBinding{ObjectMeta: meta,
+					RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+					Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}}},
+				metav1.CreateOptions{}))(t)
 		await(t, "the rights of "+name, func(ctx context.Context) (error, bool) {
 			of := rules[len(rules)-1]
-			review, err := c.admin.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-				User: name, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: of.Verbs[0], Resource: of.Resources[0]}}}, metav1.CreateOptions{})
+			review, err := c.admin.AuthorizationV1().SubjectAccessReviews().Create(ctx,
+				&authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+					User: name,
+					ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: of.Verbs[0],
+						Resource: of.Resources[0]}}}, metav1.CreateOptions{})
 			return err, err == nil && review.Status.Allowed
 		})
 	}
@@ -121,22 +140,39 @@ func impersonatesByVerb(t *testing.T, c *cluster) bool {
 
 func mutatesByPolicy(t *testing.T, c *cluster) bool {
 	policies, meta := c.admin.AdmissionregistrationV1(), metav1.ObjectMeta{Name: "marks"}
-	must(policies.MutatingAdmissionPolicies().Create(t.Context(), &admissionv1.MutatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionv1.MutatingAdmissionPolicySpec{
-		MatchConstraints: configMapWrites(), ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
-		Mutations: []admissionv1.Mutation{{PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{Expression: `[JSONPatch{op: "add", path: "/data/marked", value: "yes"}]`}}},
-	}}, metav1.CreateOptions{}))(t)
-	must(policies.MutatingAdmissionPolicyBindings().Create(t.Context(), &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: meta,
-		Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: meta.Name}}, metav1.CreateOptions{}))(t)
+	must(
+		policies.MutatingAdmissionPolicies().Create(t.Context(),
+			&admissionv1.MutatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionv1.MutatingAdmissionPolicySpec{
+				MatchConstraints: configMapWrites(), ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
+				Mutations: []admissionv1.Mutation{
+					{PatchType: admissionv1.PatchTypeJSONPatch,
+						JSONPatch: &admissionv1.JSONPatch{
+							Expression: `[JSONPatch{op: "add", path: "/data/marked", value: "yes"}]`}}},
+			}}, metav1.CreateOptions{}))(t)
+	must(
+		policies.MutatingAdmissionPolicyBindings().Create(t.Context(),
+			&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: meta,
+				Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: meta.Name}}, metav1.CreateOptions{}))(
+		t)
 	// This one is made later, and reports whether the other one has acted. It may act first.
 	on := utilfeature.DefaultFeatureGate.Enabled(features.MutatingAdmissionPolicy)
-	must(policies.ValidatingAdmissionPolicies().Create(t.Context(), &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionv1.ValidatingAdmissionPolicySpec{
-		MatchConstraints: configMapWrites(), Validations: []admissionv1.Validation{{Expression: "false", MessageExpression: `has(object.data.marked) ? "marked" : "unmarked"`}},
-	}}, metav1.CreateOptions{}))(t)
-	must(policies.ValidatingAdmissionPolicyBindings().Create(t.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta,
-		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: meta.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}}, metav1.CreateOptions{}))(t)
+	must(
+		policies.ValidatingAdmissionPolicies().Create(t.Context(),
+			&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionv1.ValidatingAdmissionPolicySpec{
+				MatchConstraints: configMapWrites(),
+				Validations: []admissionv1.Validation{
+					{Expression: "false", MessageExpression: `has(object.data.marked) ? "marked" : "unmarked"`}},
+			}}, metav1.CreateOptions{}))(t)
+	must(
+		policies.ValidatingAdmissionPolicyBindings().Create(t.Context(),
+			&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta,
+				Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: meta.Name,
+					ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}}, metav1.CreateOptions{}))(t)
 	marked := false
 	await(t, "the later policy refuses a write", func(ctx context.Context) (error, bool) {
-		_, err := c.admin.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "m-"}, Data: map[string]string{"own": ""}}, metav1.CreateOptions{})
+		_, err := c.admin.CoreV1().ConfigMaps("default").Create(ctx,
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "m-"}, Data: map[string]string{"own": ""}},
+			metav1.CreateOptions{})
 		if err == nil {
 			return errors.New("it was accepted"), false
 		}
@@ -150,7 +186,10 @@ func mutatesByPolicy(t *testing.T, c *cluster) bool {
 func shards(t *testing.T, c *cluster) bool {
 	const total = 40
 	for i := range total {
-		must(c.admin.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("m%d", i)}}, metav1.CreateOptions{}))(t)
+		must(
+			c.admin.CoreV1().ConfigMaps("default").Create(t.Context(),
+				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("m%d", i)}}, metav1.CreateOptions{}))(
+			t)
 	}
 	json := c.ca.client(t, c.host, pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}})
 	proto := restclient.CopyConfig(json)
@@ -158,8 +197,11 @@ func shards(t *testing.T, c *cluster) bool {
 	sharded := 0
 	for _, config := range []*restclient.Config{json, proto} {
 		client, halves := kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps("default"), 0
-		for _, half := range []string{"'0x0000000000000000', '0x8000000000000000'", "'0x8000000000000000', '0x10000000000000000'"} {
-			list := must(client.List(t.Context(), metav1.ListOptions{ShardSelector: "shardRange(object.metadata.uid, " + half + ")"}))(t)
+		for _, half := range []string{"'0x0000000000000000', '0x8000000000000000'",
+			"'0x8000000000000000', '0x10000000000000000'"} {
+			list := must(
+				client.List(t.Context(),
+					metav1.ListOptions{ShardSelector: "shardRange(object.metadata.uid, " + half + ")"}))(t)
 			halves += len(list.Items)
 			if len(list.Items) < total {
 				sharded++
@@ -190,7 +232,9 @@ func leavesStrangers(t *testing.T, c *cluster) bool {
 	reused := false
 	for range 2 {
 		trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }}
-		req := must(http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, c.host+"/api/v1/pods", http.NoBody))(t)
+		req := must(
+			http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet,
+				c.host+"/api/v1/pods", http.NoBody))(t)
 		req.Header.Set("Authorization", "Bearer wrong")
 		res := must((&http.Client{Transport: transport}).Do(req))(t)
 		if res.StatusCode != http.StatusUnauthorized || res.ProtoMajor != 2 {
@@ -205,7 +249,9 @@ func leavesStrangers(t *testing.T, c *cluster) bool {
 
 func watchesLists(t *testing.T, c *cluster) bool {
 	all := true
-	w, err := c.admin.CoreV1().ConfigMaps("").Watch(t.Context(), metav1.ListOptions{SendInitialEvents: &all, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true})
+	w, err := c.admin.CoreV1().ConfigMaps("").Watch(t.Context(),
+		metav1.ListOptions{SendInitialEvents: &all, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+			AllowWatchBookmarks: true})
 	if err == nil {
 		w.Stop()
 		return true

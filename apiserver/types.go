@@ -57,13 +57,16 @@ func newFieldTypes(scheme *runtime.Scheme) (*fieldTypes, error) {
 // It checks an object against the schema, but for one of a fitting type: every one of these fits,
 // or comparing it, which comes next, fails. A patch may have no duplicates in lists, so that it is
 // always checked.
-func (t *fieldTypes) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (_ *typed.TypedValue, err error) {
+func (t *fieldTypes) ObjectToTyped(
+	obj runtime.Object, options ...typed.ValidationOptions,
+) (_ *typed.TypedValue, err error) {
 	defer func() {
 		if what := recover(); what != nil {
 			err = fmt.Errorf("the fields of the object cannot be read: %v", what)
 		}
 	}()
-	if name, ok := t.fitting[obj.GetObjectKind().GroupVersionKind()]; ok && slices.Contains(options, typed.AllowDuplicates) {
+	if name, ok := t.fitting[obj.GetObjectKind().GroupVersionKind()]; ok &&
+		slices.Contains(options, typed.AllowDuplicates) {
 		if _, ok := obj.(runtime.Unstructured); !ok {
 			v, err := value.NewValueReflect(obj)
 			if err != nil {

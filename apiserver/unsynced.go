@@ -76,7 +76,8 @@ func (s *Server) withoutWritesUntilSynced(next http.Handler, codecs runtime.Nego
 
 // stores reports whether a request would write to the store.
 func stores(info *request.RequestInfo) bool {
-	return info.IsResourceRequest && slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, info.Verb) &&
+	return info.IsResourceRequest &&
+		slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, info.Verb) &&
 		info.APIGroup != "authentication.k8s.io" && info.APIGroup != "authorization.k8s.io"
 }
 
@@ -87,7 +88,9 @@ type reasonWhenUnsynced struct {
 }
 
 // Authorize implements authorizer.Authorizer.
-func (a reasonWhenUnsynced) Authorize(ctx context.Context, of authorizer.Attributes) (authorizer.Decision, string, error) {
+func (a reasonWhenUnsynced) Authorize(
+	ctx context.Context, of authorizer.Attributes,
+) (authorizer.Decision, string, error) {
 	decision, reason, err := a.Authorizer.Authorize(ctx, of)
 	if decision == authorizer.DecisionNoOpinion && err == nil && a.unsynced() {
 		reason = "this server was just started and has not read the roles yet, which takes a leader of the store; see 'barque cluster status'"
@@ -96,6 +99,8 @@ func (a reasonWhenUnsynced) Authorize(ctx context.Context, of authorizer.Attribu
 }
 
 // ConditionsAwareAuthorize implements authorizer.Authorizer.
-func (a reasonWhenUnsynced) ConditionsAwareAuthorize(ctx context.Context, of authorizer.Attributes) authorizer.ConditionsAwareDecision {
+func (a reasonWhenUnsynced) ConditionsAwareAuthorize(
+	ctx context.Context, of authorizer.Attributes,
+) authorizer.ConditionsAwareDecision {
 	return authorizer.ConditionsAwareDecisionFromParts(a.Authorize(ctx, of))
 }

@@ -64,31 +64,39 @@ func TestAServerThatIsStartedWithoutALeader(t *testing.T) {
 		cfg.Store = store
 	})
 	configs := func(client kubernetes.Interface) error {
-		_, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "x-"}}, metav1.CreateOptions{})
+		_, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(t.Context(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "x-"}}, metav1.CreateOptions{})
 		return err
 	}
 	if _, err := c.admin.Discovery().ServerVersion(); err != nil { // it serves, which may take a moment
 		t.Fatal(err)
 	}
 	err := configs(c.admin) // admission would wait for ten seconds, and forbid it
-	if !apierrors.IsServiceUnavailable(err) || !apierrors.HasStatusCause(err, storage.CauseNoLeader) || !strings.Contains(err.Error(), "no leader has been known for 1m0s") {
+	if !apierrors.IsServiceUnavailable(err) || !apierrors.HasStatusCause(err, storage.CauseNoLeader) ||
+		!strings.Contains(err.Error(), "no leader has been known for 1m0s") {
 		t.Errorf("a write: %v", err)
 	}
 	someone := kubernetes.NewForConfigOrDie(c.ca.client(t, c.host, pkix.Name{CommonName: "someone"}))
-	if err := configs(someone); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "has not read the roles yet") {
+	if err := configs(someone); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), "has not read the roles yet") {
 		t.Errorf("a write of a user who may have a role: %v", err)
 	}
-	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods"}}}
-	if answer, err := c.admin.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{}); err != nil || !answer.Status.Allowed {
+	review := &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods"}}}
+	if answer, err := c.admin.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review,
+		metav1.CreateOptions{}); err != nil || !answer.Status.Allowed {
 		t.Errorf("a review, which is not stored: %v", err)
 	}
 
 	cut(errElecting)
-	result := c.admin.CoreV1().RESTClient().Post().Namespace(metav1.NamespaceDefault).Resource("configmaps").MaxRetries(0).
+	result := c.admin.CoreV1().RESTClient().Post().Namespace(metav1.NamespaceDefault).Resource("configmaps").MaxRetries(
+		0).
 		Body(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x"}}).Do(t.Context())
 	var code int
 	result.StatusCode(&code)
-	if seconds, ok := apierrors.SuggestsClientDelay(result.Error()); code != http.StatusServiceUnavailable || !ok || seconds != 1 {
+	if seconds, ok := apierrors.SuggestsClientDelay(result.Error()); code != http.StatusServiceUnavailable || !ok ||
+		seconds != 1 {
 		t.Errorf("a write in an election: %d, %v", code, result.Error())
 	}
 

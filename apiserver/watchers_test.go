@@ -86,7 +86,8 @@ func (c *cluster) putRaw(ctx context.Context, client *http.Client, m *corev1.Con
 	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(m, &body); err != nil {
 		return err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPut, c.host+"/api/v1/namespaces/default/configmaps/"+m.Name, &body)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPut, c.host+"/api/v1/namespaces/default/configmaps/"+m.Name,
+		&body)
 	if err != nil {
 		return err
 	}
@@ -133,7 +134,8 @@ func runWatchers(in io.Reader, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		client := &http.Client{Transport: &http.Transport{TLSClientConfig: credentials, ForceAttemptHTTP2: true, DisableCompression: true}}
+		client := &http.Client{
+			Transport: &http.Transport{TLSClientConfig: credentials, ForceAttemptHTTP2: true, DisableCompression: true}}
 		r, err := http.NewRequest(http.MethodGet, order.Host+order.Path, nil)
 		if err != nil {
 			return err
@@ -179,7 +181,8 @@ func (c *cluster) watchApart(b *testing.B, path string, watchers, events int) (w
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // its error is that it was killed
 	})
-	order := watchersOrder{c.host, path, c.ca.client(b, c.host, subject("admin", "system:masters")).TLSClientConfig, watchers, events}
+	order := watchersOrder{c.host, path, c.ca.client(b, c.host, subject("admin", "system:masters")).TLSClientConfig,
+		watchers, events}
 	must(0, json.NewEncoder(in).Encode(order))(b)
 	wait = func() (took time.Duration) {
 		must(fmt.Fscan(out, &took))(b)
@@ -200,15 +203,20 @@ func BenchmarkWatchers(b *testing.B) {
 			c := startCluster(b, func(cfg *Config) { cfg.Listener = &countingListener{cfg.Listener, &writes} })
 			must(0, c.ensure(b.Context(), c.client))(b)
 			object := func(writer, n int) *corev1.ConfigMap {
-				return configMap(fmt.Sprintf("w%d-%d", writer, (n+16)%16), map[string]string{"key": fmt.Sprintf("%01024d", n)})
+				return configMap(fmt.Sprintf("w%d-%d", writer, (n+16)%16),
+					map[string]string{"key": fmt.Sprintf("%01024d", n)})
 			}
 			for w := range writers {
 				for i := range 16 {
-					must(c.admin.CoreV1().ConfigMaps("default").Create(b.Context(), object(w, -16+i), metav1.CreateOptions{}))(b) // which no update equals
+					must(
+						c.admin.CoreV1().ConfigMaps("default").Create(b.Context(), object(w, -16+i),
+							metav1.CreateOptions{}))(b) // which no update equals
 				}
 			}
-			from := must(c.admin.CoreV1().ConfigMaps("default").List(b.Context(), metav1.ListOptions{}))(b).ResourceVersion
-			wait := c.watchApart(b, "/api/v1/namespaces/default/configmaps?watch=true&resourceVersion="+from, watchers, b.N)
+			from := must(c.admin.CoreV1().ConfigMaps("default").List(b.Context(), metav1.ListOptions{}))(
+				b).ResourceVersion
+			wait := c.watchApart(b, "/api/v1/namespaces/default/configmaps?watch=true&resourceVersion="+from, watchers,
+				b.N)
 			var writing sync.WaitGroup
 			clients := make([]*http.Client, writers)
 			for w := range clients {
@@ -253,7 +261,9 @@ func TestWatchersGetAllEvents(t *testing.T) {
 	for i := range 20 {
 		client := c.plainClient(t)
 		client.Transport.(*http.Transport).ForceAttemptHTTP2 = i%2 == 0
-		body := c.rawWatch(t, client, "/api/v1/namespaces/default/configmaps?watch=true&fieldSelector=metadata.name%3Dcounter&resourceVersion="+m.ResourceVersion)
+		body := c.rawWatch(t, client,
+			"/api/v1/namespaces/default/configmaps?watch=true&fieldSelector=metadata.name%3Dcounter&resourceVersion="+
+				m.ResourceVersion)
 		go func() { // ends with its watch, which ends with the test
 			defer ended.Add(1)
 			in := bufio.NewReader(body)
@@ -280,7 +290,8 @@ func TestWatchersGetAllEvents(t *testing.T) {
 		m = must(maps.Update(t.Context(), m, metav1.UpdateOptions{}))(t)
 	}
 	update(1)
-	await(t, "an event that is alone", func(context.Context) (error, bool) { return nil, began.Load() == 20 || t.Failed() })
+	await(t, "an event that is alone",
+		func(context.Context) (error, bool) { return nil, began.Load() == 20 || t.Failed() })
 	for n := 2; n <= updates; n++ {
 		update(n)
 	}

@@ -43,7 +43,8 @@ func startHooks(t *testing.T, ca *testCA) *hooks {
 	t.Helper()
 	h := &hooks{calls: map[string]int{}}
 	h.Server = httptest.NewUnstartedServer(http.HandlerFunc(h.serve))
-	h.TLS = &tls.Config{Certificates: []tls.Certificate{*ca.issue(t, pkix.Name{CommonName: "hooks"}, net.IPv4(127, 0, 0, 1))}}
+	h.TLS = &tls.Config{
+		Certificates: []tls.Certificate{*ca.issue(t, pkix.Name{CommonName: "hooks"}, net.IPv4(127, 0, 0, 1))}}
 	h.Config.ErrorLog = log.New(io.Discard, "", 0) // it panics on purpose
 	h.StartTLS()
 	t.Cleanup(h.Close)
@@ -104,13 +105,16 @@ func (h *hooks) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // hook declares a webhook on config maps with a label of the case.
-func (h *hooks) hook(ca *testCA, path, label string, change func(*admissionv1.MutatingWebhook)) admissionv1.MutatingWebhook {
+func (h *hooks) hook(
+	ca *testCA, path, label string, change func(*admissionv1.MutatingWebhook),
+) admissionv1.MutatingWebhook {
 	hook := admissionv1.MutatingWebhook{
 		Name:         strings.ReplaceAll(strings.Trim(path, "/"), "/", ".") + ".example.com",
 		ClientConfig: admissionv1.WebhookClientConfig{URL: ptr.To(h.URL + path), CABundle: ca.pem},
 		Rules: []admissionv1.RuleWithOperations{{
 			Operations: []admissionv1.OperationType{admissionv1.Create},
-			Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+			Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"},
+				Resources: []string{"configmaps"}},
 		}},
 		ObjectSelector:          &metav1.LabelSelector{MatchLabels: map[string]string{"case": label}},
 		SideEffects:             ptr.To(admissionv1.SideEffectClassNone),
@@ -124,8 +128,10 @@ func (h *hooks) hook(ca *testCA, path, label string, change func(*admissionv1.Mu
 
 func validating(h admissionv1.MutatingWebhook) admissionv1.ValidatingWebhook {
 	return admissionv1.ValidatingWebhook{
-		Name: h.Name, ClientConfig: h.ClientConfig, Rules: h.Rules, ObjectSelector: h.ObjectSelector, NamespaceSelector: h.NamespaceSelector,
-		SideEffects: h.SideEffects, AdmissionReviewVersions: h.AdmissionReviewVersions, FailurePolicy: h.FailurePolicy,
+		Name: h.Name, ClientConfig: h.ClientConfig, Rules: h.Rules, ObjectSelector: h.ObjectSelector,
+		NamespaceSelector: h.NamespaceSelector,
+		SideEffects:       h.SideEffects, AdmissionReviewVersions: h.AdmissionReviewVersions,
+		FailurePolicy:  h.FailurePolicy,
 		TimeoutSeconds: h.TimeoutSeconds, MatchConditions: h.MatchConditions, MatchPolicy: h.MatchPolicy,
 	}
 }
@@ -134,13 +140,17 @@ func validating(h admissionv1.MutatingWebhook) admissionv1.ValidatingWebhook {
 func withDefaultNamespace(t *testing.T, c *cluster) {
 	t.Helper()
 	for _, name := range []string{metav1.NamespaceDefault, "quiet"} {
-		must(c.admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))(t)
+		must(
+			c.admin.CoreV1().Namespaces().Create(t.Context(),
+				&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))(t)
 	}
 }
 
 // create makes config maps of a case until a webhook has seen one, or until it is refused with that
 // text before a webhook is called. It returns the last answer.
-func (h *hooks) create(t *testing.T, c *cluster, witness, label, refusal string, options metav1.CreateOptions) (*corev1.ConfigMap, error) {
+func (h *hooks) create(
+	t *testing.T, c *cluster, witness, label, refusal string, options metav1.CreateOptions,
+) (*corev1.ConfigMap, error) {
 	t.Helper()
 	var made *corev1.ConfigMap
 	var answer error
@@ -149,9 +159,11 @@ func (h *hooks) create(t *testing.T, c *cluster, witness, label, refusal string,
 		nth++
 		name := fmt.Sprintf("%s-%d", label, nth)
 		made, answer = c.admin.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"case": label}}, Data: map[string]string{"own": "kept"},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"case": label}},
+			Data:       map[string]string{"own": "kept"},
 		}, options)
-		if h.count(witness, name) == 0 && (refusal == "" || answer == nil || !strings.Contains(answer.Error(), refusal)) {
+		if h.count(witness, name) == 0 &&
+			(refusal == "" || answer == nil || !strings.Contains(answer.Error(), refusal)) {
 			return errors.New("the witness was not asked")
 		}
 		return nil
@@ -188,8 +200,10 @@ func TestWebhooks(t *testing.T) {
 		data       string // keys and values of the written object, beside its own
 	}{
 		{name: "allow", does: "allow"},
-		{name: "deny", does: "deny", code: http.StatusTeapot, says: `admission webhook "deny.c1.example.com" denied the request: not today`},
-		{name: "deny although failures are ignored", does: "deny", change: ignore, code: http.StatusTeapot, says: "not today"},
+		{name: "deny", does: "deny", code: http.StatusTeapot,
+			says: `admission webhook "deny.c1.example.com" denied the request: not today`},
+		{name: "deny although failures are ignored", does: "deny", change: ignore, code: http.StatusTeapot,
+			says: "not today"},
 		{name: "time-out", does: "hang", change: brief, code: 500, says: "context deadline exceeded"},
 		{name: "time-out ignored", does: "hang", change: all(brief, ignore)},
 		{name: "refused", does: "x", change: refused, code: 500, says: "connection refused"},
@@ -204,40 +218,53 @@ func TestWebhooks(t *testing.T) {
 		{name: "patch", does: "patch", mutating: true, data: "patched=yes"},
 		{name: "mutating denies", does: "deny", mutating: true, code: http.StatusTeapot, says: "not today"},
 		{name: "mutating hangs", does: "hang", mutating: true, change: all(brief, ignore)},
-		{name: "a patch that does not fit", does: "unfit", mutating: true, code: 500, says: "Unable to remove nonexistent key"},
+		{name: "a patch that does not fit", does: "unfit", mutating: true, code: 500,
+			says: "Unable to remove nonexistent key"},
 		{name: "no patch", does: "nopatch", mutating: true, code: 500, says: "undecodable patch"},
 		{name: "no patch, ignored", does: "nopatch", mutating: true, change: ignore},
-		{name: "condition holds", does: "deny", change: condition(`object.data["own"] == "kept"`), code: http.StatusTeapot, says: "not today"},
+		{name: "condition holds", does: "deny", change: condition(`object.data["own"] == "kept"`),
+			code: http.StatusTeapot, says: "not today"},
 		{name: "condition does not hold", does: "deny", change: condition(`object.data["own"] == "lost"`)},
-		{name: "condition fails", does: "deny", change: condition(`object.data["none"] == ""`), code: 403, says: "no such key: none"},
+		{name: "condition fails", does: "deny", change: condition(`object.data["none"] == ""`), code: 403,
+			says: "no such key: none"},
 		{name: "condition fails, ignored", does: "deny", change: all(ignore, condition(`object.data["none"] == ""`))},
 		{name: "namespace of another label", does: "deny", change: func(w *admissionv1.MutatingWebhook) {
-			w.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": "quiet"}}
+			w.NamespaceSelector = &metav1.LabelSelector{
+				MatchLabels: map[string]string{"kubernetes.io/metadata.name": "quiet"}}
 		}},
 		{name: "object of another label", does: "deny", change: func(w *admissionv1.MutatingWebhook) {
 			w.ObjectSelector.MatchLabels["more"] = "x"
 		}},
-		{name: "dry run without side effects", does: "deny", options: metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}, code: http.StatusTeapot, says: "not today"},
+		{name: "dry run without side effects", does: "deny",
+			options: metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}, code: http.StatusTeapot,
+			says: "not today"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			label := fmt.Sprintf("c%d", i)
 			witness := "/allow/" + label + "-witness"
-			list := []admissionv1.MutatingWebhook{h.hook(c.ca, witness, label, nil), h.hook(c.ca, "/"+tc.does+"/"+label, label, tc.change)}
+			list := []admissionv1.MutatingWebhook{h.hook(c.ca, witness, label, nil),
+				h.hook(c.ca, "/"+tc.does+"/"+label, label, tc.change)}
 			meta := metav1.ObjectMeta{Name: label}
 			if tc.mutating {
 				must(c.admin.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(),
-					&admissionv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: list}, metav1.CreateOptions{}))(t)
+					&admissionv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: list},
+					metav1.CreateOptions{}))(t)
 			} else {
-				must(c.admin.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &admissionv1.ValidatingWebhookConfiguration{
-					ObjectMeta: meta, Webhooks: []admissionv1.ValidatingWebhook{validating(list[0]), validating(list[1])},
-				}, metav1.CreateOptions{}))(t)
+				must(
+					c.admin.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(),
+						&admissionv1.ValidatingWebhookConfiguration{
+							ObjectMeta: meta,
+							Webhooks:   []admissionv1.ValidatingWebhook{validating(list[0]), validating(list[1])},
+						}, metav1.CreateOptions{}))(t)
 			}
 			made, err := h.create(t, c, witness, label, tc.says, tc.options)
 			var status apierrors.APIStatus
 			switch {
 			case tc.code == 0 && err != nil:
 				t.Fatal(err)
-			case tc.code != 0 && (!errors.As(err, &status) || status.Status().Code != tc.code || !strings.Contains(err.Error(), tc.says)):
+			case tc.code != 0 &&
+				(!errors.As(err, &status) || status.Status().Code != tc.code ||
+					!strings.Contains(err.Error(), tc.says)):
 				t.Fatalf("%v (%+v), want status %d with %q", err, status, tc.code, tc.says)
 			case tc.code != 0:
 				return
@@ -259,12 +286,14 @@ func TestWebhookReinvocation(t *testing.T) {
 		w.ReinvocationPolicy = ptr.To(admissionv1.IfNeededReinvocationPolicy)
 	}
 	list := []admissionv1.MutatingWebhook{
-		h.hook(c.ca, "/count/again", "again", again), h.hook(c.ca, "/count/once", "again", nil), h.hook(c.ca, "/allow/last", "again", nil),
+		h.hook(c.ca, "/count/again", "again", again), h.hook(c.ca, "/count/once", "again", nil),
+		h.hook(c.ca, "/allow/last", "again", nil),
 	}
 	// The second one writes a key of its own.
 	list[1].ClientConfig.URL = ptr.To(h.URL + "/patch/once")
 	must(c.admin.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(),
-		&admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "again"}, Webhooks: list}, metav1.CreateOptions{}))(t)
+		&admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "again"}, Webhooks: list},
+		metav1.CreateOptions{}))(t)
 	made, err := h.create(t, c, "/allow/last", "again", "", metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -284,9 +313,10 @@ func TestWebhookWithSideEffectsRefusesDryRun(t *testing.T) {
 	h := startHooks(t, c.ca)
 	hook := validating(h.hook(c.ca, "/deny/some", "some", nil))
 	hook.SideEffects = ptr.To(admissionv1.SideEffectClassSome)
-	_, err := c.admin.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &admissionv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "some"}, Webhooks: []admissionv1.ValidatingWebhook{hook},
-	}, metav1.CreateOptions{})
+	_, err := c.admin.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(),
+		&admissionv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "some"}, Webhooks: []admissionv1.ValidatingWebhook{hook},
+		}, metav1.CreateOptions{})
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "webhooks[0].sideEffects") {
 		t.Errorf("a webhook with side effects: %v", err)
 	}
@@ -301,7 +331,8 @@ func TestWebhookCannotLockUp(t *testing.T) {
 	everything := func(w *admissionv1.MutatingWebhook) {
 		w.Rules = []admissionv1.RuleWithOperations{{
 			Operations: []admissionv1.OperationType{admissionv1.OperationAll},
-			Rule:       admissionv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
+			Rule: admissionv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"},
+				Resources: []string{"*/*"}},
 		}}
 		w.ObjectSelector = nil
 	}
@@ -325,13 +356,17 @@ func TestWebhookCannotLockUp(t *testing.T) {
 		}
 		return nil
 	})
-	must(controllers.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Create(t.Context(), &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, AddressType: discoveryv1.AddressTypeIPv4,
-		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}},
-	}, metav1.CreateOptions{}))(t)
+	must(
+		controllers.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Create(t.Context(),
+			&discoveryv1.EndpointSlice{
+				ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, AddressType: discoveryv1.AddressTypeIPv4,
+				Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}},
+			}, metav1.CreateOptions{}))(t)
 	// Others are refused, however much they may do.
-	for _, as := range []kubernetes.Interface{c.admin, kubernetes.NewForConfigOrDie(c.LoopbackConfigAs(user.KubeControllerManager, user.SystemPrivilegedGroup))} {
-		_, err := as.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{})
+	for _, as := range []kubernetes.Interface{c.admin,
+		kubernetes.NewForConfigOrDie(c.LoopbackConfigAs(user.KubeControllerManager, user.SystemPrivilegedGroup))} {
+		_, err := as.RbacV1().ClusterRoles().Create(t.Context(),
+			&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{})
 		if err == nil || !strings.Contains(err.Error(), "not today") {
 			t.Errorf("a cluster role of somebody else: %v", err)
 		}
@@ -348,13 +383,19 @@ func TestWebhooksDisabled(t *testing.T) {
 	})
 	withDefaultNamespace(t, c)
 	h := startHooks(t, c.ca)
-	must(c.admin.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &admissionv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "off"}, Webhooks: []admissionv1.ValidatingWebhook{validating(h.hook(c.ca, "/deny/off", "off", nil))},
-	}, metav1.CreateOptions{}))(t)
+	must(
+		c.admin.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(),
+			&admissionv1.ValidatingWebhookConfiguration{
+				ObjectMeta: metav1.ObjectMeta{Name: "off"},
+				Webhooks:   []admissionv1.ValidatingWebhook{validating(h.hook(c.ca, "/deny/off", "off", nil))},
+			}, metav1.CreateOptions{}))(t)
 	// A mutating one, which is later, is in force: so would be the other.
-	must(c.admin.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), &admissionv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "off"}, Webhooks: []admissionv1.MutatingWebhook{h.hook(c.ca, "/allow/off", "off", nil)},
-	}, metav1.CreateOptions{}))(t)
+	must(
+		c.admin.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(),
+			&admissionv1.MutatingWebhookConfiguration{
+				ObjectMeta: metav1.ObjectMeta{Name: "off"},
+				Webhooks:   []admissionv1.MutatingWebhook{h.hook(c.ca, "/allow/off", "off", nil)},
+			}, metav1.CreateOptions{}))(t)
 	made, err := h.create(t, c, "/allow/off", "off", "", metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -50,7 +50,8 @@ func (s *Server) wire(resources []resource.Resource, sec *security) error {
 	if k := resource.Find[corev1.ServiceAccount](resources); k != nil {
 		add(k, "token", func(st *resource.Storage) rest.Storage {
 			sa := &s.cfg.ServiceAccounts
-			return subresources.NewToken(st, s.client, sec.issuer, sa.Audiences, subresources.TokenLifetimes{Max: sa.MaxLifetime, Extend: !sa.NoExtension})
+			return subresources.NewToken(st, s.client, sec.issuer, sa.Audiences,
+				subresources.TokenLifetimes{Max: sa.MaxLifetime, Extend: !sa.NoExtension})
 		})
 	}
 	if k := resource.Find[corev1.Pod](resources); k != nil {
@@ -77,10 +78,12 @@ func (s *Server) wireServices(p *parts) error {
 	if cfg.Services, err = p.storage.Objects(corev1.Resource("services"), &corev1.Service{}, k.Prefix); err != nil {
 		return err
 	}
-	if cfg.Addresses, err = p.storage.Objects(networkingv1.Resource("ipaddresses"), &networkingv1.IPAddress{}, ""); err != nil {
+	if cfg.Addresses, err = p.storage.Objects(networkingv1.Resource("ipaddresses"), &networkingv1.IPAddress{},
+		""); err != nil {
 		return err
 	}
-	if cfg.ServiceCIDRs, err = p.storage.Objects(networkingv1.Resource("servicecidrs"), &networkingv1.ServiceCIDR{}, ""); err != nil {
+	if cfg.ServiceCIDRs, err = p.storage.Objects(networkingv1.Resource("servicecidrs"), &networkingv1.ServiceCIDR{},
+		""); err != nil {
 		return err
 	}
 	if s.allocator, err = services.New(cfg); err != nil {
@@ -111,7 +114,9 @@ func (s *Server) wireNodeLeases(resources []resource.Resource) {
 type orderedNodes struct{ *resource.Storage }
 
 // WatchStore implements nodeleases.Nodes.
-func (n orderedNodes) WatchStore(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
+func (n orderedNodes) WatchStore(
+	ctx context.Context, options *metainternalversion.ListOptions,
+) (watch.Interface, error) {
 	return n.Watch(storage.Direct(ctx), options)
 }
 
@@ -122,7 +127,9 @@ func (n orderedNodes) TellProgress(ctx context.Context) error {
 
 // wireNodes adds the subresources that lead to nodes.
 func (s *Server) wireNodes(resources []resource.Resource, sec *security) error {
-	proxy, err := nodeproxy.New(nodeproxy.Config{Objects: nodeObjects{s.client}, TLS: s.cfg.KubeletClient, IsKubelet: s.cfg.IsKubelet, Authorizer: sec.authorizer})
+	proxy, err := nodeproxy.New(
+		nodeproxy.Config{Objects: nodeObjects{s.client}, TLS: s.cfg.KubeletClient, IsKubelet: s.cfg.IsKubelet,
+			Authorizer: sec.authorizer})
 	if err != nil {
 		return err
 	}
@@ -130,7 +137,8 @@ func (s *Server) wireNodes(resources []resource.Resource, sec *security) error {
 	s.kubelets = proxy
 	if k := resource.Find[corev1.Pod](resources); k != nil {
 		for name, storage := range map[string]rest.Storage{
-			"log": proxy.PodLog(), "exec": proxy.PodExec(), "attach": proxy.PodAttach(), "portforward": proxy.PodPortForward(), "proxy": proxy.PodProxy(),
+			"log": proxy.PodLog(), "exec": proxy.PodExec(), "attach": proxy.PodAttach(),
+			"portforward": proxy.PodPortForward(), "proxy": proxy.PodProxy(),
 		} {
 			add(k, name, func(*resource.Storage) rest.Storage { return storage })
 		}
@@ -164,7 +172,9 @@ func (o nodeObjects) Service(ctx context.Context, namespace, name string) (*core
 }
 
 // EndpointSlices implements nodeproxy.Objects.
-func (o nodeObjects) EndpointSlices(ctx context.Context, namespace, service string) ([]*discoveryv1.EndpointSlice, error) {
+func (o nodeObjects) EndpointSlices(
+	ctx context.Context, namespace, service string,
+) ([]*discoveryv1.EndpointSlice, error) {
 	list, err := o.client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: labels.Set{discoveryv1.LabelServiceName: service}.String(),
 	})
@@ -187,7 +197,8 @@ func (s *Server) wirePods(k *resource.Kind[corev1.Pod]) {
 		return subresources.NewResize(st, core.PrepareResize, core.ValidateResize)
 	})
 	add(k, "eviction", func(st *resource.Storage) rest.Storage {
-		return subresources.NewEviction(st, s.client, s.serves(policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")))
+		return subresources.NewEviction(st, s.client,
+			s.serves(policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")))
 	})
 }
 
@@ -232,9 +243,10 @@ func wireCertificates(resources []resource.Resource, authz authorizer.Authorizer
 
 // wireClaims checks the permissions to request devices, and to write each part of a claim's status.
 func (s *Server) wireClaims(resources []resource.Resource, authz authorizer.Authorizer) {
-	claims := &subresources.Claims{Authorizer: authz, Namespace: func(ctx context.Context, name string) (*corev1.Namespace, error) {
-		return s.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-	}}
+	claims := &subresources.Claims{Authorizer: authz,
+		Namespace: func(ctx context.Context, name string) (*corev1.Namespace, error) {
+			return s.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+		}}
 	if k := resource.Find[resourcev1.ResourceClaim](resources); k != nil {
 		validate, validateStatus := k.Validate, k.Status.Validate
 		k.Validate = func(ctx context.Context, c, old *resourcev1.ResourceClaim) field.ErrorList {
@@ -270,5 +282,6 @@ func add[T any](k *resource.Kind[T], name string, build func(*resource.Storage) 
 
 // serves reports whether a resource is among those that are configured.
 func (s *Server) serves(gvr schema.GroupVersionResource) bool {
-	return slices.ContainsFunc(s.cfg.Resources, func(r resource.Resource) bool { return r.GroupVersionResource() == gvr })
+	return slices.ContainsFunc(s.cfg.Resources,
+		func(r resource.Resource) bool { return r.GroupVersionResource() == gvr })
 }

@@ -19,7 +19,8 @@ func WriteSurvivors(w io.Writer, all []Survivor) error {
 			}
 			members = append(members, name)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", s.Name, s.ClusterID, s.LastTerm, s.LastIndex, s.Revision, s.Keys, s.SnapshotIndex, strings.Join(members, ","), s.DataDir)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", s.Name, s.ClusterID, s.LastTerm, s.LastIndex, s.Revision,
+			s.Keys, s.SnapshotIndex, strings.Join(members, ","), s.DataDir)
 	}
 	for i := range all {
 		for _, note := range all[i].Notes() {
@@ -78,7 +79,9 @@ Agents that know its address follow by themselves, within two minutes.`, r.Serve
 func (s *Survivor) Notes() []string {
 	var out []string
 	if s.Recovering != "" {
-		out = append(out, fmt.Sprintf("a recovery as cluster %s was begun; run the command again, or start the server, to finish it", s.Recovering))
+		out = append(out,
+			fmt.Sprintf("a recovery as cluster %s was begun; run the command again, or start the server, to finish it",
+				s.Recovering))
 	}
 	if s.Quarantined != "" {
 		out = append(out, "its state is known to be wrong: "+s.Quarantined)
@@ -105,7 +108,8 @@ func Recommendation(all []Survivor) string {
 		return fmt.Sprintf("%s is the one to go on with: its recovery was begun", best.Name)
 	}
 	if o := goesOn(best, all); o != nil {
-		return fmt.Sprintf("recover none of them while cluster %s goes on; if that one is given up for good, recover %s, which has the most", o.Successor, best.Name)
+		return fmt.Sprintf(
+			"recover none of them while cluster %s goes on; if that one is given up for good, recover %s, which has the most", o.Successor, best.Name)
 	}
 	return fmt.Sprintf("%s has the most: recover that one", best.Name)
 }
@@ -120,6 +124,7 @@ func OneBefore(all []Survivor) string {
 	if all[0].Superseded == nil { // it will not count that one as a predecessor
 		agents = "Its agents must be started with --rejoin."
 	}
-	return fmt.Sprintf("- Cluster %s goes on in place of its cluster already, without this server. What that one has is lost,\n"+
-		"  and all of its servers must stop for good: stop them first. %s\n", o.Successor, agents)
+	return fmt.Sprintf(
+		"- Cluster %s goes on in place of its cluster already, without this server. What that one has is lost,\n"+
+			"  and all of its servers must stop for good: stop them first. %s\n", o.Successor, agents)
 }

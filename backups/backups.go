@@ -101,7 +101,9 @@ type Manager struct {
 type Store interface {
 	Ready(ctx context.Context) error
 	View(ctx context.Context, opts raftstore.ViewOptions) (raftstore.View, error)
-	Restore(ctx context.Context, items func(yield func(*raftstore.Item) error) error, opts raftstore.RestoreOptions) (raftstore.Result, error)
+	Restore(
+		ctx context.Context, items func(yield func(*raftstore.Item) error) error, opts raftstore.RestoreOptions,
+	) (raftstore.Result, error)
 }
 
 type gauges struct {
@@ -111,13 +113,17 @@ type gauges struct {
 
 func newGauges(registerer prometheus.Registerer) (gauges, error) {
 	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "barque", Subsystem: "backup", Name: name, Help: help})
+		return prometheus.NewGauge(
+			prometheus.GaugeOpts{Namespace: "barque", Subsystem: "backup", Name: name, Help: help})
 	}
 	m := gauges{
-		success:  gauge("last_success_timestamp_seconds", "When the newest scheduled backup on this server was made and verified, in Unix time."),
+		success: gauge("last_success_timestamp_seconds",
+			"When the newest scheduled backup on this server was made and verified, in Unix time."),
 		size:     gauge("last_size_bytes", "Size of that backup."),
 		duration: gauge("last_duration_seconds", "How long it took to write and verify that backup."),
-		failures: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "barque", Subsystem: "backup", Name: "failures_total", Help: "Scheduled backups that failed since the start."}),
+		failures: prometheus.NewCounter(
+			prometheus.CounterOpts{Namespace: "barque", Subsystem: "backup", Name: "failures_total",
+				Help: "Scheduled backups that failed since the start."}),
 	}
 	for _, c := range []prometheus.Collector{m.success, m.size, m.duration, m.failures} {
 		if err := registerer.Register(c); err != nil {
@@ -170,7 +176,8 @@ func (b *Manager) write(ctx context.Context, w io.Writer, key *backup.Key) (back
 	if err != nil {
 		return backup.About{}, err
 	}
-	about := backup.About{ClusterID: b.Cluster.ID(), Server: b.Server, Barque: version.Version, Created: b.Now(), Settings: b.Cluster.Settings()}
+	about := backup.About{ClusterID: b.Cluster.ID(), Server: b.Server, Barque: version.Version, Created: b.Now(),
+		Settings: b.Cluster.Settings()}
 	return backup.Write(w, backup.Source{View: view, Secrets: secrets, About: about}, key)
 }
 
@@ -242,7 +249,8 @@ func (b *Manager) first() time.Time {
 			continue
 		}
 		if f.About.Created.After(b.Now()) {
-			b.Logger.Warn("a backup is dated in the future: a clock is wrong now, or was when it was made; the next one does not wait for that time", "file", f.Path, "created", f.About.Created)
+			b.Logger.Warn(
+				"a backup is dated in the future: a clock is wrong now, or was when it was made; the next one does not wait for that time", "file", f.Path, "created", f.About.Created)
 			continue
 		}
 		b.note(&f)
@@ -288,7 +296,8 @@ func (b *Manager) scheduled(ctx context.Context) error {
 	b.metrics.success.Set(float64(began.Unix()))
 	b.metrics.size.Set(float64(file.Size))
 	b.metrics.duration.Set(took.Seconds())
-	b.Logger.Info("backup made and verified", "file", file.Path, "bytes", file.Size, "took", took.Round(time.Millisecond))
+	b.Logger.Info("backup made and verified", "file", file.Path, "bytes", file.Size, "took",
+		took.Round(time.Millisecond))
 	return nil
 }
 
@@ -297,7 +306,8 @@ func (b *Manager) remedy(err error) string {
 	var unreadable *KeyError
 	switch {
 	case errors.As(err, &unreadable):
-		return fmt.Sprintf("put the key back at %s, readable for barque: it is read at each backup; or start with --snapshot-key-file and another key of `barque snapshot key`", unreadable.Path)
+		return fmt.Sprintf(
+			"put the key back at %s, readable for barque: it is read at each backup; or start with --snapshot-key-file and another key of `barque snapshot key`", unreadable.Path)
 	case errors.Is(err, raftstore.ErrUnavailable):
 		return "barque cluster status; the backup is made again once the store serves"
 	}
@@ -324,14 +334,16 @@ func (b *Manager) note(f *backup.File) {
 }
 
 func (b *Manager) describe(f *backup.File) *clusterstatus.BackupFile {
-	return &clusterstatus.BackupFile{Server: b.Server, Name: f.Name, Created: f.About.Created, Revision: f.About.Revision, Bytes: f.Size, Sealed: f.About.Sealed}
+	return &clusterstatus.BackupFile{Server: b.Server, Name: f.Name, Created: f.About.Created,
+		Revision: f.About.Revision, Bytes: f.Size, Sealed: f.About.Sealed}
 }
 
 // Status returns the backups' part of the cluster's status.
 func (b *Manager) Status() *clusterstatus.BackupStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return &clusterstatus.BackupStatus{EverySeconds: b.Options.Every.Seconds(), Keep: b.Options.Keep, Dir: b.Options.Dir,
+	return &clusterstatus.BackupStatus{EverySeconds: b.Options.Every.Seconds(), Keep: b.Options.Keep,
+		Dir:    b.Options.Dir,
 		Newest: b.newest, Problem: b.problem, Mend: b.mend, Refused: b.Options.refused()}
 }
 
@@ -355,10 +367,14 @@ func (b *Manager) restore(ctx context.Context, r io.Reader, key *backup.Key, oth
 	}
 	about := source.About()
 	if about.ClusterID != b.Cluster.ID() && !otherCluster {
-		return Restored{}, fmt.Errorf("%w: of %s, and this one is %s; to restore it all the same, give --other-cluster", errOtherCluster, about.ClusterID, b.Cluster.ID())
+		return Restored{},
+			fmt.Errorf("%w: of %s, and this one is %s; to restore it all the same, give --other-cluster",
+				errOtherCluster, about.ClusterID, b.Cluster.ID())
 	}
-	b.Logger.Warn("restoring the cluster from a backup", "backupRevision", about.Revision, "created", about.Created, "ofCluster", about.ClusterID)
-	result, err := b.store.Restore(ctx, checked(source.Items, b.CheckRestored), raftstore.RestoreOptions{AtLeast: about.Revision + 1})
+	b.Logger.Warn("restoring the cluster from a backup", "backupRevision", about.Revision, "created", about.Created,
+		"ofCluster", about.ClusterID)
+	result, err := b.store.Restore(ctx, checked(source.Items, b.CheckRestored),
+		raftstore.RestoreOptions{AtLeast: about.Revision + 1})
 	if err != nil {
 		return Restored{}, err
 	}

@@ -39,7 +39,8 @@ func testStore(t *testing.T, keys ...string) *raftstore.Store {
 func writeKeys(t *testing.T, s *raftstore.Store, keys ...string) {
 	t.Helper()
 	for _, key := range keys {
-		if _, err := s.Commit(t.Context(), raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: key, Value: []byte(key)}}}); err != nil {
+		if _, err := s.Commit(t.Context(),
+			raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: key, Value: []byte(key)}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -68,8 +69,10 @@ func (c *oneCluster) Secrets() (map[string][]byte, error) {
 // newBackups returns the backups of a server.
 func newBackups(t *testing.T, dataDir string, store Store) *Manager {
 	t.Helper()
-	b, err := New(Config{Options: Options{Every: time.Hour, Keep: 3, Dir: filepath.Join(dataDir, "snapshots"), Unsealed: true},
-		Server: "s1", Cluster: &oneCluster{"c"}, Logger: slog.New(slog.DiscardHandler), Now: time.Now}, prometheus.NewRegistry())
+	b, err := New(
+		Config{Options: Options{Every: time.Hour, Keep: 3, Dir: filepath.Join(dataDir, "snapshots"), Unsealed: true},
+			Server: "s1", Cluster: &oneCluster{"c"}, Logger: slog.New(slog.DiscardHandler), Now: time.Now},
+		prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +229,10 @@ func TestSnapshotsOverHTTP(t *testing.T) {
 	store := &failing{Store: testStore(t, "/a", "/b")}
 	b := newBackups(t, t.TempDir(), store)
 	serve := func(path, group string) *httptest.Server {
-		s := httptest.NewServer(asUser(b.Handlers(adminapi.NewRelay(b.Server, func() []join.Server { return nil }, nil, nil, nil, nil))[path], group))
+		s := httptest.NewServer(
+			asUser(
+				b.Handlers(adminapi.NewRelay(b.Server, func() []join.Server { return nil }, nil, nil, nil, nil))[path],
+				group))
 		t.Cleanup(s.Close)
 		return s
 	}
@@ -260,17 +266,22 @@ func TestSnapshotsOverHTTP(t *testing.T) {
 	if r.StatusCode != http.StatusOK || bytes.Contains(data, []byte("PRIVATE KEY")) {
 		t.Fatalf("%s, %d bytes", r.Status, len(data))
 	}
-	if r, text := post(SnapshotSavePath, user.SystemPrivilegedGroup, strings.NewReader("{}")); r.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), "--unsealed") {
+	if r, text := post(SnapshotSavePath, user.SystemPrivilegedGroup,
+		strings.NewReader("{}")); r.StatusCode != http.StatusBadRequest ||
+		!strings.Contains(string(text), "--unsealed") {
 		t.Errorf("without a key: %s, %s", r.Status, text)
 	}
-	if r, data := post(SnapshotSavePath, user.SystemPrivilegedGroup, strings.NewReader(`{"unsealed": true}`)); r.StatusCode != http.StatusOK {
+	if r, data := post(SnapshotSavePath, user.SystemPrivilegedGroup,
+		strings.NewReader(`{"unsealed": true}`)); r.StatusCode != http.StatusOK {
 		t.Errorf("unsealed: %s, %s", r.Status, data)
 	} else if about, err := backup.Check(bytes.NewReader(data)); err != nil || about.Sealed {
 		t.Errorf("unsealed: %+v, %v", about, err)
 	}
 	unavailable := raftstore.ErrUnavailable
 	store.err.Store(&unavailable)
-	if r, text := post(SnapshotSavePath, user.SystemPrivilegedGroup, bytes.NewReader(wish)); r.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(text), "unavailable") {
+	if r, text := post(SnapshotSavePath, user.SystemPrivilegedGroup,
+		bytes.NewReader(wish)); r.StatusCode != http.StatusServiceUnavailable ||
+		!strings.Contains(string(text), "unavailable") {
 		t.Errorf("without a leader: %s, %s", r.Status, text)
 	}
 	store.err.Store(nil)
@@ -294,22 +305,26 @@ func TestSnapshotsOverHTTP(t *testing.T) {
 	for what, c := range map[string]struct {
 		key  string
 		file []byte
-	}{"no key": {"", data}, "a wrong key": {"not this passphrase", data}, "a damaged file": {string(text), damaged}, "a cut file": {string(text), data[:len(data)/2]}} {
-		if r, got := restore(SnapshotRequest{Key: c.key}, c.file); r.StatusCode != http.StatusBadRequest || got.Error == "" || got.Unknown {
+	}{"no key": {"", data}, "a wrong key": {"not this passphrase", data}, "a damaged file": {string(text), damaged},
+		"a cut file": {string(text), data[:len(data)/2]}} {
+		if r, got := restore(SnapshotRequest{Key: c.key}, c.file); r.StatusCode != http.StatusBadRequest ||
+			got.Error == "" || got.Unknown {
 			t.Errorf("%s: %s, %+v", what, r.Status, got)
 		}
 	}
 	if keys := keysOf(t, store.Store); len(keys) != 3 {
 		t.Fatalf("failed restores left %v", keys)
 	}
-	if r, got := restore(SnapshotRequest{Key: string(text)}, data); r.StatusCode != http.StatusOK || got.Revision != 4 || got.Backup.Revision != 2 {
+	if r, got := restore(SnapshotRequest{Key: string(text)}, data); r.StatusCode != http.StatusOK ||
+		got.Revision != 4 || got.Backup.Revision != 2 {
 		t.Fatalf("%s, %+v", r.Status, got)
 	}
 	if keys := keysOf(t, store.Store); !slices.Equal(keys, []string{"/a", "/b"}) {
 		t.Errorf("restored to %v", keys)
 	}
 	b.Cluster = &oneCluster{"another"}
-	if r, got := restore(SnapshotRequest{Key: string(text)}, data); r.StatusCode != http.StatusConflict || !strings.Contains(got.Error, "another cluster") || !strings.Contains(got.Error, "--other-cluster") {
+	if r, got := restore(SnapshotRequest{Key: string(text)}, data); r.StatusCode != http.StatusConflict ||
+		!strings.Contains(got.Error, "another cluster") || !strings.Contains(got.Error, "--other-cluster") {
 		t.Errorf("a backup of another cluster: %s, %+v", r.Status, got)
 	}
 	if r, got := restore(SnapshotRequest{Key: string(text), OtherCluster: true}, data); r.StatusCode != http.StatusOK {
@@ -458,11 +473,13 @@ func TestAFailedBackupHasItsRemedy(t *testing.T) {
 	if err := b.scheduled(t.Context()); err == nil {
 		t.Fatal("a backup was made without its key")
 	}
-	if got := b.Status().Mend; !strings.Contains(got, "put the key back at "+b.Options.KeyFile) || !strings.Contains(got, "--snapshot-key-file") {
+	if got := b.Status().Mend; !strings.Contains(got, "put the key back at "+b.Options.KeyFile) ||
+		!strings.Contains(got, "--snapshot-key-file") {
 		t.Errorf("without the key: %q", got)
 	}
 	b.Options.KeyFile = ""
-	for err, want := range map[error]string{raftstore.ErrUnavailable: "once the store serves", errors.New("no space left on device"): ""} {
+	for err, want := range map[error]string{raftstore.ErrUnavailable: "once the store serves",
+		errors.New("no space left on device"): ""} {
 		store.err.Store(&err)
 		if failed := b.scheduled(t.Context()); !errors.Is(failed, err) {
 			t.Fatal(failed)

@@ -26,7 +26,8 @@ func TestInspect(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.backup")
 	_, err = backup.Save(path, nil, func(w io.Writer) error {
-		_, err := backup.Write(w, backup.Source{View: view, About: backup.About{ClusterID: "c", Server: "s1", Created: time.Unix(1, 0)}}, nil)
+		_, err := backup.Write(w,
+			backup.Source{View: view, About: backup.About{ClusterID: "c", Server: "s1", Created: time.Unix(1, 0)}}, nil)
 		return err
 	})
 	if err != nil {
@@ -39,7 +40,8 @@ func TestInspect(t *testing.T) {
 	if err := os.WriteFile(damaged, []byte("no backup"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for path, says := range map[string]string{dir: "is a directory", damaged: damaged + ": ", filepath.Join(dir, "none"): "no such file"} {
+	for path, says := range map[string]string{dir: "is a directory", damaged: damaged + ": ",
+		filepath.Join(dir, "none"): "no such file"} {
 		if _, err := Inspect(path, "", nil); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v; want %q", path, err, says)
 		}

@@ -141,14 +141,17 @@ func LoadRecovery(dataDir string) (*Recovery, error) {
 		return nil, fmt.Errorf("%s is damaged: %w", recoverPath(dataDir), err)
 	}
 	if p.Format > recoverFormat {
-		return nil, fmt.Errorf("%s was written by a newer Barque (format %d, this one reads up to %d)", recoverPath(dataDir), p.Format, recoverFormat)
+		return nil,
+			fmt.Errorf("%s was written by a newer Barque (format %d, this one reads up to %d)", recoverPath(dataDir),
+				p.Format, recoverFormat)
 	}
 	return p, nil
 }
 
 // carryOut executes the rest of the plan. Each step may be repeated.
 func (p *Recovery) carryOut(dir DataDir, logger *slog.Logger) error {
-	if err := raftstore.Recover(raftstore.RecoverConfig{Dir: dir.StoreDir(), ClusterID: p.ClusterID, Logger: logger}); err != nil {
+	if err := raftstore.Recover(
+		raftstore.RecoverConfig{Dir: dir.StoreDir(), ClusterID: p.ClusterID, Logger: logger}); err != nil {
 		return err
 	}
 	if err := dir.BeginAs(p.ClusterID, p.GossipKey); err != nil {

@@ -57,26 +57,34 @@ func eachItem(o *RestoreOptions, read func(*backup.Reader) error) error {
 // Restorer is the store's interface for a new cluster that begins with a backup.
 type Restorer interface {
 	Succeed(ctx context.Context, cluster string) error
-	Restore(ctx context.Context, items func(yield func(*raftstore.Item) error) error, opts raftstore.RestoreOptions) (raftstore.Result, error)
+	Restore(
+		ctx context.Context, items func(yield func(*raftstore.Item) error) error, opts raftstore.RestoreOptions,
+	) (raftstore.Result, error)
 }
 
 // Restore loads the items of the backup into the new cluster's store before it serves. It makes the
 // cluster the successor of the backup's. It may be repeated. check is Config.CheckRestored.
-func Restore(ctx context.Context, o *RestoreOptions, store Restorer, check func(*raftstore.Item) error, logger *slog.Logger) error {
+func Restore(
+	ctx context.Context, o *RestoreOptions, store Restorer, check func(*raftstore.Item) error, logger *slog.Logger,
+) error {
 	return eachItem(o, func(source *backup.Reader) error {
 		if err := store.Succeed(ctx, source.About().ClusterID); err != nil {
 			return err
 		}
-		result, err := store.Restore(ctx, checked(source.Items, check), raftstore.RestoreOptions{AtLeast: source.About().Revision + o.Gap, Supersede: true})
+		result, err := store.Restore(ctx, checked(source.Items, check),
+			raftstore.RestoreOptions{AtLeast: source.About().Revision + o.Gap, Supersede: true})
 		if err == nil {
-			logger.Info("the new cluster has the state of the backup", "backup", o.File, "backupRevision", source.About().Revision, "revision", result.Revision)
+			logger.Info("the new cluster has the state of the backup", "backup", o.File, "backupRevision",
+				source.About().Revision, "revision", result.Revision)
 		}
 		return err
 	})
 }
 
 // checked calls check with each item before it is used.
-func checked(items func(yield func(*raftstore.Item) error) error, check func(*raftstore.Item) error) func(yield func(*raftstore.Item) error) error {
+func checked(
+	items func(yield func(*raftstore.Item) error) error, check func(*raftstore.Item) error,
+) func(yield func(*raftstore.Item) error) error {
 	if check == nil {
 		return items
 	}

@@ -76,8 +76,9 @@ type SnapshotList struct {
 }
 
 // ErrUnsealed is returned when a backup is to be saved without a key, and that was not asked for.
-var ErrUnsealed = errors.New("no key is given to seal the backup: it would hold the Secrets of applications, in clear or so that a new cluster cannot read them, and not the keys of the cluster, " +
-	"without which kubeconfigs and certificates are void in a cluster that is rebuilt from it. Give --key-file with a key, which `barque snapshot key` makes; or --unsealed to save it without")
+var ErrUnsealed = errors.New(
+	"no key is given to seal the backup: it would hold the Secrets of applications, in clear or so that a new cluster cannot read them, and not the keys of the cluster, " +
+		"without which kubeconfigs and certificates are void in a cluster that is rebuilt from it. Give --key-file with a key, which `barque snapshot key` makes; or --unsealed to save it without")
 
 // maxSnapshotRequest bounds the JSON that goes before.
 const maxSnapshotRequest = 64 << 10
@@ -132,7 +133,8 @@ func (b *Manager) serveLists(others Others) http.HandlerFunc {
 
 func (b *Manager) list() (SnapshotList, error) {
 	files, err := backup.List(b.Options.Dir)
-	return SnapshotList{Server: b.Server, Dir: b.Options.Dir, Every: b.Options.Every.String(), Keep: b.Options.Keep, Refused: b.Options.refused(), Files: files}, err
+	return SnapshotList{Server: b.Server, Dir: b.Options.Dir, Every: b.Options.Every.String(), Keep: b.Options.Keep,
+		Refused: b.Options.refused(), Files: files}, err
 }
 
 // electionPatience is how long a restore waits for a leader by default.

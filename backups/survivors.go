@@ -29,14 +29,17 @@ func Choose(all []Survivor) error {
 		return err // one in recovery is past the choice
 	}
 	if votesAlone(first.Members) {
-		return unfit("%s is the only server of cluster %s that votes, so there is no quorum to recover: start it, and nothing is lost", first.Name, first.ClusterID)
+		return unfit(
+			"%s is the only server of cluster %s that votes, so there is no quorum to recover: start it, and nothing is lost", first.Name, first.ClusterID)
 	}
 	for _, s := range all[1:] {
 		switch {
 		case s.ClusterID != first.ClusterID:
-			return unfit("%s is of cluster %s and %s is of cluster %s: give directories of one cluster", s.DataDir, s.ClusterID, first.DataDir, first.ClusterID)
+			return unfit("%s is of cluster %s and %s is of cluster %s: give directories of one cluster", s.DataDir,
+				s.ClusterID, first.DataDir, first.ClusterID)
 		case s.fit() == nil && s.Newer(first.Report):
-			return unfit("%s has more than %s: its log ends with entry %d of term %d, the other one's with entry %d of term %d. Recover that one",
+			return unfit(
+				"%s has more than %s: its log ends with entry %d of term %d, the other one's with entry %d of term %d. Recover that one",
 				s.DataDir, first.DataDir, s.LastIndex, s.LastTerm, first.LastIndex, first.LastTerm)
 		}
 	}

@@ -41,7 +41,8 @@ func TestUnusableBackups(t *testing.T) {
 		}
 		var out bytes.Buffer
 		_, err := b.write(t.Context(), &out, with)
-		if calls != c.calls || (err != nil) != c.wantFailed || c.wantFailed && (!strings.Contains(err.Error(), why) || out.Len() > 0) {
+		if calls != c.calls || (err != nil) != c.wantFailed ||
+			c.wantFailed && (!strings.Contains(err.Error(), why) || out.Len() > 0) {
 			t.Errorf("%+v: %d calls, %v, %d bytes", c, calls, err, out.Len())
 		}
 	}

@@ -82,12 +82,14 @@ spec:
 		return errors.New("the scheduler has not said so")
 	})
 	Eventually(t, deadline, "a status that names the agent", func(ctx context.Context) error {
-		if r := c.BarqueResult(ctx, "cluster", "status"); !contains(r.Out, "agent a1 was stopped at", "barque kubectl delete node a1") {
+		if r := c.BarqueResult(ctx, "cluster", "status"); !contains(r.Out, "agent a1 was stopped at",
+			"barque kubectl delete node a1") {
 			return fmt.Errorf("%s%s", r.Out, r.Err)
 		}
 		return nil
 	})
-	if r := s.KResult("logs", "web"); r.Error == nil || !contains(r.Err, `another machine answers at the address of node "a1"`) {
+	if r := s.KResult("logs", "web"); r.Error == nil ||
+		!contains(r.Err, `another machine answers at the address of node "a1"`) {
 		t.Errorf("the log of a pod of the dead node: %s%s", r.Out, r.Err)
 	}
 	if late := s.Pod("late"); late.Spec.NodeName != "" {
@@ -98,7 +100,8 @@ spec:
 // endpoints checks the number of ready endpoints of a Service.
 func (s *Space) endpoints(service string, want int) func(context.Context) error {
 	return func(ctx context.Context) error {
-		list, err := s.Client.DiscoveryV1().EndpointSlices(s.Namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
+		list, err := s.Client.DiscoveryV1().EndpointSlices(s.Namespace).List(ctx,
+			metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
 		if err != nil {
 			return err
 		}
@@ -129,8 +132,10 @@ func (c *Cluster) newcomer(t *testing.T, in, name, address, token string) {
 	pidFile := dir + ".pid"
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan Result, 1)
-	args := []string{"exec", in, "--", "sh", "-c", `echo $$ >"$0"; exec "$@"`, pidFile, path, "agent", "--server", "https://" + c.address(t, "s1") + ":6443", "--token", token,
-		"--name", name, "--node-ip", address, "--data-dir", dir, "--kubelet-root-dir", dir + "/kubelet", "--node-taint", "for=nobody:NoSchedule"}
+	args := []string{"exec", in, "--", "sh", "-c", `echo $$ >"$0"; exec "$@"`, pidFile, path, "agent", "--server",
+		"https://" + c.address(t, "s1") + ":6443", "--token", token,
+		"--name", name, "--node-ip", address, "--data-dir", dir, "--kubelet-root-dir", dir + "/kubelet", "--node-taint",
+		"for=nobody:NoSchedule"}
 	go func() { ended <- c.DevResult(ctx, args...) }() // ends with the agent, which the clean-up ends
 	t.Cleanup(func() {
 		defer cancel()

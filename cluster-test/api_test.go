@@ -21,9 +21,13 @@ func TestBadManifests(t *testing.T) {
 	}{
 		{"not YAML", "kind: [Pod\n  : {", nil, []string{"error converting YAML to JSON"}},
 		{"no kind", "metadata: {name: x}", nil, []string{"kind"}},
-		{"unknown kind", "apiVersion: apps/v1\nkind: Deploymint\nmetadata: {name: x}\n", []string{"--validate=false"}, []string{`no matches for kind "Deploymint" in version "apps/v1"`}},
-		{"unknown field", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndatum: {a: b}\n", nil, []string{"strict decoding error", `unknown field "datum"`}},
-		{"unknown field, checked by the server alone", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x, labels: {a: b}}\ndatum: {a: b}\n", []string{"--server-side"}, []string{"datum"}},
+		{"unknown kind", "apiVersion: apps/v1\nkind: Deploymint\nmetadata: {name: x}\n", []string{"--validate=false"},
+			[]string{`no matches for kind "Deploymint" in version "apps/v1"`}},
+		{"unknown field", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndatum: {a: b}\n", nil,
+			[]string{"strict decoding error", `unknown field "datum"`}},
+		{"unknown field, checked by the server alone",
+			"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x, labels: {a: b}}\ndatum: {a: b}\n",
+			[]string{"--server-side"}, []string{"datum"}},
 		{"every wrong field is named", `
 apiVersion: apps/v1
 kind: Deployment
@@ -36,9 +40,13 @@ spec:
     spec:
       restartPolicy: Never
       containers: [{name: "", image: "", ports: [{containerPort: 70000}]}]
-`, nil, []string{"metadata.name: Invalid value", "spec.replicas: Invalid value: -1", "spec.template.metadata.labels: Invalid value", "`selector` does not match template `labels`",
-			"spec.template.spec.containers[0].name: Required value", "spec.template.spec.containers[0].image: Required value", "spec.template.spec.containers[0].ports[0].containerPort: Invalid value: 70000",
-			"spec.template.spec.restartPolicy: Unsupported value"}},
+`, nil,
+			[]string{"metadata.name: Invalid value", "spec.replicas: Invalid value: -1",
+				"spec.template.metadata.labels: Invalid value", "`selector` does not match template `labels`",
+				"spec.template.spec.containers[0].name: Required value",
+				"spec.template.spec.containers[0].image: Required value",
+				"spec.template.spec.containers[0].ports[0].containerPort: Invalid value: 70000",
+				"spec.template.spec.restartPolicy: Unsupported value"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := s.ApplyResult(c.manifest, c.args...)
@@ -52,12 +60,13 @@ spec:
 			}
 		})
 	}
-	Eventually(t, deadline, "nothing of the refused manifests, and what each namespace gets", func(context.Context) error {
-		if out := s.K("get", "deployments,pods,configmaps", "-o", "name"); out != "configmap/kube-root-ca.crt\n" {
-			return fmt.Errorf("there is\n%s", out)
-		}
-		return nil
-	})
+	Eventually(t, deadline, "nothing of the refused manifests, and what each namespace gets",
+		func(context.Context) error {
+			if out := s.K("get", "deployments,pods,configmaps", "-o", "name"); out != "configmap/kube-root-ca.crt\n" {
+				return fmt.Errorf("there is\n%s", out)
+			}
+			return nil
+		})
 }
 
 // The answer to an invalid object is 422 with a cause for each field, for programs.
@@ -91,7 +100,8 @@ func TestServerSideApplyDiffWaitExplain(t *testing.T) {
 	}
 	must(t, s.ApplyResult(manifest("red"), "--server-side", "--field-manager=other", "--force-conflicts"))
 	diff := s.KubectlResult(t.Context(), manifest("green"), "-n", s.Namespace, "diff", "-f", "-")
-	if diff.Code != 1 || !strings.Contains(diff.Out, "-  colour: red") || !strings.Contains(diff.Out, "+  colour: green") {
+	if diff.Code != 1 || !strings.Contains(diff.Out, "-  colour: red") ||
+		!strings.Contains(diff.Out, "+  colour: green") {
 		t.Errorf("diff ended with %d:\n%s%s", diff.Code, diff.Out, diff.Err)
 	}
 	if value := s.K("get", "configmap", "shared", "-o", "jsonpath={.data.colour}"); value != "red" {
@@ -118,19 +128,22 @@ func TestVersionAndBarqueKubectl(t *testing.T) {
 	if err := json.Unmarshal([]byte(c.Kubectl(t, "get", "--raw", "/version")), &v); err != nil {
 		t.Fatal(err)
 	}
-	if v.Major != "1" || v.Minor != "37" || !strings.HasPrefix(v.GitVersion, "v1.37.") || !strings.Contains(v.GitVersion, "+barque") {
+	if v.Major != "1" || v.Minor != "37" || !strings.HasPrefix(v.GitVersion, "v1.37.") ||
+		!strings.Contains(v.GitVersion, "+barque") {
 		t.Errorf("/version is %+v", v)
 	}
 	if out := c.Barque(t, "kubectl", "get", "nodes", "-o", "name"); out != "node/s1\nnode/s2\nnode/s3\n" {
 		t.Errorf("barque kubectl get nodes: %s", out)
 	}
-	if out := c.Barque(t, "kubectl", "version"); !strings.Contains(out, "Client Version: v1.37.") || !strings.Contains(out, "Server Version: v1.37.") {
+	if out := c.Barque(t, "kubectl", "version"); !strings.Contains(out, "Client Version: v1.37.") ||
+		!strings.Contains(out, "Server Version: v1.37.") {
 		t.Errorf("barque kubectl version: %s", out)
 	}
 	if out := c.Kubectl(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); out != "barque:admin" {
 		t.Errorf("the kubeconfig is of %q", out)
 	}
-	for _, kind := range []string{"pods", "deployments.apps", "endpointslices.discovery.k8s.io", "leases.coordination.k8s.io", "clusterroles.rbac.authorization.k8s.io", "events.events.k8s.io"} {
+	for _, kind := range []string{"pods", "deployments.apps", "endpointslices.discovery.k8s.io",
+		"leases.coordination.k8s.io", "clusterroles.rbac.authorization.k8s.io", "events.events.k8s.io"} {
 		if out := c.Kubectl(t, "api-resources", "-o", "name"); !strings.Contains("\n"+out, "\n"+kind+"\n") {
 			t.Errorf("api-resources has no %s:\n%s", kind, out)
 		}

@@ -78,10 +78,12 @@ func (a *asker) ask(ctx context.Context) {
 		a.asked++
 		question := a.asked
 		a.mu.Unlock()
-		frame := slices.Concat(bytes.Repeat([]byte{0xff}, 6), a.mac, []byte{8, 6, 0, 1, 8, 0, 6, 4, 0, 1}, a.mac, sender(question),
+		frame := slices.Concat(bytes.Repeat([]byte{0xff}, 6), a.mac, []byte{8, 6, 0, 1, 8, 0, 6, 4, 0, 1}, a.mac,
+			sender(question),
 			make([]byte, 6), a.addr.AsSlice())
 		// A full queue loses the question, as a network may.
-		_ = unix.Sendto(a.fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: a.index, Halen: 6, Addr: [8]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}})
+		_ = unix.Sendto(a.fd, frame, 0,
+			&unix.SockaddrLinklayer{Ifindex: a.index, Halen: 6, Addr: [8]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}})
 	}
 }
 
@@ -94,7 +96,8 @@ func (a *asker) listen(ctx context.Context) {
 	b := make([]byte, 256)
 	for ctx.Err() == nil {
 		n, _, err := unix.Recvfrom(a.fd, b, 0)
-		if err != nil || n < 42 || b[21] != 2 || !bytes.Equal(b[28:32], a.addr.AsSlice()) || b[38] != 100 || b[39]&0xc0 != 64 {
+		if err != nil || n < 42 || b[21] != 2 || !bytes.Equal(b[28:32], a.addr.AsSlice()) || b[38] != 100 ||
+			b[39]&0xc0 != 64 {
 			continue // a time-out, a question, or an announcement
 		}
 		question, mac := binary.BigEndian.Uint32(b[38:])&(1<<22-1), net.HardwareAddr(b[22:28]).String()
@@ -176,7 +179,9 @@ func TestOneServerAnswersForTheAPI(t *testing.T) {
 	}
 	Eventually(t, deadline, "the status has the address", func(ctx context.Context) error {
 		s, err := c.Status(ctx)
-		if err == nil && (len(s.Addresses) != 1 || s.Addresses[0].Node != s.Leader || s.Addresses[0].Address != apiAddress.String()) {
+		if err == nil &&
+			(len(s.Addresses) != 1 || s.Addresses[0].Node != s.Leader ||
+				s.Addresses[0].Address != apiAddress.String()) {
 			err = fmt.Errorf("it has %+v with the leader %q", s.Addresses, s.Leader)
 		}
 		return err

@@ -32,7 +32,8 @@ func TestMyApp(t *testing.T) {
 	s.K("apply", "-f", examples+"my-app.yaml")
 	s.K("rollout", "status", "deployment/myapp", "--timeout=60s")
 	if manifests, blobs := s.Registry.Pulls(image); manifests == manifestsBefore || blobs == blobsBefore {
-		t.Errorf("nginx runs, but the mirror of docker.io was asked for %d manifests and %d blobs", manifests-manifestsBefore, blobs-blobsBefore)
+		t.Errorf("nginx runs, but the mirror of docker.io was asked for %d manifests and %d blobs",
+			manifests-manifestsBefore, blobs-blobsBefore)
 	}
 	pods := s.Pods("app=myapp")
 	s.checkSpread(pods)
@@ -93,9 +94,10 @@ func checkNetwork(s *Space, pods []corev1.Pod) {
 	for _, from := range pods {
 		for _, to := range pods {
 			// Without a probe a pod is ready before nginx has opened its port.
-			Eventually(s, deadline, fmt.Sprintf("from pod on %s to pod on %s", from.Spec.NodeName, to.Spec.NodeName), func(context.Context) error {
-				return welcome(wget(from.Name, "http://"+to.Status.PodIP))
-			})
+			Eventually(s, deadline, fmt.Sprintf("from pod on %s to pod on %s", from.Spec.NodeName, to.Spec.NodeName),
+				func(context.Context) error {
+					return welcome(wget(from.Name, "http://"+to.Status.PodIP))
+				})
 		}
 	}
 	s.K("patch", "service", "myapp", "-p", `{"spec":{"type":"NodePort"}}`)
@@ -107,7 +109,8 @@ func checkNetwork(s *Space, pods []corev1.Pod) {
 			"pod " + p.Name:           func() Result { return wget(p.Name, "http://"+address) },
 			"node " + p.Spec.NodeName: func() Result { return s.httpFrom(p.Spec.NodeName, "http://"+address) },
 		} {
-			Eventually(s, deadline, "from "+from+" to the ClusterIP", func(context.Context) error { return welcome(fetch()) })
+			Eventually(s, deadline, "from "+from+" to the ClusterIP",
+				func(context.Context) error { return welcome(fetch()) })
 		}
 		Eventually(s, deadline, "the node port at "+p.Spec.NodeName, func(ctx context.Context) error {
 			return get(ctx, "http://"+net.JoinHostPort(p.Status.HostIP, port), "nginx:1.21.6")
@@ -121,7 +124,8 @@ func (s *Space) httpFrom(node, url string) Result {
 	// brief: it is tried again
 	return s.OnResult(s.Context(), node, "bash", "-c", `
 		hostport=${1#http://}; host=${hostport%%:*}; port=80; [[ $hostport == *:* ]] && port=${hostport##*:}
-		exec 3<>"/dev/tcp/$host/$port"; printf 'GET / HTTP/1.0\r\nHost: x\r\n\r\n' >&3; timeout 10 cat <&3`, "bash", url)
+		exec 3<>"/dev/tcp/$host/$port"; printf 'GET / HTTP/1.0\r\nHost: x\r\n\r\n' >&3; timeout 10 cat <&3`, "bash",
+		url)
 }
 
 // get fetches a URL from this machine.
@@ -157,7 +161,8 @@ func checkLogs(s *Space, pod string) {
 	if log := s.K("logs", pod, "--tail=1"); strings.Count(log, "\n") != 1 {
 		s.Errorf("--tail=1 shows %q", log)
 	}
-	if log := s.K("logs", pod, "--timestamps", "--tail=1"); !regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z `).MatchString(log) {
+	if log := s.K("logs", pod, "--timestamps",
+		"--tail=1"); !regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z `).MatchString(log) {
 		s.Errorf("--timestamps shows %q", log)
 	}
 	follow := s.background("logs", "-f", "--tail=0", pod)
@@ -174,7 +179,8 @@ func checkExec(s *Space, pod string) {
 	if out := s.K("exec", pod, "--", "hostname"); out != pod+"\n" {
 		s.Errorf("hostname is %q", out)
 	}
-	if r := s.KResult("exec", pod, "--", "sh", "-c", "echo out; echo err >&2; exit 7"); r.Code != 7 || r.Out != "out\n" || !strings.HasPrefix(r.Err, "err\n") {
+	if r := s.KResult("exec", pod, "--", "sh", "-c", "echo out; echo err >&2; exit 7"); r.Code != 7 ||
+		r.Out != "out\n" || !strings.HasPrefix(r.Err, "err\n") {
 		s.Errorf("got code %d, %q and %q", r.Code, r.Out, r.Err)
 	}
 	r := s.KubectlResult(s.Context(), "through stdin", "-n", s.Namespace, "exec", "-i", pod, "--", "cat")
@@ -222,11 +228,13 @@ func checkPortForward(s *Space, pod string) {
 func checkDescribe(s *Space, pod string) {
 	text := s.K("describe", "pod", pod)
 	for _, event := range []string{"Scheduled", "Pulling", "Pulled", "Created", "Started"} {
-		if !regexp.MustCompile(`Normal +`+event+` `).MatchString(text) && !(strings.HasPrefix(event, "Pull") && strings.Contains(text, "already present")) {
+		if !regexp.MustCompile(`Normal +`+event+` `).MatchString(text) &&
+			!(strings.HasPrefix(event, "Pull") && strings.Contains(text, "already present")) {
 			s.Errorf("describe shows no event %s:\n%s", event, text)
 		}
 	}
-	if text := s.K("describe", "deployment", "myapp"); !strings.Contains(text, "ScalingReplicaSet") || !strings.Contains(text, "3 desired | 3 updated | 3 total | 3 available | 0 unavailable") {
+	if text := s.K("describe", "deployment", "myapp"); !strings.Contains(text, "ScalingReplicaSet") ||
+		!strings.Contains(text, "3 desired | 3 updated | 3 total | 3 available | 0 unavailable") {
 		s.Errorf("describe of the Deployment:\n%s", text)
 	}
 	if text := s.K("describe", "service", "myapp"); strings.Count(text, ":80") < 3 {
@@ -243,7 +251,8 @@ func checkHealing(s *Space) {
 	var pods []corev1.Pod
 	Eventually(s, deadline, "three ready pods, without the one that was deleted", func(context.Context) error {
 		pods = s.Pods("app=myapp")
-		if len(pods) != 3 || slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.UID == victim.UID || !Ready(&p) }) {
+		if len(pods) != 3 ||
+			slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.UID == victim.UID || !Ready(&p) }) {
 			return errors.New(phases(pods))
 		}
 		return nil
@@ -262,7 +271,8 @@ func checkHealing(s *Space) {
 	})
 	last := again.Status.ContainerStatuses[0].LastTerminationState.Terminated
 	if last == nil || last.ExitCode != 137 || again.UID != pod.UID || again.Status.PodIP != pod.Status.PodIP {
-		s.Errorf("the container ended as %v; its pod is %s at %s, it was %s at %s", last, again.UID, again.Status.PodIP, pod.UID, pod.Status.PodIP)
+		s.Errorf("the container ended as %v; its pod is %s at %s, it was %s at %s", last, again.UID, again.Status.PodIP,
+			pod.UID, pod.Status.PodIP)
 	}
 	if log := s.K("logs", "--previous", pod.Name); !strings.Contains(log, "start worker process") {
 		s.Errorf("logs --previous: %q", log)
@@ -302,7 +312,8 @@ func checkRollout(s *Space) {
 	if r := s.KResult("rollout", "status", "deployment/myapp", "--timeout=5s"); r.Error == nil {
 		s.Error("a rollout with an image that does not exist succeeded")
 	}
-	if ready := s.K("get", "deployment", "myapp", "-o", "jsonpath={.status.availableReplicas}"); ready != "3" && ready != "2" {
+	if ready := s.K("get", "deployment", "myapp", "-o", "jsonpath={.status.availableReplicas}"); ready != "3" &&
+		ready != "2" {
 		s.Errorf("during a failing update %s pods are available", ready)
 	}
 	history := s.K("rollout", "history", "deployment/myapp")

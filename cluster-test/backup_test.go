@@ -26,7 +26,8 @@ func (c *Cluster) saveBackup(t testing.TB) (file, key string) {
 	if err := os.WriteFile(key, []byte(c.Barque(t, "snapshot", "key")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out := c.Barque(t, "snapshot", "save", file, "--key-file", key); !contains(out, "saved and verified", file, "revision") {
+	if out := c.Barque(t, "snapshot", "save", file, "--key-file", key); !contains(out, "saved and verified", file,
+		"revision") {
 		t.Errorf("snapshot save prints\n%s", out)
 	}
 	return file, key
@@ -58,13 +59,15 @@ func TestBackupIntoRunningCluster(t *testing.T) {
 	}
 	defer old.Stop()
 
-	if r := c.BarqueResult(t.Context(), "snapshot", "restore", file, "--key-file", key); r.Code != 4 || !contains(r.Err, "is lost", "Go on? [y/N]", "nothing was changed") {
+	if r := c.BarqueResult(t.Context(), "snapshot", "restore", file, "--key-file", key); r.Code != 4 ||
+		!contains(r.Err, "is lost", "Go on? [y/N]", "nothing was changed") {
 		t.Errorf("without a yes: code %d, %s%s", r.Code, r.Out, r.Err)
 	}
 	var restored struct {
 		Revision uint64 `json:"revision"`
 	}
-	if err := json.Unmarshal([]byte(c.Barque(t, "snapshot", "restore", file, "--key-file", key, "--yes", "-o", "json")), &restored); err != nil || restored.Revision <= before {
+	if err := json.Unmarshal([]byte(c.Barque(t, "snapshot", "restore", file, "--key-file", key, "--yes", "-o", "json")),
+		&restored); err != nil || restored.Revision <= before {
 		t.Errorf("restored at revision %d, it was %d before: %v", restored.Revision, before, err)
 	}
 	Eventually(t, deadline, "what was deleted is back and what was new is gone", func(ctx context.Context) error {
@@ -83,7 +86,8 @@ func TestBackupIntoRunningCluster(t *testing.T) {
 				ready++
 			}
 		}
-		if out := s.K("get", "deployment", "saved", "-o", "jsonpath={.status.readyReplicas}"); ready != 2 || out != "2" {
+		if out := s.K("get", "deployment", "saved", "-o", "jsonpath={.status.readyReplicas}"); ready != 2 ||
+			out != "2" {
 			return fmt.Errorf("%d pods are ready, the deployment says %q", ready, out)
 		}
 		return nil
@@ -127,13 +131,15 @@ func expectExpired(t *testing.T, w watch.Interface) {
 func TestInspectBackup(t *testing.T) {
 	c := sharedCluster(t)
 	file, key := c.saveBackup(t)
-	if out := c.Barque(t, "snapshot", "inspect", file, "--key-file", key); !contains(out, "/registry/namespaces", "everything", "ca.key") {
+	if out := c.Barque(t, "snapshot", "inspect", file, "--key-file", key); !contains(out, "/registry/namespaces",
+		"everything", "ca.key") {
 		t.Errorf("inspect prints\n%s", out)
 	}
 	if out := c.Barque(t, "snapshot", "inspect", file); !contains(out, "the checksums; the content is sealed") {
 		t.Errorf("inspect without the key prints\n%s", out)
 	}
-	if r := c.BarqueResult(t.Context(), "snapshot", "save", file, "--key-file", key); r.Code != 2 || !strings.Contains(r.Err, "exists already") {
+	if r := c.BarqueResult(t.Context(), "snapshot", "save", file, "--key-file", key); r.Code != 2 ||
+		!strings.Contains(r.Err, "exists already") {
 		t.Errorf("a file that exists: code %d, %s", r.Code, r.Err)
 	}
 	data, err := os.ReadFile(file)
@@ -144,8 +150,10 @@ func TestInspectBackup(t *testing.T) {
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"inspect", file}, {"inspect", file, "--key-file", key}, {"restore", file, "--key-file", key, "--yes"}} {
-		if r := c.BarqueResult(t.Context(), append([]string{"snapshot"}, args...)...); r.Code != 1 || !contains(r.Err, "is damaged: block", "at byte") {
+	for _, args := range [][]string{{"inspect", file}, {"inspect", file, "--key-file", key},
+		{"restore", file, "--key-file", key, "--yes"}} {
+		if r := c.BarqueResult(t.Context(), append([]string{"snapshot"}, args...)...); r.Code != 1 ||
+			!contains(r.Err, "is damaged: block", "at byte") {
 			t.Errorf("%v of a damaged file: code %d, %s", args, r.Code, r.Err)
 		}
 	}
@@ -165,8 +173,10 @@ func (c *Cluster) beginFrom(t *testing.T, file, key string) (server string, stop
 	address, dir := c.address(t, "s1"), t.TempDir()
 	ended := make(chan Result, 1)
 	go func() { // ends with the server: it is stopped below, and in any case before the command that runs it
-		ended <- c.OnResult(context.Background(), "s1", "timeout", "150", path, "server", "--no-node", "--name", "restored", "--node-ip", address,
-			"--api-port", "7443", "--peer-port", "7444", "--gossip-port", "7947", "--data-dir", dir, "--restore-from", file, "--restore-key-file", key)
+		ended <- c.OnResult(context.Background(), "s1", "timeout", "150", path, "server", "--no-node", "--name",
+			"restored", "--node-ip", address,
+			"--api-port", "7443", "--peer-port", "7444", "--gossip-port", "7947", "--data-dir", dir, "--restore-from",
+			file, "--restore-key-file", key)
 	}()
 	stop = sync.OnceValue(func() Result {
 		found, err := pids(func(args []string) bool {
@@ -193,7 +203,8 @@ func TestBackupFromNothing(t *testing.T) {
 	file, key := c.saveBackup(t)
 	server, stop := c.beginFrom(t, file, key)
 	Eventually(t, deadline, "the new cluster shows what was saved", func(ctx context.Context) error {
-		r := c.KubectlResult(ctx, "", "--server", server, "-n", s.Namespace, "get", "configmap", "kept", "-o", "jsonpath={.data.a}")
+		r := c.KubectlResult(ctx, "", "--server", server, "-n", s.Namespace, "get", "configmap", "kept", "-o",
+			"jsonpath={.data.a}")
 		if r.Out != "before" {
 			return fmt.Errorf("%s%s", r.Out, r.Err)
 		}
@@ -231,7 +242,8 @@ func TestQuarantinedServerHeals(t *testing.T) {
 	}
 	c.Dev(t, "kill", victim)
 	mark := filepath.Join(c.DataDir(victim), "store", "quarantine.json")
-	if err := os.WriteFile(mark, []byte(`{"since": "2026-01-01T00:00:00Z", "reason": "a test has marked it"}`), 0o600); err != nil {
+	if err := os.WriteFile(mark, []byte(`{"since": "2026-01-01T00:00:00Z", "reason": "a test has marked it"}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	c.Dev(t, "start", victim)
@@ -240,7 +252,9 @@ func TestQuarantinedServerHeals(t *testing.T) {
 			return fmt.Errorf("the mark is still there: %v", err)
 		}
 		log, err := os.ReadFile(c.LogFile(victim))
-		if err != nil || !contains(string(log), "is in quarantine and serves nothing: a test has marked it", "has got a right state from the leader") {
+		if err != nil ||
+			!contains(string(log), "is in quarantine and serves nothing: a test has marked it",
+				"has got a right state from the leader") {
 			return fmt.Errorf("its log does not tell what happened: %v", err)
 		}
 		return c.Healthy(ctx)

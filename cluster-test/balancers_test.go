@@ -67,7 +67,8 @@ func checkNodeAddresses(s *Space) {
 		})
 	}
 	s.K("expose", "deployment", "web", "--name=second", "--type=LoadBalancer", "--port=80", "--target-port=8080")
-	s.WaitEvent("second", "SyncLoadBalancerFailed", "the port 80/TCP of the nodes is in use by the Service "+s.Namespace+"/web")
+	s.WaitEvent("second", "SyncLoadBalancerFailed",
+		"the port 80/TCP of the nodes is in use by the Service "+s.Namespace+"/web")
 	s.K("expose", "deployment", "web", "--name=api", "--type=LoadBalancer", "--port=6443", "--target-port=8080")
 	s.WaitEvent("api", "SyncLoadBalancerFailed", "in use by the Kubernetes API")
 	s.K("delete", "service", "web", "api")
@@ -92,11 +93,13 @@ spec: {addresses: [203.0.113.7/32], autoAssign: false}
 // share one by a key.
 func checkPools(s *Space) {
 	s.Apply(pools)
-	if r := s.ApplyResult(strings.ReplaceAll(pools, "198.51.100.0/26", "198.51.100.5/26")); r.Error == nil || !strings.Contains(r.Err, "has bits behind its prefix") {
+	if r := s.ApplyResult(strings.ReplaceAll(pools, "198.51.100.0/26", "198.51.100.5/26")); r.Error == nil ||
+		!strings.Contains(r.Err, "has bits behind its prefix") {
 		s.Errorf("a pool that is no network: %s%s", r.Out, r.Err)
 	}
 	Eventually(s, deadline, "the pools are ready", func(ctx context.Context) error {
-		return s.KResult("wait", "--for=condition=Ready", "addresspool/lan", "addresspool/named", "--timeout=1s").Error // brief: it is tried again
+		return s.KResult("wait", "--for=condition=Ready", "addresspool/lan", "addresspool/named",
+			"--timeout=1s").Error // brief: it is tried again
 	})
 	shared := func(name string, port int) {
 		s.Apply(fmt.Sprintf(`
@@ -127,9 +130,11 @@ func checkPoolsWithoutLeader(s *Space) {
 	var making sync.WaitGroup
 	for i := range 64 {
 		making.Go(func() {
-			service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("many-", i)}, Spec: corev1.ServiceSpec{
-				Type: corev1.ServiceTypeLoadBalancer, Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080)}},
-			}}
+			service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("many-", i)},
+				Spec: corev1.ServiceSpec{
+					Type: corev1.ServiceTypeLoadBalancer, Selector: map[string]string{"app": "web"},
+					Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080)}},
+				}}
 			Eventually(s, deadline, "creating "+service.Name, func(ctx context.Context) error {
 				_, err := s.Client.CoreV1().Services(s.Namespace).Create(ctx, service, metav1.CreateOptions{})
 				if err != nil && !strings.Contains(err.Error(), "already exists") { // made, and its answer lost
@@ -156,7 +161,8 @@ func checkPoolsWithoutLeader(s *Space) {
 			}
 			for _, in := range service.Status.LoadBalancer.Ingress {
 				if owners[in.IP] != "" {
-					twice = errors.Join(twice, fmt.Errorf("%s is the address of %s and of %s", in.IP, owners[in.IP], service.Name))
+					twice = errors.Join(twice,
+						fmt.Errorf("%s is the address of %s and of %s", in.IP, owners[in.IP], service.Name))
 				}
 				owners[in.IP] = service.Name
 			}

@@ -42,7 +42,9 @@ func TestCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Start(t, Options{Servers: 3, Agents: 1, Registry: images, ServerArgs: []string{"--certificate-lifetime=" + certificateLife.String()}})
+	c := Start(t,
+		Options{Servers: 3, Agents: 1, Registry: images,
+			ServerArgs: []string{"--certificate-lifetime=" + certificateLife.String()}})
 	c.useServersKubeconfig(t)
 	s := NewSpace(t, c)
 	s.Apply(hello("spread", 2, "none"))
@@ -54,15 +56,16 @@ func TestCertificates(t *testing.T) {
 
 	c.Dev(t, "kill", "a1")
 	api, node := shownAt(t, server), agentCertificate(t, c.DataDir("a1"))
-	Eventually(t, certificateLife+30*time.Second, "the server has another certificate, and that of the agent has ended", func(context.Context) error {
-		if time.Now().Before(node.NotAfter) {
-			return errors.New("the agent's has not ended")
-		}
-		if shownAt(t, server) == api {
-			return errors.New("the server has the same")
-		}
-		return nil
-	})
+	Eventually(t, certificateLife+30*time.Second, "the server has another certificate, and that of the agent has ended",
+		func(context.Context) error {
+			if time.Now().Before(node.NotAfter) {
+				return errors.New("the agent's has not ended")
+			}
+			if shownAt(t, server) == api {
+				return errors.New("the server has the same")
+			}
+			return nil
+		})
 	c.useServersKubeconfig(t)
 	c.Dev(t, "start", "a1")
 	Eventually(t, deadline, "the agent is back, with another certificate", func(ctx context.Context) error {
@@ -85,7 +88,8 @@ func TestCertificates(t *testing.T) {
 		t.Errorf("tokens of service accounts are signed with the key of before, %s", now)
 	}
 	ca, key = c.caOf(t, s.Namespace, ""), tokenKey(t, s)
-	if out := c.Barque(t, "cert", "rotate", "--service-accounts", "--yes"); !contains(out, "the key of service accounts is exchanged") {
+	if out := c.Barque(t, "cert", "rotate", "--service-accounts", "--yes"); !contains(out,
+		"the key of service accounts is exchanged") {
 		t.Errorf("cert rotate --service-accounts says %q", out)
 	}
 	if now := tokenKey(t, s); now == key {
@@ -104,7 +108,8 @@ func TestCertificates(t *testing.T) {
 	for _, p := range s.Pods("app=spread") {
 		s.K("logs", p.Name) // the API server calls the kubelets of both nodes
 	}
-	Eventually(t, deadline, "all certificates are of the new CA", func(ctx context.Context) error { return c.oneCA(ctx, 7) })
+	Eventually(t, deadline, "all certificates are of the new CA",
+		func(ctx context.Context) error { return c.oneCA(ctx, 7) })
 }
 
 // oneCA checks that `cert show` knows one CA for each purpose, and that all nodes have certificates
@@ -138,7 +143,8 @@ func (c *Cluster) oneCA(ctx context.Context, generation uint64) error {
 		for _, cert := range n.Certificates {
 			names += cert.Name + " "
 		}
-		if want := map[bool]string{true: "api-client kubelet gossip ", false: "kubelet"}[strings.HasPrefix(n.Node, "a")]; !strings.Contains(names, want) {
+		if want := map[bool]string{true: "api-client kubelet gossip ", false: "kubelet"}[strings.HasPrefix(n.Node,
+			"a")]; !strings.Contains(names, want) {
 			return fmt.Errorf("%s shows the certificates %s", n.Node, names)
 		}
 		for _, cert := range n.Certificates {
@@ -147,7 +153,8 @@ func (c *Cluster) oneCA(ctx context.Context, generation uint64) error {
 				want = issuers[""]
 			}
 			if cert.Issuer != want || n.Generation != generation {
-				return fmt.Errorf("%s: the certificate %s is of %s, generation %d", n.Node, cert.Name, cert.Issuer, n.Generation)
+				return fmt.Errorf("%s: the certificate %s is of %s, generation %d", n.Node, cert.Name, cert.Issuer,
+					n.Generation)
 			}
 		}
 	}
@@ -235,7 +242,9 @@ func (c *Cluster) serviceAccountUser(t *testing.T, server, namespace string) kub
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := c.Client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "default", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](3600)}}, metav1.CreateOptions{})
+	token, err := c.Client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "default",
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](3600)}},
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,8 +252,9 @@ func (c *Cluster) serviceAccountUser(t *testing.T, server, namespace string) kub
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: "https://" + server, BearerToken: token.Status.Token, QPS: -1,
-		TLSClientConfig: rest.TLSClientConfig{CAData: admin.CAData}})
+	client, err := kubernetes.NewForConfig(
+		&rest.Config{Host: "https://" + server, BearerToken: token.Status.Token, QPS: -1,
+			TLSClientConfig: rest.TLSClientConfig{CAData: admin.CAData}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,11 +279,13 @@ func startTraffic(t *testing.T, client kubernetes.Interface, namespace string) *
 	f := &traffic{t: t, stop: cancel}
 	t.Cleanup(func() { cancel(); f.running.Wait() })
 	configs := client.CoreV1().ConfigMaps(namespace)
-	object, err := configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "traffic"}}, metav1.CreateOptions{})
+	object, err := configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "traffic"}},
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	watcher, err := configs.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=traffic", ResourceVersion: object.ResourceVersion})
+	watcher, err := configs.Watch(ctx,
+		metav1.ListOptions{FieldSelector: "metadata.name=traffic", ResourceVersion: object.ResourceVersion})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,7 +314,8 @@ func startTraffic(t *testing.T, client kubernetes.Interface, namespace string) *
 				object = next
 				f.written.Add(1)
 			case ctx.Err() != nil:
-			case apierrors.IsTimeout(err), apierrors.IsConflict(err): // its outcome is unknown, or that of the one before was
+			// its outcome is unknown, or that of the one before was
+			case apierrors.IsTimeout(err), apierrors.IsConflict(err):
 				t.Logf("write %d: %v", n, err)
 				f.lost.Add(1)
 				if now, err := configs.Get(ctx, object.Name, metav1.GetOptions{}); err == nil {

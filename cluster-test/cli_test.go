@@ -52,7 +52,10 @@ func TestCommandsWithoutQuorum(t *testing.T) {
 	s.Dev(t, "kill", "s3")
 	Eventually(t, deadline, "the status tells of a dead server", func(ctx context.Context) error {
 		r := s.BarqueResult(ctx, "cluster", "status")
-		if r.Code != codeDegraded || !contains(r.Out, "s3 does not answer", " dev start s3 --dir "+s.Dir, "; when it is lost for good, from anywhere: barque cluster remove s3", "no answer", "2 of 3 voters answer, 2 are needed, none may fail") {
+		if r.Code != codeDegraded ||
+			!contains(r.Out, "s3 does not answer", " dev start s3 --dir "+s.Dir,
+				"; when it is lost for good, from anywhere: barque cluster remove s3", "no answer",
+				"2 of 3 voters answer, 2 are needed, none may fail") {
 			return fmt.Errorf("code %d\n%s%s", r.Code, r.Out, r.Err)
 		}
 		return nil
@@ -61,22 +64,27 @@ func TestCommandsWithoutQuorum(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if after.Leader == "" || after.Leader == "s3" || !strings.Contains(after.LeaderReason, "s3") || after.LeaderSince.IsZero() {
+	if after.Leader == "" || after.Leader == "s3" || !strings.Contains(after.LeaderReason, "s3") ||
+		after.LeaderSince.IsZero() {
 		t.Errorf("%q leads since %s: %q", after.Leader, after.LeaderSince, after.LeaderReason)
 	}
-	if r := s.timed(t, "snapshot", "ls"); r.Code != 1 || !contains(r.Out, "server s1, ", "server s3: no answer") || !contains(r.Err, "s3") {
+	if r := s.timed(t, "snapshot", "ls"); r.Code != 1 || !contains(r.Out, "server s1, ", "server s3: no answer") ||
+		!contains(r.Err, "s3") {
 		t.Errorf("snapshot ls: code %d\n%s%s", r.Code, r.Out, r.Err)
 	}
 
 	s.Dev(t, "kill", "s2")
 	// A request at this moment waits for an election; after ten seconds without one it fails.
-	if r := s.timed(t, "kubectl", "get", "pods", local); r.Code != 1 || !contains(r.Err, "ServiceUnavailable", "no leader has been known for", "2 of the 3 servers with a vote") {
+	if r := s.timed(t, "kubectl", "get", "pods", local); r.Code != 1 ||
+		!contains(r.Err, "ServiceUnavailable", "no leader has been known for", "2 of the 3 servers with a vote") {
 		t.Errorf("kubectl without a quorum: code %d\n%s%s", r.Code, r.Out, r.Err)
 	}
 	status := []string{"cluster", "status", "--server", s1}
 	Eventually(t, deadline, "the status tells that there is no quorum", func(ctx context.Context) error {
 		r := s.BarqueResult(ctx, status...)
-		if r.Code != codeNoQuorum || !contains(r.Out, "WITHOUT A QUORUM", "1 of the 3 servers with a vote answers, and 2 are needed", "barque cluster recover --inspect") {
+		if r.Code != codeNoQuorum ||
+			!contains(r.Out, "WITHOUT A QUORUM", "1 of the 3 servers with a vote answers, and 2 are needed",
+				"barque cluster recover --inspect") {
 			return fmt.Errorf("code %d\n%s%s", r.Code, r.Out, r.Err)
 		}
 		return nil
@@ -114,7 +122,8 @@ func TestCommandsWithoutQuorum(t *testing.T) {
 		})
 	}
 	asking.Wait()
-	if r := s.timed(t, "cluster", "doctor", "--output=", "--server", s1); r.Code != codeNoQuorum || !contains(r.Out, "no leader", "s2 gave no diagnosis") {
+	if r := s.timed(t, "cluster", "doctor", "--output=", "--server", s1); r.Code != codeNoQuorum ||
+		!contains(r.Out, "no leader", "s2 gave no diagnosis") {
 		t.Errorf("doctor: code %d\n%s%s", r.Code, r.Out, r.Err)
 	}
 
@@ -159,16 +168,21 @@ func (c *Cluster) writeKubeconfig(t testing.TB, server string, user clientcmdapi
 func TestCommandsWithoutRights(t *testing.T) {
 	s := newSpace(t)
 	s.K("create", "serviceaccount", "somebody")
-	plain := s.writeKubeconfig(t, "", clientcmdapi.AuthInfo{Token: strings.TrimSpace(s.K("create", "token", "somebody"))})
+	plain := s.writeKubeconfig(t, "",
+		clientcmdapi.AuthInfo{Token: strings.TrimSpace(s.K("create", "token", "somebody"))})
 	expired := s.writeKubeconfig(t, "", s.expiredIdentity(t))
 	file, key := s.saveBackup(t)
-	for _, line := range []string{"cluster status", "cluster members", "cluster doctor --output=", "cluster remove s1 --yes", "cluster promote s1", "cluster demote s1 --yes",
-		"cluster transfer-leader", "snapshot ls", "snapshot save --unsealed " + filepath.Join(t.TempDir(), "x.backup"), "snapshot restore " + file + " --key-file " + key + " --yes",
+	for _, line := range []string{"cluster status", "cluster members", "cluster doctor --output=",
+		"cluster remove s1 --yes", "cluster promote s1", "cluster demote s1 --yes",
+		"cluster transfer-leader", "snapshot ls", "snapshot save --unsealed " + filepath.Join(t.TempDir(), "x.backup"),
+		"snapshot restore " + file + " --key-file " + key + " --yes",
 		"token create", "token ls", "token delete abcdef"} {
-		if r := s.timed(t, append(strings.Fields(line), "--kubeconfig", plain)...); r.Code != 1 || !contains(strings.ToLower(r.Err), "forbidden") && !contains(r.Err, "403") {
+		if r := s.timed(t, append(strings.Fields(line), "--kubeconfig", plain)...); r.Code != 1 ||
+			!contains(strings.ToLower(r.Err), "forbidden") && !contains(r.Err, "403") {
 			t.Errorf("%s as a plain user: code %d\n%s%s", line, r.Code, r.Out, r.Err)
 		}
-		if r := s.timed(t, append(strings.Fields(line), "--kubeconfig", expired)...); r.Code != 1 || !contains(r.Err, "ended at", "admin.kubeconfig") {
+		if r := s.timed(t, append(strings.Fields(line), "--kubeconfig", expired)...); r.Code != 1 ||
+			!contains(r.Err, "ended at", "admin.kubeconfig") {
 			t.Errorf("%s with an ended certificate: code %d\n%s%s", line, r.Code, r.Out, r.Err)
 		}
 	}
@@ -197,7 +211,9 @@ func (c *Cluster) expiredIdentity(t testing.TB) clientcmdapi.AuthInfo {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, err := ca.Issue(pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}, private.Public(), time.Now().AddDate(-3, 0, 0))
+	cert, err := ca.Issue(
+		pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client},
+		private.Public(), time.Now().AddDate(-3, 0, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,20 +237,24 @@ func TestDoctor(t *testing.T) {
 		t.Fatalf("code %d\n%s%s", r.Code, r.Out, r.Err)
 	}
 	files := unpack.TarGz(t, path)
-	for _, name := range []string{"findings.txt", "examination.json", "nodes.json", "events.txt", "pods.txt", "this-machine/machine.txt"} {
+	for _, name := range []string{"findings.txt", "examination.json", "nodes.json", "events.txt", "pods.txt",
+		"this-machine/machine.txt"} {
 		if len(files["x/"+name]) == 0 {
 			t.Errorf("%s is not in it", name)
 		}
 	}
 	for _, server := range []string{"s1", "s2", "s3"} {
-		for name, want := range map[string]string{"log.txt": "server is ready", "goroutines.txt": "goroutine ", "metrics.txt": "barque_", "store.json": `"appliedIndex"`, "members.json": `"voter"`,
-			"gossip.json": `"alive"`, "machine.txt": "/proc/meminfo", "options.json": "DataDir", "build.txt": "barque", "files.txt": "store/", "check.json": "ok"} {
+		for name, want := range map[string]string{"log.txt": "server is ready", "goroutines.txt": "goroutine ",
+			"metrics.txt": "barque_", "store.json": `"appliedIndex"`, "members.json": `"voter"`,
+			"gossip.json": `"alive"`, "machine.txt": "/proc/meminfo", "options.json": "DataDir", "build.txt": "barque",
+			"files.txt": "store/", "check.json": "ok"} {
 			if text := string(files["x/servers/"+server+"/"+name]); !strings.Contains(text, want) {
 				t.Errorf("%s of %s has no %q: %.200q", name, server, want, text)
 			}
 		}
 	}
-	secrets := map[string]string{"the value of a Secret": secret, "a join token": token, "its secret": token[strings.LastIndexByte(token, '.')+1:]}
+	secrets := map[string]string{"the value of a Secret": secret, "a join token": token,
+		"its secret": token[strings.LastIndexByte(token, '.')+1:]}
 	for _, server := range []string{"s1", "s2", "s3"} {
 		s.addKeys(t, server, secrets)
 	}
@@ -242,7 +262,8 @@ func TestDoctor(t *testing.T) {
 		t.Fatalf("too few secrets are looked for: %d", len(secrets))
 	}
 	for what, text := range secrets {
-		for form, look := range map[string]string{"": text, " in base64": base64.StdEncoding.EncodeToString([]byte(text)), " in hex": fmt.Sprintf("%x", text)} {
+		for form, look := range map[string]string{"": text,
+			" in base64": base64.StdEncoding.EncodeToString([]byte(text)), " in hex": fmt.Sprintf("%x", text)} {
 			for name, content := range files {
 				if bytes.Contains(content, []byte(look)) {
 					t.Errorf("%s%s is in %s", what, form, name)
@@ -253,7 +274,8 @@ func TestDoctor(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	if r := s.BarqueResult(t.Context(), "cluster", "doctor", "--output", path); r.Code != 2 || !contains(r.Err, "exists already") {
+	if r := s.BarqueResult(t.Context(), "cluster", "doctor", "--output", path); r.Code != 2 ||
+		!contains(r.Err, "exists already") {
 		t.Errorf("again: code %d, %s", r.Code, r.Err)
 	}
 }
@@ -323,21 +345,30 @@ func TestClusterJoin(t *testing.T) {
 	mine := server[:strings.LastIndexByte(server, '.')] + ".11" // s1's own
 	token := strings.TrimSpace(c.Barque(t, "token", "create", "--role", "server"))
 	join := func(args ...string) Result {
-		return c.OnResult(t.Context(), "s1", append([]string{path, "cluster", "join", "https://" + server + ":6443", "--name", "s9", "--node-ip", mine, "--data-dir", filepath.Join(dir, "data"),
-			"--config-dir", filepath.Join(dir, "etc"), "--unit-dir", filepath.Join(dir, "units")}, args...)...)
+		return c.OnResult(t.Context(), "s1",
+			append(
+				[]string{path, "cluster", "join", "https://" + server + ":6443", "--name", "s9", "--node-ip", mine,
+					"--data-dir", filepath.Join(dir, "data"),
+					"--config-dir", filepath.Join(dir, "etc"), "--unit-dir", filepath.Join(dir, "units")}, args...)...)
 	}
-	ports := []string{"--gossip-port", "17946", "--kubelet-port", "20250", "--api-port", "16443", "--peer-port", "16444"}
-	if r := join("--token", token); r.Code != 1 || !contains(r.Out, "API port 6443/tcp", "address already in use", "--api-port") || !contains(r.Err, "nothing was changed") {
+	ports := []string{"--gossip-port", "17946", "--kubelet-port", "20250", "--api-port", "16443", "--peer-port",
+		"16444"}
+	if r := join("--token", token); r.Code != 1 ||
+		!contains(r.Out, "API port 6443/tcp", "address already in use", "--api-port") ||
+		!contains(r.Err, "nothing was changed") {
 		t.Errorf("ports in use: code %d\n%s%s", r.Code, r.Out, r.Err)
 	}
-	if r := join(append(ports, "--token", token, "--data-dir", c.DataDir("s1"))...); r.Code != 1 || !contains(r.Out, `belongs to server "s1"`) {
+	if r := join(append(ports, "--token", token, "--data-dir", c.DataDir("s1"))...); r.Code != 1 ||
+		!contains(r.Out, `belongs to server "s1"`) {
 		t.Errorf("a machine that has joined: code %d\n%s%s", r.Code, r.Out, r.Err)
 	}
 	other := "b2." + strings.Repeat("0", 64) + token[strings.IndexByte(token[3:], '.')+3:]
-	if r := join(append(ports, "--token", other)...); r.Code != 1 || !contains(r.Out, "CA that this token was not made for") {
+	if r := join(append(ports, "--token", other)...); r.Code != 1 ||
+		!contains(r.Out, "CA that this token was not made for") {
 		t.Errorf("another cluster's token: code %d\n%s%s", r.Code, r.Out, r.Err)
 	}
-	if r := join(append(ports, "--token", token, "--dry-run")...); r.Code != 0 || !contains(r.Out, "clock", "like the server's") {
+	if r := join(append(ports, "--token", token, "--dry-run")...); r.Code != 0 ||
+		!contains(r.Out, "clock", "like the server's") {
 		t.Errorf("only looked at: code %d\n%s%s", r.Code, r.Out, r.Err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
@@ -346,12 +377,14 @@ func TestClusterJoin(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "units"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if r := join(append(ports, "--token", token)...); r.Code != 0 || !contains(r.Out, "systemctl daemon-reload && systemctl enable --now barque-server") {
+	if r := join(append(ports, "--token", token)...); r.Code != 0 ||
+		!contains(r.Out, "systemctl daemon-reload && systemctl enable --now barque-server") {
 		t.Errorf("code %d\n%s%s", r.Code, r.Out, r.Err)
 	}
 	for name, want := range map[string]string{
 		"etc/token": token, "units/barque-server.service": "EnvironmentFile=-" + dir + "/etc/server.env",
-		"etc/server.env": "BARQUE_ARGS=--join https://" + server + ":6443 --token-file " + dir + "/etc/token --data-dir=" + dir + "/data --name=s9 --node-ip=" + mine + " --gossip-port=17946",
+		"etc/server.env": "BARQUE_ARGS=--join https://" + server + ":6443 --token-file " + dir +
+			"/etc/token --data-dir=" + dir + "/data --name=s9 --node-ip=" + mine + " --gossip-port=17946",
 	} {
 		data, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil || !strings.Contains(string(data), want) {
@@ -372,12 +405,16 @@ func TestCtrlC(t *testing.T) {
 	file, key := s.saveBackup(t)
 	documented := []int{0, 1, 4, 5, 6, 130}
 	for _, line := range []string{
-		"cluster status", "cluster status --watch", "cluster members", "cluster doctor --output " + dir + "/doctor.tar.gz", "cluster remove s3", "cluster leave --data-dir " + s.DataDir("s3"),
-		"cluster transfer-leader", "cluster demote s3 --yes", "cluster promote s3", "snapshot save " + dir + "/save.backup --key-file " + key,
+		"cluster status", "cluster status --watch", "cluster members",
+		"cluster doctor --output " + dir + "/doctor.tar.gz", "cluster remove s3",
+		"cluster leave --data-dir " + s.DataDir("s3"),
+		"cluster transfer-leader", "cluster demote s3 --yes", "cluster promote s3",
+		"snapshot save " + dir + "/save.backup --key-file " + key,
 		"snapshot restore " + file + " --key-file " + key + " --yes", "token create", "snapshot ls",
 	} {
 		for range 3 {
-			for _, left := range []string{"doctor.tar.gz", "save.backup"} { // a command that was done before it was interrupted
+			// a command that was done before it was interrupted
+			for _, left := range []string{"doctor.tar.gz", "save.backup"} {
 				if err := os.Remove(filepath.Join(dir, left)); err != nil && !os.IsNotExist(err) {
 					t.Fatal(err)
 				}
@@ -444,7 +481,8 @@ func (c *Cluster) interrupt(t testing.TB, after time.Duration, args ...string) (
 // exitCodeOf is the exit code as a shell has it. A process that has only begun has no hand on its
 // signals yet.
 func exitCodeOf(cmd *exec.Cmd) int {
-	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGINT {
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() &&
+		status.Signal() == syscall.SIGINT {
 		return 130
 	}
 	return cmd.ProcessState.ExitCode()
@@ -468,7 +506,8 @@ func TestStatusOnTerminals(t *testing.T) {
 			t.Errorf("a line of %d columns on a terminal of 100: %q", n, line)
 		}
 	}
-	if r := c.BarqueResult(t.Context(), "cluster", "status"); r.Error != nil && r.Code != codeDegraded || strings.Contains(r.Out, "\x1b") || !contains(r.Out, "VERSION", "TERM", "FROM") {
+	if r := c.BarqueResult(t.Context(), "cluster", "status"); r.Error != nil && r.Code != codeDegraded ||
+		strings.Contains(r.Out, "\x1b") || !contains(r.Out, "VERSION", "TERM", "FROM") {
 		t.Errorf("a pipe gets, with code %d,\n%s%s", r.Code, r.Out, r.Err)
 	}
 }

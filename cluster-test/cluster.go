@@ -85,7 +85,9 @@ func Start(t *testing.T, o Options) *Cluster {
 // Reserve gives names to a cluster that the test itself makes with Dev("up").
 func Reserve() (*Cluster, error) {
 	if os.Geteuid() != 0 {
-		return nil, errors.New("the end-to-end tests run a real cluster, with network namespaces and containers: run them as root")
+		return nil,
+			errors.New(
+				"the end-to-end tests run a real cluster, with network namespaces and containers: run them as root")
 	}
 	if _, err := Binary(); err != nil {
 		return nil, err
@@ -143,7 +145,8 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	if err := registry.WriteMirrors(c.mirrors()); err != nil {
 		return c, err
 	}
-	args := []string{"up", "--name", c.ID, "--servers", fmt.Sprint(o.Servers), "--agents", fmt.Sprint(o.Agents), "--node-arg=--registries=" + c.mirrors()}
+	args := []string{"up", "--name", c.ID, "--servers", fmt.Sprint(o.Servers), "--agents", fmt.Sprint(o.Agents),
+		"--node-arg=--registries=" + c.mirrors()}
 	if o.Families != "" {
 		args = append(args, "--ip-families", o.Families)
 	}
@@ -218,7 +221,8 @@ func awaitNothing(out io.Writer, of string, limit time.Duration, left func() err
 		err := left()
 		if now := time.Now(); err != nil && !now.Before(next) {
 			next = now.Add(sayEach)
-			fmt.Fprintf(out, "%s is removed; waiting since %v, for %v at most, for the end of:\n%v\n", of, now.Sub(began).Round(time.Second), limit, err)
+			fmt.Fprintf(out, "%s is removed; waiting since %v, for %v at most, for the end of:\n%v\n", of,
+				now.Sub(began).Round(time.Second), limit, err)
 		}
 		return err
 	})

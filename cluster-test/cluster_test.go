@@ -63,21 +63,25 @@ func TestStatus(t *testing.T) {
 	c := sharedCluster(t)
 	// Faults of an earlier test may be reported for a moment, and an election may come between the
 	// answers of the servers.
-	Eventually(t, deadline, "a status without warnings that tells all of three servers", func(ctx context.Context) error {
-		s, err := c.Status(ctx)
-		if err != nil {
-			return err
-		}
-		return errors.Join(s.wellBut(ofTheMachine), s.tellsAll(3))
-	})
+	Eventually(t, deadline, "a status without warnings that tells all of three servers",
+		func(ctx context.Context) error {
+			s, err := c.Status(ctx)
+			if err != nil {
+				return err
+			}
+			return errors.Join(s.wellBut(ofTheMachine), s.tellsAll(3))
+		})
 	var members []Member
-	if err := json.Unmarshal([]byte(c.Barque(t, "cluster", "members", "-o", "json")), &members); err != nil || len(members) != 3 {
+	if err := json.Unmarshal([]byte(c.Barque(t, "cluster", "members", "-o", "json")), &members); err != nil ||
+		len(members) != 3 {
 		t.Errorf("members: %d, %v", len(members), err)
 	}
 	for _, command := range []string{"status", "members"} {
 		Eventually(t, deadline, "a table of the members", func(ctx context.Context) error {
 			r := c.BarqueResult(ctx, "cluster", command)
-			if r.Error != nil && r.Code != codeDegraded || !contains(r.Out, "NAME", "ROLE", "GOSSIP", "REVISION", "LAST CONTACT", "DISK", "s1", "s2", "s3", "leader", "follower") {
+			if r.Error != nil && r.Code != codeDegraded ||
+				!contains(r.Out, "NAME", "ROLE", "GOSSIP", "REVISION", "LAST CONTACT", "DISK", "s1", "s2", "s3",
+					"leader", "follower") {
 				return fmt.Errorf("cluster %s: code %d\n%s%s", command, r.Code, r.Out, r.Err)
 			}
 			return nil
@@ -101,10 +105,12 @@ func (s *Status) tellsAll(servers int) error {
 				return fmt.Errorf("%s leads, the status says %s", m.Name, s.Leader)
 			}
 		}
-		if m.Store.Term != s.Term || m.Store.Applied == 0 || m.Store.DiskP50 <= 0 || m.Store.DiskP99 <= 0 || (m.Store.LastContact == nil) != (m.Name == s.Leader) {
+		if m.Store.Term != s.Term || m.Store.Applied == 0 || m.Store.DiskP50 <= 0 || m.Store.DiskP99 <= 0 ||
+			(m.Store.LastContact == nil) != (m.Name == s.Leader) {
 			return fmt.Errorf("store of %s: %+v", m.Name, m.Store)
 		}
-		if len(m.Ways) != servers-1 || m.Ways[0].RTT == nil || *m.Ways[0].RTT <= 0 || len(m.Certificates) == 0 || m.Certificates[0].NotAfter.Before(time.Now()) {
+		if len(m.Ways) != servers-1 || m.Ways[0].RTT == nil || *m.Ways[0].RTT <= 0 || len(m.Certificates) == 0 ||
+			m.Certificates[0].NotAfter.Before(time.Now()) {
 			return fmt.Errorf("%s: ways %+v, certificates %+v", m.Name, m.Ways, m.Certificates)
 		}
 	}
@@ -139,7 +145,8 @@ func (c *Cluster) join(t *testing.T, token, name string) Result {
 	}
 	server := c.address(t, "s1")
 	mine := server[:strings.LastIndexByte(server, '.')] + ".250"
-	return c.OnResult(t.Context(), "s1", "timeout", "120", path, "agent", "--server", "https://"+server+":6443", "--token", token,
+	return c.OnResult(t.Context(), "s1", "timeout", "120", path, "agent", "--server", "https://"+server+":6443",
+		"--token", token,
 		"--name", name, "--node-ip", mine, "--data-dir", t.TempDir(), "--kubelet-root-dir", t.TempDir())
 }
 
@@ -184,7 +191,8 @@ func TestTokens(t *testing.T) {
 		{"nonsense", "nonsense", "token", 1},
 		{"a wrong secret", wrong, "token", 1},
 	} {
-		if r := c.join(t, c2.token, "joiner"); r.Error == nil || !strings.Contains(r.Err, c2.want) || r.Code != c2.code {
+		if r := c.join(t, c2.token, "joiner"); r.Error == nil || !strings.Contains(r.Err, c2.want) ||
+			r.Code != c2.code {
 			t.Errorf("%s: code %d, %s", c2.what, r.Code, r.Err)
 		}
 	}
@@ -195,7 +203,8 @@ func TestTokens(t *testing.T) {
 		return nil
 	})
 	// This one is admitted; then it finds that it does not have its address.
-	if r := c.join(t, good, "joiner"); r.Error == nil || !contains(r.Err, "admitted to the cluster", "cannot assign requested address") {
+	if r := c.join(t, good, "joiner"); r.Error == nil ||
+		!contains(r.Err, "admitted to the cluster", "cannot assign requested address") {
 		t.Errorf("an agent with an address of another machine: %s", r.Err)
 	}
 	if r := c.join(t, good, "other"); r.Error == nil || !strings.Contains(r.Err, "used up") {
@@ -217,12 +226,16 @@ func (c *Cluster) server(t *testing.T, args ...string) Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c.OnResult(t.Context(), "s1", append([]string{"timeout", "120", path, "server", "--kubelet-root-dir", filepath.Join("/tmp", "bq-"+c.ID+"-kubelet")}, args...)...)
+	return c.OnResult(t.Context(), "s1",
+		append(
+			[]string{"timeout", "120", path, "server", "--kubelet-root-dir",
+				filepath.Join("/tmp", "bq-"+c.ID+"-kubelet")}, args...)...)
 }
 
 func TestPortTaken(t *testing.T) {
 	c := sharedCluster(t)
-	r := c.server(t, "--name", "second", "--node-ip", c.address(t, "s1"), "--data-dir", filepath.Join("/tmp", "bq-"+c.ID+"-second"))
+	r := c.server(t, "--name", "second", "--node-ip", c.address(t, "s1"), "--data-dir",
+		filepath.Join("/tmp", "bq-"+c.ID+"-second"))
 	defer os.RemoveAll(filepath.Join("/tmp", "bq-"+c.ID+"-second"))
 	if r.Error == nil || !contains(r.Err, "6444", "in use", "--peer-port") {
 		t.Errorf("code %d: %s", r.Code, r.Err)
@@ -264,10 +277,12 @@ func TestAgentAndDataDirectories(t *testing.T) {
 	address := c.address(t, "s1")
 	c.Dev(t, "stop", "s1")
 	dir := c.DataDir("s1")
-	if r := c.server(t, "--name", "else", "--node-ip", address, "--data-dir", dir); r.Error == nil || !contains(r.Err, dir, `"s1"`, "--name") {
+	if r := c.server(t, "--name", "else", "--node-ip", address, "--data-dir", dir); r.Error == nil ||
+		!contains(r.Err, dir, `"s1"`, "--name") {
 		t.Errorf("a server of another name: %s", r.Err)
 	}
-	if r := c.server(t, "--name", "s1", "--node-ip", address, "--data-dir", dir, "--join", "https://"+address+":6443", "--token", foreign); r.Error == nil || !contains(r.Err, dir, "another cluster") {
+	if r := c.server(t, "--name", "s1", "--node-ip", address, "--data-dir", dir, "--join", "https://"+address+":6443",
+		"--token", foreign); r.Error == nil || !contains(r.Err, dir, "another cluster") {
 		t.Errorf("a server with another cluster's token: %s", r.Err)
 	}
 	record := filepath.Join(dir, "node.json")
@@ -282,7 +297,8 @@ func TestAgentAndDataDirectories(t *testing.T) {
 	if err := os.WriteFile(record, []byte(newer), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r := c.server(t, "--name", "s1", "--node-ip", address, "--data-dir", dir); r.Error == nil || !contains(r.Err, dir, "newer") {
+	if r := c.server(t, "--name", "s1", "--node-ip", address, "--data-dir", dir); r.Error == nil ||
+		!contains(r.Err, dir, "newer") {
 		t.Errorf("a data directory of a newer version: %s", r.Err)
 	}
 	if err := os.WriteFile(record, data, 0o600); err != nil {
@@ -324,8 +340,11 @@ func TestNotRoot(t *testing.T) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"server", "--data-dir", "/tmp/bq-none"}, {"agent", "--server", "https://127.0.0.1:1", "--data-dir", "/tmp/bq-none"}, {"dev", "up", "--dir", "/tmp/bq-none"}, {"dev", "down", "--dir", "/tmp/bq-none"}} {
-		r := Run(t.Context(), "", nil, append([]string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", barque}, args...)...)
+	for _, args := range [][]string{{"server", "--data-dir", "/tmp/bq-none"},
+		{"agent", "--server", "https://127.0.0.1:1", "--data-dir", "/tmp/bq-none"},
+		{"dev", "up", "--dir", "/tmp/bq-none"}, {"dev", "down", "--dir", "/tmp/bq-none"}} {
+		r := Run(t.Context(), "", nil,
+			append([]string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", barque}, args...)...)
 		if r.Code != 1 || !contains(r.Err, "root", "sudo") {
 			t.Errorf("barque %s as nobody: code %d, %s", strings.Join(args, " "), r.Code, r.Err)
 		}

@@ -168,7 +168,8 @@ func (c *Cluster) cutSince(began time.Time) bool {
 		return false
 	}
 	for _, found := range cutLine.FindAllSubmatch(log, -1) {
-		if at, err := time.Parse(time.RFC3339Nano, string(found[1])); err == nil && !at.Before(began.Truncate(time.Millisecond)) {
+		if at, err := time.Parse(time.RFC3339Nano, string(found[1])); err == nil &&
+			!at.Before(began.Truncate(time.Millisecond)) {
 			return true
 		}
 	}

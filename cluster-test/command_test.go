@@ -50,7 +50,9 @@ func TestDone(t *testing.T) {
 				note := func(at time.Time, is string) {
 					f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 					if err == nil {
-						_, err = f.WriteString("time=" + at.UTC().Format("2006-01-02T15:04:05.000Z07:00") + ` level=INFO msg="connections are cut: another API server is better" server=10.77.0.11:6443 is=` + is + " connections=2 other=10.77.0.12:6443\n")
+						_, err = f.WriteString(
+							"time=" + at.UTC().Format("2006-01-02T15:04:05.000Z07:00") +
+								` level=INFO msg="connections are cut: another API server is better" server=10.77.0.11:6443 is=` + is + " connections=2 other=10.77.0.12:6443\n")
 					}
 					if err = errors.Join(err, f.Close()); err != nil {
 						t.Fatal(err)

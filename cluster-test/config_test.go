@@ -38,16 +38,19 @@ func TestConfig(t *testing.T) {
 	s.K("apply", "-f", examples+"config.yaml")
 	s.WaitReady("config")
 	Eventually(t, deadline, "what the pod says", func(context.Context) error { // it is ready when its process has begun
-		if log := s.K("logs", "config"); !strings.Contains(log, "colour is blue, user is admin\nfiles: /etc/app: app.conf colour") {
+		if log := s.K("logs", "config"); !strings.Contains(log,
+			"colour is blue, user is admin\nfiles: /etc/app: app.conf colour") {
 			return fmt.Errorf("the log is\n%s", log)
 		}
 		return nil
 	})
 	sh := func(script string) string { return s.K("exec", "config", "--", "sh", "-c", script) }
-	if got := sh(`echo "$COLOUR $PASSWORD"; cat /etc/app/app.conf`); got != "blue correct horse battery staple\nlisten = 8080\ngreeting = hello\n" {
+	if got := sh(
+		`echo "$COLOUR $PASSWORD"; cat /etc/app/app.conf`); got != "blue correct horse battery staple\nlisten = 8080\ngreeting = hello\n" {
 		t.Errorf("environment and file are %q", got)
 	}
-	if got := sh("cat /etc/app-secret/password; stat -L -c ' %a' /etc/app-secret/password; awk '$2 == \"/etc/app-secret\" {print $3}' /proc/mounts"); got != "correct horse battery staple 400\ntmpfs\n" {
+	if got := sh(
+		"cat /etc/app-secret/password; stat -L -c ' %a' /etc/app-secret/password; awk '$2 == \"/etc/app-secret\" {print $3}' /proc/mounts"); got != "correct horse battery staple 400\ntmpfs\n" {
 		t.Errorf("the Secret's file, its mode and its file system are %q", got)
 	}
 	if r := s.KResult("exec", "config", "--", "touch", "/etc/app/x"); r.Error == nil {

@@ -66,7 +66,8 @@ func (c *Cluster) differing(ctx context.Context, flags ...string) error {
 	var said []string
 	for _, w := range s.Warnings {
 		for _, flag := range accessFlags {
-			if strings.HasPrefix(w.Text, flag+" differs between servers: s1, s2 | s3.") && strings.Contains(w.Mend, "sha256sum") {
+			if strings.HasPrefix(w.Text, flag+" differs between servers: s1, s2 | s3.") &&
+				strings.Contains(w.Mend, "sha256sum") {
 				said = append(said, flag)
 			} else if strings.Contains(w.Text, flag) {
 				return fmt.Errorf("a warning: %+v", w)
@@ -93,15 +94,20 @@ func TestServersWithOtherFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	Eventually(t, deadline, "a whole cluster, with s3 and files of its own", c.Healthy)
-	Eventually(t, deadline, "no warning of equal contents in other files", func(ctx context.Context) error { return c.differing(ctx) })
+	Eventually(t, deadline, "no warning of equal contents in other files",
+		func(ctx context.Context) error { return c.differing(ctx) })
 
 	writeAccess(t, own, 1)
-	Eventually(t, deadline, "warnings of s3", func(ctx context.Context) error { return c.differing(ctx, accessFlags...) })
-	if err := os.WriteFile(filepath.Join(own, "authentication-config.yaml"), []byte(accessFiles["--authentication-config"][0]), 0o600); err != nil {
+	Eventually(t, deadline, "warnings of s3",
+		func(ctx context.Context) error { return c.differing(ctx, accessFlags...) })
+	if err := os.WriteFile(filepath.Join(own, "authentication-config.yaml"),
+		[]byte(accessFiles["--authentication-config"][0]), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	Eventually(t, deadline, "one warning when one file is the same again", func(ctx context.Context) error { return c.differing(ctx, "--authorization-config") })
+	Eventually(t, deadline, "one warning when one file is the same again",
+		func(ctx context.Context) error { return c.differing(ctx, "--authorization-config") })
 	writeAccess(t, common, 1)
 	writeAccess(t, own, 1)
-	Eventually(t, deadline, "no warning when all have the other content", func(ctx context.Context) error { return c.differing(ctx) })
+	Eventually(t, deadline, "no warning when all have the other content",
+		func(ctx context.Context) error { return c.differing(ctx) })
 }

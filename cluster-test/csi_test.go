@@ -36,7 +36,8 @@ const csiName = "csi.test.barque.io"
 func TestCSI(t *testing.T) {
 	programs := os.Getenv("CSI_PROGRAMS")
 	if programs == "" {
-		needs.Missing(t, "the sidecars of CSI drivers in CSI_PROGRAMS (run `make test-csi`)", "CSI drivers with the sidecars that authors ship")
+		needs.Missing(t, "the sidecars of CSI drivers in CSI_PROGRAMS (run `make test-csi`)",
+			"CSI drivers with the sidecars that authors ship")
 	}
 	images, err := testRegistry()
 	if err != nil {
@@ -248,8 +249,10 @@ func (d *csiDriver) claim() {
 // grow enlarges the claim while a pod has it.
 func (d *csiDriver) grow() {
 	d.K("patch", "pvc", "data", "-p", `{"spec":{"resources":{"requests":{"storage":"3Mi"}}}}`)
-	Eventually(d, 2*deadline, "the new size in the claim's status", func(context.Context) error { // the node looks once a minute
-		if got := strings.TrimSpace(d.K("get", "pvc", "data", "-o", "jsonpath={.status.capacity.storage}")); got != "3Mi" {
+	// the node looks once a minute
+	Eventually(d, 2*deadline, "the new size in the claim's status", func(context.Context) error {
+		if got := strings.TrimSpace(
+			d.K("get", "pvc", "data", "-o", "jsonpath={.status.capacity.storage}")); got != "3Mi" {
 			return fmt.Errorf("it says %s", got)
 		}
 		return nil
@@ -333,7 +336,8 @@ func (d *csiDriver) remove() {
 	Eventually(d, deadline, "the volumes to go", func(ctx context.Context) error {
 		list, err := d.Client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
 		if err == nil && len(list.Items) > 0 {
-			err = fmt.Errorf("%d PersistentVolumes are there, %s is %s", len(list.Items), list.Items[0].Name, list.Items[0].Status.Phase)
+			err = fmt.Errorf("%d PersistentVolumes are there, %s is %s", len(list.Items), list.Items[0].Name,
+				list.Items[0].Status.Phase)
 		}
 		if left := d.state(); err == nil && len(left) > 0 {
 			err = fmt.Errorf("the driver has %d volumes", len(left))

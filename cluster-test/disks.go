@@ -36,7 +36,8 @@ func (c *Cluster) makeDisks(nodes []string, megabytes int) error {
 func (c *Cluster) thawDisks() {
 	images, _ := filepath.Glob(filepath.Join(c.images(), "*")) // the pattern is well-formed
 	for _, image := range images {
-		_ = (&disk.Disk{Image: image, Mount: c.DataDir(filepath.Base(image))}).Thaw() // one that is not mounted is not frozen
+		// one that is not mounted is not frozen
+		_ = (&disk.Disk{Image: image, Mount: c.DataDir(filepath.Base(image))}).Thaw()
 	}
 }
 

@@ -118,13 +118,15 @@ var doors = map[string]func(b *building, cert *tls.Certificate) (string, error){
 // keys of the CAs.
 func (b *building) credentials() map[string]*tls.Certificate {
 	server := func(name string) pki.Request {
-		return pki.Request{CommonName: name, Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server, Holder: b.idOf(name)}
+		return pki.Request{CommonName: name, Organization: []string{join.ServersOrganization},
+			Usage: pki.Client | pki.Server, Holder: b.idOf(name)}
 	}
 	client := func(cn string, holder string, groups ...string) *tls.Certificate {
 		return b.issue(pki.Request{CommonName: cn, Organization: groups, Usage: pki.Client, Holder: holder})
 	}
 	proxy := func(holder string) *tls.Certificate {
-		return b.issueFor(pki.FrontProxy, pki.Request{CommonName: "barque:front-proxy", Usage: pki.Client, Holder: holder})
+		return b.issueFor(pki.FrontProxy,
+			pki.Request{CommonName: "barque:front-proxy", Usage: pki.Client, Holder: holder})
 	}
 	masters := pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}
 	selfSigned, err := pki.NewAuthority("stranger", time.Now())
@@ -139,36 +141,44 @@ func (b *building) credentials() map[string]*tls.Certificate {
 		"front proxy, by the CA for clients":          client("barque:front-proxy", b.idOf("s1")),
 		"administrator, by the CA of peers":           b.issueFor(pki.Peers, masters),
 		"administrator, by the CA of the front proxy": b.issueFor(pki.FrontProxy, masters),
-		"server, to other APIs":                       client("barque:server-client", b.idOf("s1"), "barque:server-clients"),
-		"removed server, to other APIs":               client("barque:server-client", b.idOf("s3"), "barque:server-clients"),
-		"server, to kubelets":                         client("barque:kubelet-client", b.idOf("s1"), "barque:kubelet-clients"),
-		"removed server, to kubelets":                 client("barque:kubelet-client", b.idOf("s3"), "barque:kubelet-clients"),
-		"front proxy, as itself":                      proxy(b.idOf("s1")),
-		"front proxy, for an administrator":           proxy(b.idOf("s1")),
-		"front proxy of a removed server":             proxy(b.idOf("s3")),
-		"agent":                                       b.agentsOwn("a1"),
-		"removed agent":                               b.agentsOwn("a2"),
-		"user":                                        b.user("ann"),
-		"revoked user":                                b.user("bob"),
-		"of barque:admins":                            b.madeUser("root@laptop", "barque:admins").cert,
-		"revoked, of barque:admins":                   b.madeUser("mallory", "barque:admins").cert,
-		"token of a service account":                  {},
-		"token by a controller's name":                {},
-		"of another CA, an administrator's":           b.issueBy(selfSigned, pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}),
-		"of another CA, a server's":                   b.issueBy(selfSigned, server("s1")),
-		"none":                                        {},
-		"of a user called as a server":                client("s1", ""),
-		"of a request, for a user called as a server": b.user("s1"),
-		"administrator, ended":                        b.ended(b.ca, masters),
-		"server, ended":                               b.ended(b.cas[pki.Peers], server("s1")),
-		"agent, ended":                                b.ended(b.ca, join.NodeClient("a1")),
+		"server, to other APIs": client("barque:server-client", b.idOf("s1"),
+			"barque:server-clients"),
+		"removed server, to other APIs": client("barque:server-client", b.idOf("s3"),
+			"barque:server-clients"),
+		"server, to kubelets": client("barque:kubelet-client", b.idOf("s1"),
+			"barque:kubelet-clients"),
+		"removed server, to kubelets": client("barque:kubelet-client", b.idOf("s3"),
+			"barque:kubelet-clients"),
+		"front proxy, as itself":            proxy(b.idOf("s1")),
+		"front proxy, for an administrator": proxy(b.idOf("s1")),
+		"front proxy of a removed server":   proxy(b.idOf("s3")),
+		"agent":                             b.agentsOwn("a1"),
+		"removed agent":                     b.agentsOwn("a2"),
+		"user":                              b.user("ann"),
+		"revoked user":                      b.user("bob"),
+		"of barque:admins":                  b.madeUser("root@laptop", "barque:admins").cert,
+		"revoked, of barque:admins":         b.madeUser("mallory", "barque:admins").cert,
+		"token of a service account":        {},
+		"token by a controller's name":      {},
+		"of another CA, an administrator's": b.issueBy(selfSigned,
+			pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}),
+		"of another CA, a server's":    b.issueBy(selfSigned, server("s1")),
+		"none":                         {},
+		"of a user called as a server": client("s1", ""),
+		"of a request, for a user called as a server":         b.user("s1"),
+		"administrator, ended":                                b.ended(b.ca, masters),
+		"server, ended":                                       b.ended(b.cas[pki.Peers], server("s1")),
+		"agent, ended":                                        b.ended(b.ca, join.NodeClient("a1")),
 		"agent, the certificate that its kubelet serves with": b.kubeletsOwn("a1"),
-		"bootstrap token":      {},
-		"join token of agents": {},
+		"bootstrap token":                                     {},
+		"join token of agents":                                {},
 	}
-	b.tokens = map[*tls.Certificate]string{all["token of a service account"]: b.token("somebody"), all["token by a controller's name"]: b.token("deployment-controller"),
-		all["bootstrap token"]: b.bootstrapToken(), all["join token of agents"]: strings.TrimSpace(b.Barque(b, "token", "create", "--role=agent"))}
-	b.proxies = map[*tls.Certificate]bool{all["front proxy, for an administrator"]: true, all["front proxy of a removed server"]: true, all["front proxy, by the CA for clients"]: true}
+	b.tokens = map[*tls.Certificate]string{all["token of a service account"]: b.token("somebody"),
+		all["token by a controller's name"]: b.token("deployment-controller"),
+		all["bootstrap token"]:              b.bootstrapToken(),
+		all["join token of agents"]:         strings.TrimSpace(b.Barque(b, "token", "create", "--role=agent"))}
+	b.proxies = map[*tls.Certificate]bool{all["front proxy, for an administrator"]: true,
+		all["front proxy of a removed server"]: true, all["front proxy, by the CA for clients"]: true}
 	return all
 }
 
@@ -235,7 +245,8 @@ func newBuilding(t *testing.T, c *Cluster) *building {
 	}
 	dir := filepath.Join(c.DataDir("s1"), "pki")
 	var err error
-	if b.ca, err = pki.ParseAuthority(read(t, filepath.Join(dir, "ca.crt")), read(t, filepath.Join(dir, "ca.key"))); err != nil {
+	if b.ca, err = pki.ParseAuthority(read(t, filepath.Join(dir, "ca.crt")),
+		read(t, filepath.Join(dir, "ca.key"))); err != nil {
 		t.Fatal(err)
 	}
 	b.cas = separateCAs(t, c.DataDir("s1"))
@@ -257,7 +268,8 @@ func separateCAs(t *testing.T, dataDir string) map[pki.Purpose]*pki.Authority {
 	}
 	cas := map[pki.Purpose]*pki.Authority{}
 	for purpose, file := range map[pki.Purpose]string{pki.Peers: "peers-ca.key", pki.FrontProxy: "front-proxy-ca.key"} {
-		ca, err := pki.ParseAuthority([]byte(record.Cluster.CA.For(purpose)[0]), read(t, filepath.Join(dataDir, "pki", file)))
+		ca, err := pki.ParseAuthority([]byte(record.Cluster.CA.For(purpose)[0]),
+			read(t, filepath.Join(dataDir, "pki", file)))
 		if err != nil {
 			t.Fatalf("%s: %v", purpose, err)
 		}
@@ -307,8 +319,9 @@ func (b *building) issueFor(p pki.Purpose, r pki.Request) *tls.Certificate {
 
 func (b *building) issueBy(ca *pki.Authority, r pki.Request) *tls.Certificate {
 	b.Helper()
-	i, err := pki.NewIdentity(b.Context(), pki.IdentityConfig{Name: r.CommonName, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
-		Issue: pki.TrustOf(ca).Signs(func() pki.Request { return r }, time.Now)})
+	i, err := pki.NewIdentity(b.Context(),
+		pki.IdentityConfig{Name: r.CommonName, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+			Issue: pki.TrustOf(ca).Signs(func() pki.Request { return r }, time.Now)})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -353,11 +366,14 @@ func (b *building) user(name string) *tls.Certificate {
 	}
 	ctx, csrs := b.Context(), b.Client.CertificatesV1().CertificateSigningRequests()
 	csr, err := csrs.Create(ctx, &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: certificatesv1.CertificateSigningRequestSpec{Request: request, SignerName: certificatesv1.KubeAPIServerClientSignerName, Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}}}, metav1.CreateOptions{})
+		Spec: certificatesv1.CertificateSigningRequestSpec{Request: request,
+			SignerName: certificatesv1.KubeAPIServerClientSignerName,
+			Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}}}, metav1.CreateOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test"}}
+	csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
+		{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test"}}
 	if _, err := csrs.UpdateApproval(ctx, name, csr, metav1.UpdateOptions{}); err != nil {
 		b.Fatal(err)
 	}
@@ -393,7 +409,8 @@ func signingRequest(name string, key crypto.Signer) ([]byte, error) {
 func (b *building) token(account string) string {
 	b.Helper()
 	ctx, accounts := b.Context(), b.Client.CoreV1().ServiceAccounts(metav1.NamespaceSystem)
-	if _, err := accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{}); err != nil {
+	if _, err := accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}},
+		metav1.CreateOptions{}); err != nil {
 		b.Fatal(err)
 	}
 	token, err := accounts.CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
@@ -413,26 +430,33 @@ func (b *building) remove(revoked *tls.Certificate, user string) {
 	b.Barque(b, "cert", "revoke", "--serial", serial, "--why", "a test")
 	Eventually(b, deadline, "the list of revoked certificates, on the agent too", func(ctx context.Context) error {
 		r := b.BarqueResult(ctx, "cert", "revoked")
-		if r.Error != nil || !contains(r.Out, "agent", "a2", "its Node was deleted", "server", "s3", "certificate", strings.ToLower(serial), "user", user) {
+		if r.Error != nil ||
+			!contains(r.Out, "agent", "a2", "its Node was deleted", "server", "s3", "certificate",
+				strings.ToLower(serial), "user", user) {
 			return fmt.Errorf("%s%s", r.Out, r.Err)
 		}
 		data, err := os.ReadFile(filepath.Join(b.DataDir("a1"), "revoked.json"))
-		if err == nil && (!bytes.Contains(data, []byte(`"s3.`)) || !bytes.Contains(data, []byte(`"a2"`)) || !bytes.Contains(data, []byte(strings.ToLower(serial))) || !bytes.Contains(data, []byte(`"`+user+`"`))) {
+		if err == nil &&
+			(!bytes.Contains(data, []byte(`"s3.`)) || !bytes.Contains(data, []byte(`"a2"`)) ||
+				!bytes.Contains(data, []byte(strings.ToLower(serial))) || !bytes.Contains(data, []byte(`"`+user+`"`))) {
 			err = fmt.Errorf("the agent has %s", data)
 		}
 		return err
 	})
-	Eventually(b, deadline, "the removed agent's Node is gone, whatever its kubelet does", func(ctx context.Context) error {
-		if _, err := b.Client.CoreV1().Nodes().Get(ctx, "a2", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is there: %v", err)
-		}
-		return nil
-	})
+	Eventually(b, deadline, "the removed agent's Node is gone, whatever its kubelet does",
+		func(ctx context.Context) error {
+			if _, err := b.Client.CoreV1().Nodes().Get(ctx, "a2", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("it is there: %v", err)
+			}
+			return nil
+		})
 }
 
 func (b *building) client(cert *tls.Certificate) *http.Client {
-	config := &tls.Config{RootCAs: b.ca.Pool(), GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }}
-	return &http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+	config := &tls.Config{RootCAs: b.ca.Pool(),
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }}
+	return &http.Client{Timeout: time.Minute,
+		Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
 }
 
 // get asks for a path.
@@ -500,8 +524,9 @@ func (b *building) join(cert *tls.Certificate, act func(context.Context, *join.C
 
 // peer opens a connection to the servers' own port, and says which cluster it is for.
 func (b *building) peer(cert *tls.Certificate, protocol string) (net.Conn, string, error) {
-	dialer := tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}, InsecureSkipVerify: true,
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }}}
+	dialer := tls.Dialer{
+		Config: &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}, InsecureSkipVerify: true,
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }}}
 	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
 	defer cancel()
 	conn, err := dialer.DialContext(ctx, "tcp", b.at["s1"]+":6444")
@@ -534,16 +559,17 @@ func (b *building) ask(cert *tls.Certificate, kind byte, payload []byte) (data [
 	answer = unknown
 	var running sync.WaitGroup
 	defer running.Wait()
-	client := rpc.NewClient(rpc.ClientConfig{Running: &running, Patience: time.Minute, Urgent: func(byte) bool { return true },
-		Dial: func(context.Context) (conn net.Conn, err error) {
-			if conn, answer, err = b.peer(cert, "barque-store/3"); err == nil && answer != yes {
-				err = errors.New("no welcome")
-			}
-			if conn != nil && err == nil {
-				err = conn.SetDeadline(time.Time{})
-			}
-			return conn, err
-		}})
+	client := rpc.NewClient(
+		rpc.ClientConfig{Running: &running, Patience: time.Minute, Urgent: func(byte) bool { return true },
+			Dial: func(context.Context) (conn net.Conn, err error) {
+				if conn, answer, err = b.peer(cert, "barque-store/3"); err == nil && answer != yes {
+					err = errors.New("no welcome")
+				}
+				if conn != nil && err == nil {
+					err = conn.SetDeadline(time.Time{})
+				}
+				return conn, err
+			}})
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
 	defer cancel()
@@ -588,7 +614,10 @@ func (b *building) idOf(name string) string {
 	if id, ok := ids.Load(b.cluster + name); ok {
 		return id.(string)
 	}
-	g, err := b.hello(b.issueFor(pki.Peers, pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server}), "nobody")
+	g, err := b.hello(
+		b.issueFor(pki.Peers,
+			pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization},
+				Usage: pki.Client | pki.Server}), "nobody")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -633,7 +662,9 @@ func (b *building) comeBack(t *testing.T) {
 			t.Errorf("%s: %s, %v", c.what, answer, err)
 		}
 	}
-	old := b.issueFor(pki.Peers, pki.Request{CommonName: "s3", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server, Holder: b.idOf("s3")})
+	old := b.issueFor(pki.Peers,
+		pki.Request{CommonName: "s3", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server,
+			Holder: b.idOf("s3")})
 	for _, door := range []string{"Raft", "store"} {
 		if answer, err := doors[door](b, old); answer != no || err != nil {
 			t.Errorf("%s with a certificate of the server from before: %s, %v", door, answer, err)
@@ -654,7 +685,8 @@ func (b *building) rejoin(t *testing.T, name, token string) Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b.OnResult(t.Context(), name, "timeout", "60", path, "agent", "--rejoin", "--server", "https://"+b.at["s1"]+":6443", "--token", token, "--name", name,
+	return b.OnResult(t.Context(), name, "timeout", "60", path, "agent", "--rejoin", "--server",
+		"https://"+b.at["s1"]+":6443", "--token", token, "--name", name,
 		"--node-ip", b.at[name], "--data-dir", b.DataDir(name), "--kubelet-root-dir", t.TempDir())
 }
 
@@ -669,7 +701,8 @@ func (b *building) watch(cert *tls.Certificate) *watching {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
 	w := &watching{cancel: cancel, over: make(chan struct{})}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+b.at["s1"]+":6443/api/v1/nodes?watch=1&timeoutSeconds=3600", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		"https://"+b.at["s1"]+":6443/api/v1/nodes?watch=1&timeoutSeconds=3600", nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -63,7 +63,8 @@ func newDrill(t *testing.T) *drill {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &drill{T: t, book: book, lab: lab, flags: map[string]string{}, performed: map[string]bool{}, running: map[*machines.Machine]*machines.Process{}}
+	d := &drill{T: t, book: book, lab: lab, flags: map[string]string{}, performed: map[string]bool{},
+		running: map[*machines.Machine]*machines.Process{}}
 	t.Cleanup(func() {
 		d.T = t
 		if t.Failed() {
@@ -245,7 +246,8 @@ func (d *drill) alive(m *machines.Machine) error {
 	select {
 	case <-d.process(m).Done():
 		log, err := os.ReadFile(m.Log())
-		return errors.Join(err, fmt.Errorf("barque on %s has ended; its log ends with\n%s", m.Name, log[max(0, len(log)-3000):]))
+		return errors.Join(err,
+			fmt.Errorf("barque on %s has ended; its log ends with\n%s", m.Name, log[max(0, len(log)-3000):]))
 	default:
 		return nil
 	}
@@ -261,7 +263,8 @@ func (d *drill) config(m *machines.Machine) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.Host, config.Dial, config.QPS, config.Timeout = "https://"+m.Address().String()+":6443", d.lab.Dial, -1, 10*time.Second
+	config.Host, config.Dial, config.QPS, config.Timeout = "https://"+m.Address().String()+":6443", d.lab.Dial, -1,
+		10*time.Second
 	return config, nil
 }
 
@@ -392,7 +395,8 @@ func (d *drill) note(m *machines.Machine, name string) {
 	d.Helper()
 	configs := d.api(m).CoreV1().ConfigMaps("default")
 	Eventually(d, deadline, "a write", func(ctx context.Context) error {
-		_, err := configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		_, err := configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			metav1.CreateOptions{})
 		return exceptExists(err)
 	})
 }
@@ -436,6 +440,7 @@ func (d *drill) pod(m *machines.Machine, name, node string) *corev1.Pod {
 func (d *drill) complete() {
 	d.Helper()
 	for _, c := range unperformed(d.book, d.performed) {
-		d.Errorf("%s has a command that no test performs: %s\n(perform it here, or name the test that does in performedElsewhere)", operationsPage, c)
+		d.Errorf(
+			"%s has a command that no test performs: %s\n(perform it here, or name the test that does in performedElsewhere)", operationsPage, c)
 	}
 }

@@ -45,7 +45,9 @@ func (c *Cluster) Dump(w io.Writer) {
 			described++
 			section("pod %s/%s", f[0], f[1])
 			show(c.KubectlResult(ctx, "", "describe", "pod", "-n", f[0], f[1], shortly))
-			show(c.KubectlResult(ctx, "", "logs", "--all-containers", "--prefix", "--tail=20", "-n", f[0], f[1], shortly))
+			show(
+				c.KubectlResult(ctx, "", "logs", "--all-containers", "--prefix", "--tail=20", "-n", f[0], f[1],
+					shortly))
 		}
 	}
 	for _, n := range c.nodes {

@@ -48,7 +48,9 @@ func TestEncryptionUnderWay(t *testing.T) {
 	for part := range 10 {
 		making.Go(func() {
 			for i := part; i < manySecrets; i += 10 {
-				_, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("s%d", i)}, StringData: map[string]string{"v": value(i)}}, metav1.CreateOptions{})
+				_, err := secrets.Create(t.Context(),
+					&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("s%d", i)},
+						StringData: map[string]string{"v": value(i)}}, metav1.CreateOptions{})
 				if exceptExists(err) != nil {
 					t.Error(err)
 				}
@@ -58,7 +60,8 @@ func TestEncryptionUnderWay(t *testing.T) {
 	making.Wait()
 	right := func(ctx context.Context) error {
 		for _, server := range c.Nodes() {
-			r := c.KubectlResult(ctx, "", "--server", "https://"+net.JoinHostPort(c.address(t, server), apiPort), "-n", s.Namespace, "get", "secrets", "-o", "json")
+			r := c.KubectlResult(ctx, "", "--server", "https://"+net.JoinHostPort(c.address(t, server), apiPort), "-n",
+				s.Namespace, "get", "secrets", "-o", "json")
 			if r.Error != nil {
 				return r.Error
 			}
@@ -89,7 +92,8 @@ func TestEncryptionUnderWay(t *testing.T) {
 	}
 	for _, change := range []string{"enable", "rotate"} {
 		c.Barque(t, "secrets-encrypt", change)
-		if is, err := c.encryption(t.Context()); err != nil || is.Step != datakeys.AtRest || !is.Enabled || len(is.Keys) != 1 || is.Clear > 0 {
+		if is, err := c.encryption(t.Context()); err != nil || is.Step != datakeys.AtRest || !is.Enabled ||
+			len(is.Keys) != 1 || is.Clear > 0 {
 			t.Errorf("after %s: %+v, %v", change, is, err)
 		}
 		if err := right(t.Context()); err != nil {
@@ -113,7 +117,8 @@ func TestEncryptionUnderWay(t *testing.T) {
 			return err
 		case is.Step == datakeys.AtRest: // the first time, or when the change was faster than the look
 			before = is
-			return errors.Join(errors.New("it has not begun"), c.BarqueResult(ctx, "secrets-encrypt", "rotate", "--wait=0s").Error)
+			return errors.Join(errors.New("it has not begun"),
+				c.BarqueResult(ctx, "secrets-encrypt", "rotate", "--wait=0s").Error)
 		case is.Step != datakeys.Rewrite:
 			return fmt.Errorf("the step is %q", is.Step)
 		}
@@ -133,7 +138,9 @@ func TestEncryptionUnderWay(t *testing.T) {
 	Eventually(t, deadline, "all Secrets", right)
 	Eventually(t, deadline, "the end of the exchange", func(ctx context.Context) error {
 		is, err := c.encryption(ctx)
-		if err == nil && (is.Step != datakeys.AtRest || len(is.Keys) != 1 || is.Keys[0].ID == before.Keys[0].ID || is.Clear > 0 || is.Problem != "") {
+		if err == nil &&
+			(is.Step != datakeys.AtRest || len(is.Keys) != 1 || is.Keys[0].ID == before.Keys[0].ID || is.Clear > 0 ||
+				is.Problem != "") {
 			err = fmt.Errorf("it is %+v", is)
 		}
 		return err

@@ -61,7 +61,8 @@ func TestIPFamilies(t *testing.T) {
 				nodes[pod.Spec.NodeName] = true
 				checkFamilies(t, pod.Name, want, addressesOf(&pod))
 				for _, address := range addressesOf(&pod) {
-					exec("an answer of "+pod.Name+" at "+address, wgetOnce+"http://"+net.JoinHostPort(address, "8080")+"/", "Hello from "+pod.Name)
+					exec("an answer of "+pod.Name+" at "+address,
+						wgetOnce+"http://"+net.JoinHostPort(address, "8080")+"/", "Hello from "+pod.Name)
 				}
 			}
 			if len(nodes) < 2 {
@@ -70,13 +71,15 @@ func TestIPFamilies(t *testing.T) {
 			service := strings.Fields(s.K("get", "service", "spread", "-o", "jsonpath={.spec.clusterIPs[*]}"))
 			checkFamilies(t, "the Service", want, service)
 			for _, address := range service {
-				exec("the Service at "+address, wgetOnce+"http://"+net.JoinHostPort(address, "80")+"/", "Hello from spread-")
+				exec("the Service at "+address, wgetOnce+"http://"+net.JoinHostPort(address, "80")+"/",
+					"Hello from spread-")
 			}
 			exec("the Service by its name", wgetOnce+"http://spread/", "Hello from spread-")
 			exec("the API by its name", "nslookup kubernetes.default.svc.cluster.local", "Address")
 			port := s.K("get", "service", "spread", "-o", "jsonpath={.spec.ports[0].nodePort}")
 			for _, node := range []string{"s1", "a1"} {
-				internal := strings.Fields(s.K("get", "node", node, "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`))
+				internal := strings.Fields(
+					s.K("get", "node", node, "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`))
 				checkFamilies(t, node, want, internal)
 				for _, address := range internal {
 					Eventually(t, deadline, "the node port at "+address, func(ctx context.Context) error {

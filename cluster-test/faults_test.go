@@ -62,7 +62,8 @@ func (s *Space) startWriter() *writer {
 		for i := 0; ctx.Err() == nil; i++ {
 			name := fmt.Sprintf("w-%d", i)
 			call, cancel := TryOnce(ctx)
-			_, err := s.Client.CoreV1().ConfigMaps(s.Namespace).Create(call, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+			_, err := s.Client.CoreV1().ConfigMaps(s.Namespace).Create(call,
+				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 			cancel()
 			if err == nil {
 				w.acknowledged = append(w.acknowledged, name)
@@ -107,7 +108,8 @@ func (s *Space) checkWrites(w *writer) {
 	if len(lost) > 0 {
 		s.Errorf("of %d acknowledged writes %d are lost: %v", len(w.acknowledged), len(lost), lost)
 	}
-	s.Logf("%d writes acknowledged, the longest time without one %v", len(w.acknowledged), w.longest.Round(time.Millisecond))
+	s.Logf("%d writes acknowledged, the longest time without one %v", len(w.acknowledged),
+		w.longest.Round(time.Millisecond))
 }
 
 // The leader's processes are killed: the others elect, kubectl goes on, a new Deployment has its
@@ -132,7 +134,8 @@ func TestKillLeader(t *testing.T) {
 		}
 		return nil
 	})
-	t.Logf("3 pods of a new Deployment were ready %v after the leader was killed", time.Since(killed).Round(time.Millisecond))
+	t.Logf("3 pods of a new Deployment were ready %v after the leader was killed",
+		time.Since(killed).Round(time.Millisecond))
 	now := s.Leader(t)
 	if now == leader {
 		t.Errorf("%s leads still, though it is dead", now)
@@ -144,7 +147,8 @@ func TestKillLeader(t *testing.T) {
 	t.Logf("node %s is Unknown %v after its death", leader, time.Since(killed).Round(time.Millisecond))
 	Eventually(t, deadline, "the dead node's pods are replaced", func(context.Context) error {
 		pods := s.Pods("app=hello")
-		if len(pods) != 3 || slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !Ready(&p) || p.Spec.NodeName == leader }) {
+		if len(pods) != 3 ||
+			slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !Ready(&p) || p.Spec.NodeName == leader }) {
 			return errors.New(phases(pods))
 		}
 		return nil
@@ -259,7 +263,8 @@ func (s *Space) containers(selector string) string {
 			if c.State.Running == nil {
 				s.Fatalf("container %s of %s does not run: %+v", c.Name, p.Name, c.State)
 			}
-			text += fmt.Sprintf("%s %s %s %s restarts=%d\n", p.Name, p.Status.PodIP, c.ContainerID, c.State.Running.StartedAt.UTC().Format(time.RFC3339), c.RestartCount)
+			text += fmt.Sprintf("%s %s %s %s restarts=%d\n", p.Name, p.Status.PodIP, c.ContainerID,
+				c.State.Running.StartedAt.UTC().Format(time.RFC3339), c.RestartCount)
 		}
 	}
 	return text
@@ -276,7 +281,8 @@ func TestPartition(t *testing.T) {
 	Eventually(t, deadline, "a write on the majority's side", func(ctx context.Context) error {
 		ctx, cancel := TryOnce(ctx)
 		defer cancel()
-		_, err := s.Client.CoreV1().ConfigMaps(s.Namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "majority"}}, metav1.CreateOptions{})
+		_, err := s.Client.CoreV1().ConfigMaps(s.Namespace).Create(ctx,
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "majority"}}, metav1.CreateOptions{})
 		return exceptExists(err)
 	})
 	if now := s.Leader(t); now == leader {
@@ -287,7 +293,9 @@ func TestPartition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	minority := s.OnResult(t.Context(), leader, append(command, "--kubeconfig", s.DataDir(leader)+"/admin.kubeconfig", "create", "configmap", "minority", "-n", s.Namespace)...)
+	minority := s.OnResult(t.Context(), leader,
+		append(command, "--kubeconfig", s.DataDir(leader)+"/admin.kubeconfig", "create", "configmap", "minority", "-n",
+			s.Namespace)...)
 	if minority.Code != 1 || !contains(minority.Err, "no leader has been known for") {
 		t.Errorf("a write on the minority's side: code %d\n%s%s", minority.Code, minority.Out, minority.Err)
 	}
@@ -297,7 +305,8 @@ func TestPartition(t *testing.T) {
 	s.Dev(t, "heal")
 	Eventually(t, deadline, "all servers at one revision", s.InStep)
 	s.checkWrites(w)
-	if _, err := s.Client.CoreV1().ConfigMaps(s.Namespace).Get(t.Context(), "minority", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := s.Client.CoreV1().ConfigMaps(s.Namespace).Get(t.Context(), "minority",
+		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("what the minority has refused: %v", err)
 	}
 	Eventually(t, deadline, "a whole cluster", s.Healthy)

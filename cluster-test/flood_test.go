@@ -142,12 +142,13 @@ func TestAFloodOfOneSource(t *testing.T) {
 			if err := f.open(s.Context(), clients, kind.begin); err != nil {
 				s.Fatal(err)
 			}
-			Eventually(s, await.Hang, "the server keeps no more of one source than it may", func(context.Context) error {
-				if open := clients - int(f.closed.Load()); open > connlimit.DefaultPerSource {
-					return fmt.Errorf("%d connections are open", open)
-				}
-				return nil
-			})
+			Eventually(s, await.Hang, "the server keeps no more of one source than it may",
+				func(context.Context) error {
+					if open := clients - int(f.closed.Load()); open > connlimit.DefaultPerSource {
+						return fmt.Errorf("%d connections are open", open)
+					}
+					return nil
+				})
 			if open := clients - int(f.closed.Load()); open == 0 {
 				s.Error("the flood holds nothing")
 			}
@@ -157,7 +158,8 @@ func TestAFloodOfOneSource(t *testing.T) {
 			s.K("logs", name)
 			for _, node := range []string{"s1", "a1"} {
 				Eventually(s, await.Hang, node+" renews its lease", func(ctx context.Context) error {
-					lease, err := s.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
+					lease, err := s.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node,
+						metav1.GetOptions{})
 					if err != nil {
 						return err
 					}
@@ -173,7 +175,8 @@ func TestAFloodOfOneSource(t *testing.T) {
 			}
 			for node, since := range before {
 				if !after[node].Equal(since) {
-					s.Errorf("%s was not Ready in between: Ready since %v, and before since %v", node, after[node], since)
+					s.Errorf("%s was not Ready in between: Ready since %v, and before since %v", node, after[node],
+						since)
 				}
 			}
 		})
@@ -181,14 +184,17 @@ func TestAFloodOfOneSource(t *testing.T) {
 	s.Run("Gateway", func(s *Space) { s.floodGateway(c, clients) })
 }
 
-// floodGateway: the gateway's port keeps no more of one source than it may, and answers another one.
+// floodGateway: the gateway's port keeps no more of one source than it may, and answers another
+// one.
 func (s *Space) floodGateway(c *Cluster, clients int) {
 	class, prefix := "barque", networkingv1.PathTypePrefix
-	backend := networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "none", Port: networkingv1.ServiceBackendPort{Number: 80}}}
+	backend := networkingv1.IngressBackend{
+		Service: &networkingv1.IngressServiceBackend{Name: "none", Port: networkingv1.ServiceBackendPort{Number: 80}}}
 	_, err := s.Client.NetworkingV1().Ingresses(s.Namespace).Create(s.Context(), &networkingv1.Ingress{
 		ObjectMeta: metav1.ObjectMeta{Name: "flooded"},
 		Spec: networkingv1.IngressSpec{IngressClassName: &class, Rules: []networkingv1.IngressRule{{
-			Host: "flooded.example.com", IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
+			Host: "flooded.example.com",
+			IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
 				Paths: []networkingv1.HTTPIngressPath{{Path: "/", PathType: &prefix, Backend: backend}},
 			}},
 		}}},

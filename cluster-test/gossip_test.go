@@ -175,7 +175,8 @@ func testKeyRotation(s *Space) {
 	// An agent is away.
 	s.Dev(t, "stop", "a1")
 	Eventually(t, deadline, "all know that the agent has left", s.seen("a1", "left"))
-	if r := s.BarqueResult(t.Context(), "cluster", "keys", "rotate"); r.Code != 4 || !contains(r.Err, "a1 (left)", "--force") {
+	if r := s.BarqueResult(t.Context(), "cluster", "keys", "rotate"); r.Code != 4 ||
+		!contains(r.Err, "a1 (left)", "--force") {
 		t.Errorf("a rotation without the agent: code %d, %s", r.Code, r.Err)
 	}
 	s.insist(t, "cluster", "keys", "rotate", "--force")
@@ -204,7 +205,8 @@ func testLeaveIsNoDeath(s *Space) {
 		s.Dev(t, "start", "a1")
 		Eventually(t, deadline, "the agent is alive", s.seen("a1", "alive"))
 		s.WaitNode(t, "a1", corev1.ConditionTrue, deadline)
-		if now := s.Pod("stays"); now.UID != pod.UID || now.DeletionTimestamp != nil || now.Status.ContainerStatuses[0].RestartCount != 0 {
+		if now := s.Pod("stays"); now.UID != pod.UID || now.DeletionTimestamp != nil ||
+			now.Status.ContainerStatuses[0].RestartCount != 0 {
 			t.Errorf("after the agent's %s the pod is another one, or was restarted: %+v", c.how, now.Status)
 		}
 	}
@@ -215,7 +217,8 @@ func testLostAgent(s *Space) {
 	t := s.TB.(*testing.T)
 	s.Dev(t, "kill", "a1")
 	Eventually(t, deadline, "a status that tells what to do", func(ctx context.Context) error {
-		if r := s.BarqueResult(ctx, "cluster", "status"); !contains(r.Out, "agent a1 shows no life", "barque kubectl delete node a1") {
+		if r := s.BarqueResult(ctx, "cluster", "status"); !contains(r.Out, "agent a1 shows no life",
+			"barque kubectl delete node a1") {
 			return fmt.Errorf("%s%s", r.Out, r.Err)
 		}
 		return nil
@@ -273,16 +276,19 @@ func testAgentMoves(s *Space) {
 		s.Dev(t, way.how, server)
 		gone := time.Now()
 		after := s.told(t, way.how+"-after")
-		Eventually(t, deadline, "most connections of the agent to another server than "+server, func(context.Context) error {
-			if now := s.serverOf(t, "a1"); now == server {
-				return fmt.Errorf("after %s most lead to %s still", way.how, now)
-			}
-			return nil
-		})
-		t.Logf("%s of %s: the agent acted on a new pod after %v; before, after %v", way.how, server, after.Round(time.Millisecond), usual.Round(time.Millisecond))
+		Eventually(t, deadline, "most connections of the agent to another server than "+server,
+			func(context.Context) error {
+				if now := s.serverOf(t, "a1"); now == server {
+					return fmt.Errorf("after %s most lead to %s still", way.how, now)
+				}
+				return nil
+			})
+		t.Logf("%s of %s: the agent acted on a new pod after %v; before, after %v", way.how, server,
+			after.Round(time.Millisecond), usual.Round(time.Millisecond))
 		if way.isCut {
 			cut := s.cutAfter(t, "a1", server, began)
-			t.Logf("%s of %s: its connections were cut %v after the command began, %v after it ended", way.how, server, cut.Sub(began).Round(time.Millisecond), cut.Sub(gone).Round(time.Millisecond))
+			t.Logf("%s of %s: its connections were cut %v after the command began, %v after it ended", way.how, server,
+				cut.Sub(began).Round(time.Millisecond), cut.Sub(gone).Round(time.Millisecond))
 		}
 		if way.how == "partition" {
 			s.Dev(t, way.back)
@@ -312,7 +318,8 @@ func (s *Space) followerOf(t *testing.T, agent string) (server string) {
 // after the moment.
 func (s *Space) cutAfter(t *testing.T, agent, server string, after time.Time) (cut time.Time) {
 	t.Helper()
-	line := regexp.MustCompile(`(?m)^time=(\S+) .*msg="connections are cut.* server=` + regexp.QuoteMeta(s.address(t, server)) + `:`)
+	line := regexp.MustCompile(
+		`(?m)^time=(\S+) .*msg="connections are cut.* server=` + regexp.QuoteMeta(s.address(t, server)) + `:`)
 	Eventually(t, deadline, "the log of "+agent+" to tell that it has left "+server, func(context.Context) error {
 		log, err := os.ReadFile(s.LogFile(agent))
 		if err != nil {
@@ -372,8 +379,10 @@ func (s *Space) told(t *testing.T, name string) time.Duration {
 	t.Helper()
 	began := time.Now()
 	grace := int64(0)
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: "a1", TerminationGracePeriodSeconds: &grace,
-		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, Containers: []corev1.Container{{Name: "hello", Image: "barque.local/hello:1"}}}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{NodeName: "a1", TerminationGracePeriodSeconds: &grace,
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			Containers:  []corev1.Container{{Name: "hello", Image: "barque.local/hello:1"}}}}
 	Eventually(t, deadline, "the pod "+name, func(ctx context.Context) error {
 		ctx, cancel := TryOnce(ctx)
 		defer cancel()

@@ -53,7 +53,8 @@ func TestHardenedCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Start(t, Options{Servers: 1, Agents: 1, Registry: images, NodeArgs: unprotected, ServerArgs: []string{"--profile=cis"}})
+	c := Start(t,
+		Options{Servers: 1, Agents: 1, Registry: images, NodeArgs: unprotected, ServerArgs: []string{"--profile=cis"}})
 	s := NewSpace(t, c) // Healthy demands nodes without taints
 	s.Run("workloads run", hardenedWorkloads)
 	s.Run("pods are held to baseline", heldToBaseline)
@@ -82,10 +83,13 @@ func TestHardenedCluster(t *testing.T) {
 		if !strings.Contains(string(raw), `"profile":"cis"`) && !strings.Contains(string(raw), `"profile": "cis"`) {
 			s.Errorf("the record of a1 has no profile")
 		}
-		if limit := s.K("get", "--raw", "/api/v1/nodes/a1/proxy/configz"); !strings.Contains(limit, `"podPidsLimit":4096`) || !strings.Contains(limit, `"seccompDefault":true`) {
+		if limit := s.K("get", "--raw",
+			"/api/v1/nodes/a1/proxy/configz"); !strings.Contains(limit, `"podPidsLimit":4096`) ||
+			!strings.Contains(limit, `"seccompDefault":true`) {
 			s.Errorf("the kubelet of a1 has not the profile's configuration: %s", limit)
 		}
-		if profile := s.K("get", "node", "a1", "-o", "jsonpath={.metadata.labels}"); !strings.Contains(profile, `"cis"`) {
+		if profile := s.K("get", "node", "a1", "-o", "jsonpath={.metadata.labels}"); !strings.Contains(profile,
+			`"cis"`) {
 			s.Errorf("the labels of a1 have no profile: %s", profile)
 		}
 	})
@@ -158,12 +162,15 @@ func hardenedWorkloads(s *Space) {
 	for _, set := range strings.Fields(s.K("get", "statefulsets", "-o", "name")) {
 		s.K("rollout", "status", set, "--timeout=120s")
 	}
-	if claims := s.K("get", "persistentvolumeclaims", "-o", "jsonpath={.items[*].status.phase}"); !strings.Contains(claims, "Bound") {
+	if claims := s.K("get", "persistentvolumeclaims", "-o",
+		"jsonpath={.items[*].status.phase}"); !strings.Contains(claims, "Bound") {
 		s.Errorf("claims: %q", claims)
 	}
 	Eventually(s, deadline, "an autoscaler that knows the load", func(ctx context.Context) error {
 		h, err := s.Client.AutoscalingV2().HorizontalPodAutoscalers(s.Namespace).Get(ctx, "busy", metav1.GetOptions{})
-		if err == nil && (len(h.Status.CurrentMetrics) == 0 || h.Status.CurrentMetrics[0].Resource == nil || h.Status.CurrentMetrics[0].Resource.Current.AverageUtilization == nil) {
+		if err == nil &&
+			(len(h.Status.CurrentMetrics) == 0 || h.Status.CurrentMetrics[0].Resource == nil ||
+				h.Status.CurrentMetrics[0].Resource.Current.AverageUtilization == nil) {
 			err = errors.New("it has no metrics")
 		}
 		return err
@@ -183,16 +190,21 @@ func heldToBaseline(s *Space) {
 		},
 		"host network": func(p *corev1.PodSpec) { p.HostNetwork = true },
 		"host path": func(p *corev1.PodSpec) {
-			p.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/lib/barque"}}}}
+			p.Volumes = []corev1.Volume{
+				{Name: "v",
+					VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/lib/barque"}}}}
 		},
 	} {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "barque.local/hello:1"}}}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "barque.local/hello:1"}}}}
 		change(&pod.Spec)
-		if _, err := s.Client.CoreV1().Pods(s.Namespace).Create(s.Context(), pod, metav1.CreateOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "PodSecurity") {
+		if _, err := s.Client.CoreV1().Pods(s.Namespace).Create(s.Context(), pod,
+			metav1.CreateOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "PodSecurity") {
 			s.Errorf("%s: %v", name, err)
 		}
 		pod.Namespace = "kube-system"
-		if _, err := s.Client.CoreV1().Pods("kube-system").Create(s.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+		if _, err := s.Client.CoreV1().Pods("kube-system").Create(s.Context(), pod,
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
 			s.Errorf("%s in kube-system: %v", name, err)
 		}
 	}

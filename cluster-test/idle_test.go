@@ -73,7 +73,9 @@ func TestIdleClusterWritesNothing(t *testing.T) {
 
 // idles waits until nothing was written for some time, and calls meanwhile, if not nil, at
 // each look.
-func (c *Cluster) idles(ctx context.Context, patience, idle time.Duration, meanwhile func(context.Context) error) error {
+func (c *Cluster) idles(
+	ctx context.Context, patience, idle time.Duration, meanwhile func(context.Context) error,
+) error {
 	var since time.Time
 	var revision uint64
 	return Poll(ctx, patience, func(ctx context.Context) error {
@@ -177,7 +179,9 @@ func (c *Cluster) minute(t *testing.T) ([]cost, []string) {
 	var costs []cost
 	for pid, now := range after {
 		if was, ok := before[pid]; ok {
-			costs = append(costs, cost{now.command, now.server, now.written - was.written, (now.cpu - was.cpu).Seconds() / lasted.Seconds()})
+			costs = append(costs,
+				cost{now.command, now.server, now.written - was.written,
+					(now.cpu - was.cpu).Seconds() / lasted.Seconds()})
 		}
 	}
 	return costs, c.changedSince(t, began)
@@ -201,7 +205,8 @@ func (c *Cluster) taken(t *testing.T) map[int]taken {
 	all := make(map[int]taken)
 	for _, pid := range pids {
 		args, err := procstat.Args(pid)
-		if err != nil || pid == os.Getpid() || !slices.ContainsFunc(args, func(arg string) bool { return strings.Contains(arg, c.Dir+"/") }) {
+		if err != nil || pid == os.Getpid() ||
+			!slices.ContainsFunc(args, func(arg string) bool { return strings.Contains(arg, c.Dir+"/") }) {
 			continue
 		}
 		p := taken{command: strings.Join(args, " "), server: len(args) > 1 && args[1] == "server"}

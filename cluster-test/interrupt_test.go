@@ -80,10 +80,12 @@ func (d *drilled) pressed(p *machines.Process, command string) {
 	switch {
 	case ctx.Err() != nil:
 		d.Errorf("%s does not end by Ctrl-C", command)
-	case r.Code == 0, r.Code == 5, r.Code == 130, strings.Contains(said, "nothing was changed"): // 130: before it asked a server
+	// 130: before it asked a server
+	case r.Code == 0, r.Code == 5, r.Code == 130, strings.Contains(said, "nothing was changed"):
 	case r.Code == -1 && said == "": // the signal came before the program was up
 	default:
-		d.Errorf("%s, interrupted, ends with code %d and says neither that nothing was changed nor that it does not know: %s", command, r.Code, said)
+		d.Errorf(
+			"%s, interrupted, ends with code %d and says neither that nothing was changed nor that it does not know: %s", command, r.Code, said)
 	}
 }
 

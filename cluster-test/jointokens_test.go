@@ -48,20 +48,24 @@ type thief struct {
 func newThief(t *testing.T, c *Cluster) *thief {
 	t.Helper()
 	ctx, admin := t.Context(), c.Client
-	_, err := admin.CoreV1().ServiceAccounts(metav1.NamespaceSystem).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "thief"}}, metav1.CreateOptions{})
+	_, err := admin.CoreV1().ServiceAccounts(metav1.NamespaceSystem).Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "thief"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = admin.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "thief"}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"secrets", "configmaps"}, Verbs: []string{"*"}},
-		{NonResourceURLs: []string{"*"}, Verbs: []string{"*"}},
-	}}, metav1.CreateOptions{})
+	_, err = admin.RbacV1().ClusterRoles().Create(ctx,
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "thief"}, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"secrets", "configmaps"}, Verbs: []string{"*"}},
+			{NonResourceURLs: []string{"*"}, Verbs: []string{"*"}},
+		}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "thief"},
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "thief"},
-		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "thief", Namespace: metav1.NamespaceSystem}}}, metav1.CreateOptions{})
+	_, err = admin.RbacV1().ClusterRoleBindings().Create(ctx,
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "thief"},
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "thief"},
+			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "thief", Namespace: metav1.NamespaceSystem}}},
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +73,8 @@ func newThief(t *testing.T, c *Cluster) *thief {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := admin.CoreV1().ServiceAccounts(metav1.NamespaceSystem).CreateToken(ctx, "thief", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	token, err := admin.CoreV1().ServiceAccounts(metav1.NamespaceSystem).CreateToken(ctx, "thief",
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +104,9 @@ func (th *thief) as(bearer string) kubernetes.Interface {
 	if err != nil {
 		th.t.Fatal(err)
 	}
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: config.Host, BearerToken: bearer, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: config.CAData}})
+	client, err := kubernetes.NewForConfig(
+		&rest.Config{Host: config.Host, BearerToken: bearer, QPS: -1,
+			TLSClientConfig: rest.TLSClientConfig{CAData: config.CAData}})
 	if err != nil {
 		th.t.Fatal(err)
 	}
@@ -109,11 +116,14 @@ func (th *thief) as(bearer string) kubernetes.Interface {
 // post asks to join as an earlier version did, with the token in the request.
 func (th *thief) post(role, token string) (status int, answer string) {
 	th.t.Helper()
-	body, err := json.Marshal(map[string]any{"token": token, "name": "ghost", "address": "10.99.0.9", "clock": time.Now(), "version": "v0.1.0", "gossipKey": make([]byte, 32)})
+	body, err := json.Marshal(
+		map[string]any{"token": token, "name": "ghost", "address": "10.99.0.9", "clock": time.Now(),
+			"version": "v0.1.0", "gossipKey": make([]byte, 32)})
 	if err != nil {
 		th.t.Fatal(err)
 	}
-	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	client := &http.Client{Timeout: time.Minute,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
 	response, err := client.Post(th.server+"/barque/join/v1/"+role, "application/json", bytes.NewReader(body))
 	if err != nil {
@@ -150,7 +160,8 @@ func (th *thief) secrets(t *testing.T) {
 		secret := text[strings.LastIndexByte(text, '.')+1:]
 		kinds := strings.Fields(th.c.Kubectl(t, "api-resources", "--verbs=list", "-o", "name"))
 		all := th.c.Kubectl(t, "get", strings.Join(kinds, ","), "-A", "-o", "json", "--show-managed-fields")
-		if len(kinds) < 30 || strings.Contains(all, secret) || strings.Contains(all, base64.StdEncoding.EncodeToString([]byte(secret))) {
+		if len(kinds) < 30 || strings.Contains(all, secret) ||
+			strings.Contains(all, base64.StdEncoding.EncodeToString([]byte(secret))) {
 			t.Errorf("the token of a %s is in one of %d kinds of objects", role, len(kinds))
 		}
 	}
@@ -165,8 +176,11 @@ func (th *thief) secrets(t *testing.T) {
 	}
 	for _, role := range []string{"server", "agent"} {
 		id := "rogue" + role[:1]
-		_, err := th.client.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id}, Type: corev1.SecretTypeBootstrapToken,
-			StringData: map[string]string{"token-id": id, "token-secret": "0123456789abcdef", "barque-role": role, "barque-ca": th.ca, "usage-bootstrap-authentication": "true"}}, metav1.CreateOptions{})
+		_, err := th.client.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx,
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id},
+				Type: corev1.SecretTypeBootstrapToken,
+				StringData: map[string]string{"token-id": id, "token-secret": "0123456789abcdef", "barque-role": role,
+					"barque-ca": th.ca, "usage-bootstrap-authentication": "true"}}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +189,8 @@ func (th *thief) secrets(t *testing.T) {
 			t.Errorf("as %s: %d %s", role, status, answer)
 		}
 		// It serves its purpose in Kubernetes.
-		review, err := th.as(id+".0123456789abcdef").AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		review, err := th.as(id+".0123456789abcdef").AuthenticationV1().SelfSubjectReviews().Create(ctx,
+			&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		if err != nil || review.Status.UserInfo.Username != "system:bootstrap:"+id {
 			t.Errorf("as a bootstrap token: %v, %v", review, err)
 		}
@@ -204,7 +219,8 @@ func (c *Cluster) joinServer(t *testing.T, from, by, token, name, last string) R
 	if err != nil {
 		t.Error(err)
 	}
-	return c.OnResult(t.Context(), from, "timeout", "300", path, "server", "--join", "https://"+address+":6443", "--token", token, "--name", name,
+	return c.OnResult(t.Context(), from, "timeout", "300", path, "server", "--join", "https://"+address+":6443",
+		"--token", token, "--name", name,
 		"--node-ip", mine, "--data-dir", filepath.Join(t.TempDir(), name), "--kubelet-root-dir", t.TempDir())
 }
 
@@ -241,7 +257,8 @@ func (th *thief) race(t *testing.T) {
 	if in != 1 || refused != 1 {
 		t.Errorf("%d got in, %d were refused:\n%s\n%s", in, refused, results[0].Err, results[1].Err)
 	}
-	if r := th.c.joinServer(t, "s2", "s2", token, "late", "252"); !contains(r.Err, usedUp) || contains(r.Err, admitted) {
+	if r := th.c.joinServer(t, "s2", "s2", token, "late", "252"); !contains(r.Err, usedUp) ||
+		contains(r.Err, admitted) {
 		t.Errorf("with the used-up token: %s", r.Err)
 	}
 }
@@ -287,10 +304,14 @@ func (th *thief) forgedServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for by, want := range map[*pki.Authority]int{ca: http.StatusUnauthorized, separateCAs(t, th.c.DataDir("s1"))[pki.Peers]: http.StatusForbidden} {
-		forged, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: "forged", Now: time.Now, Logger: slog.New(slog.DiscardHandler), Issue: pki.TrustOf(by).Signs(func() pki.Request {
-			return pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server, Names: []string{"s1"}}
-		}, time.Now)})
+	for by, want := range map[*pki.Authority]int{ca: http.StatusUnauthorized,
+		separateCAs(t, th.c.DataDir("s1"))[pki.Peers]: http.StatusForbidden} {
+		forged, err := pki.NewIdentity(t.Context(),
+			pki.IdentityConfig{Name: "forged", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+				Issue: pki.TrustOf(by).Signs(func() pki.Request {
+					return pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization},
+						Usage: pki.Client | pki.Server, Names: []string{"s1"}}
+				}, time.Now)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -300,7 +321,8 @@ func (th *thief) forgedServer(t *testing.T) {
 		}
 		defer client.Close()
 		var refused *join.RefusedError
-		if key, err := client.SharedKey(t.Context(), ca.Digest()); !errors.As(err, &refused) || refused.Status != want || len(key) > 0 {
+		if key, err := client.SharedKey(t.Context(), ca.Digest()); !errors.As(err, &refused) ||
+			refused.Status != want || len(key) > 0 {
 			t.Errorf("by %s it got %d bytes, %v", by.Certificate().Subject, len(key), err)
 		}
 	}
@@ -324,13 +346,15 @@ func (th *thief) told(t *testing.T) {
 			return err
 		}
 		for _, m := range members {
-			if first := m.Name == "s1"; first != (m.Joined == nil) || !first && (len(m.Joined.TokenID) != 6 || m.Joined.By == "" || m.Joined.At.IsZero()) {
+			if first := m.Name == "s1"; first != (m.Joined == nil) ||
+				!first && (len(m.Joined.TokenID) != 6 || m.Joined.By == "" || m.Joined.At.IsZero()) {
 				return fmt.Errorf("%s has joined by %+v", m.Name, m.Joined)
 			}
 		}
 		return nil
 	})
-	if events := th.c.Kubectl(t, "get", "events", "--namespace=default", "--field-selector=reason=NodeAdmitted"); !contains(events, "server s2 at ", "by the join token") {
+	if events := th.c.Kubectl(t, "get", "events", "--namespace=default",
+		"--field-selector=reason=NodeAdmitted"); !contains(events, "server s2 at ", "by the join token") {
 		t.Errorf("the events are\n%s", events)
 	}
 }

@@ -93,7 +93,8 @@ func (c *Cluster) leftMounts(left func(string, ...any)) error {
 }
 
 func (c *Cluster) leftFiles(left func(string, ...any)) error {
-	for _, pattern := range []string{c.Dir, c.mirrors(), c.images(), "/run/netns/barque-" + c.ID + "-*", "/sys/fs/cgroup" + c.cgroup(), "/sys/fs/cgroup/*" + c.cgroup()} {
+	for _, pattern := range []string{c.Dir, c.mirrors(), c.images(), "/run/netns/barque-" + c.ID + "-*",
+		"/sys/fs/cgroup" + c.cgroup(), "/sys/fs/cgroup/*" + c.cgroup()} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			return err
@@ -118,7 +119,8 @@ func (c *Cluster) leftFiles(left func(string, ...any)) error {
 func (c *Cluster) leftSettings() error {
 	others := c.othersHere()
 	now, err := forwarding()
-	if err == nil && c.forwarding != "" && now != c.forwarding && !others && !c.othersHere() { // none came or went meanwhile
+	// none came or went meanwhile
+	if err == nil && c.forwarding != "" && now != c.forwarding && !others && !c.othersHere() {
 		err = fmt.Errorf("left behind: net.ipv4.ip_forward is %s, it was %s", now, c.forwarding)
 	}
 	return err
@@ -129,12 +131,14 @@ func (c *Cluster) leftSettings() error {
 func (c *Cluster) othersHere() bool {
 	for _, pattern := range []string{"/sys/fs/cgroup/barque*", "/sys/fs/cgroup/*/barque*"} {
 		found, _ := filepath.Glob(pattern)
-		if slices.ContainsFunc(found, func(path string) bool { return filepath.Base(path) != filepath.Base(c.cgroup()) }) {
+		if slices.ContainsFunc(found,
+			func(path string) bool { return filepath.Base(path) != filepath.Base(c.cgroup()) }) {
 			return true
 		}
 	}
 	links, _ := net.Interfaces()
-	return slices.ContainsFunc(links, func(l net.Interface) bool { return strings.HasPrefix(l.Name, "bq-") && !c.ownLink(l.Name) }) ||
+	return slices.ContainsFunc(links,
+		func(l net.Interface) bool { return strings.HasPrefix(l.Name, "bq-") && !c.ownLink(l.Name) }) ||
 		barqueRuns()
 }
 

@@ -91,7 +91,8 @@ func TestAwaitNothing(t *testing.T) {
 					}
 					return errors.New("left behind: process 7")
 				})
-				if said := strings.Count(out.String(), "left behind: process 7"); said != c.said || (err != nil) != c.fails {
+				if said := strings.Count(out.String(), "left behind: process 7"); said != c.said ||
+					(err != nil) != c.fails {
 					t.Errorf("said %d times, want %d; ended with %v:\n%s", said, c.said, err, &out)
 				}
 			})
@@ -116,7 +117,8 @@ func TestInCgroup(t *testing.T) {
 // TestOwnLink: the bridge of a cluster that is being made is all that is there of it. Another
 // cluster's name may begin with this one's.
 func TestOwnLink(t *testing.T) {
-	for name, want := range map[string]bool{"bq-x": true, "bq-x-s1": true, "bq-x2": false, "bq-x2-s1": false, "eth0": false} {
+	for name, want := range map[string]bool{"bq-x": true, "bq-x-s1": true, "bq-x2": false, "bq-x2-s1": false,
+		"eth0": false} {
 		if got := (&Cluster{ID: "x"}).ownLink(name); got != want {
 			t.Errorf("%s: %t, want %t", name, got, want)
 		}

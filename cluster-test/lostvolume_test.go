@@ -64,7 +64,8 @@ func TestALostVolume(t *testing.T) {
 	s.Apply(strings.Replace(claimedVolume, "metadata: {name: first}", "metadata: {name: second}", 1))
 	s.WaitEvent("second", "FailedMount", "its directory "+dir+" was made before, and is gone")
 	lost := func(ctx context.Context) error {
-		if r := c.BarqueResult(ctx, "cluster", "status"); !contains(r.Out, "CRITICAL", "the data of volume "+claim.Spec.VolumeName, "claim "+s.Namespace+"/data is not on node a1 any more") {
+		if r := c.BarqueResult(ctx, "cluster", "status"); !contains(r.Out, "CRITICAL",
+			"the data of volume "+claim.Spec.VolumeName, "claim "+s.Namespace+"/data is not on node a1 any more") {
 			return fmt.Errorf("%s%s", r.Out, r.Err)
 		}
 		return nil

@@ -64,8 +64,11 @@ func (b *building) kubeletsOwn(name string) *tls.Certificate {
 // bootstrapToken is one of Kubernetes' kind, in a Secret.
 func (b *building) bootstrapToken() string {
 	b.Helper()
-	_, err := b.Client.CoreV1().Secrets(metav1.NamespaceSystem).Create(b.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-redtea"}, Type: corev1.SecretTypeBootstrapToken,
-		StringData: map[string]string{"token-id": "redtea", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true"}}, metav1.CreateOptions{})
+	_, err := b.Client.CoreV1().Secrets(metav1.NamespaceSystem).Create(b.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-redtea"},
+			Type: corev1.SecretTypeBootstrapToken,
+			StringData: map[string]string{"token-id": "redtea", "token-secret": "0123456789abcdef",
+				"usage-bootstrap-authentication": "true"}}, metav1.CreateOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -85,7 +88,9 @@ func (b *building) gossip(cert *tls.Certificate) (string, error) {
 	}
 	if token := b.tokens[cert]; token != "" {
 		fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: gossip\r\nAuthorization: Bearer %s\r\n\r\n", token)
-	} else if err := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*cert}}).HandshakeContext(b.Context()); err == nil {
+	} else if err := tls.Client(conn,
+		&tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*cert}}).HandshakeContext(
+		b.Context()); err == nil {
 		return yes, nil
 	}
 	// Not a byte is answered. The port closes the connection, with or without the unread bytes.
@@ -183,7 +188,8 @@ func (b *building) patiently(ask func() error) (err error) {
 func (b *building) tokensForJoining(t *testing.T) {
 	create := func(flags ...string) pki.Token {
 		t.Helper()
-		token, err := pki.ParseToken(strings.TrimSpace(b.Barque(t, append([]string{"token", "create", "--role=agent"}, flags...)...)))
+		token, err := pki.ParseToken(
+			strings.TrimSpace(b.Barque(t, append([]string{"token", "create", "--role=agent"}, flags...)...)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,15 +210,17 @@ func (b *building) tokensForJoining(t *testing.T) {
 	}
 	ask := func(token pki.Token, name string) error {
 		return b.patiently(func() error {
-			_, err := client.Agent(t.Context(), join.Request{Token: token.String(), Name: name, Address: "10.77.0.9", Clock: time.Now(), CSR: csr,
-				GossipKey: make([]byte, ed25519.PublicKeySize), Version: version.Version})
+			_, err := client.Agent(t.Context(),
+				join.Request{Token: token.String(), Name: name, Address: "10.77.0.9", Clock: time.Now(), CSR: csr,
+					GossipKey: make([]byte, ed25519.PublicKeySize), Version: version.Version})
 			return err
 		})
 	}
 	refused := func(what string, err error, want string) {
 		t.Helper()
 		var r *join.RefusedError
-		if !errors.As(err, &r) || r.Status != http.StatusForbidden && r.Status != http.StatusUnauthorized || !strings.Contains(r.Reason, want) {
+		if !errors.As(err, &r) || r.Status != http.StatusForbidden && r.Status != http.StatusUnauthorized ||
+			!strings.Contains(r.Reason, want) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -244,8 +252,10 @@ func (b *building) tokensForJoining(t *testing.T) {
 func (b *building) portsInClear(t *testing.T) {
 	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	for _, node := range []string{"s1", "a1"} {
-		for path, want := range map[string]int{"/healthz": http.StatusOK, "/livez": http.StatusOK, "/": http.StatusNotFound, "/metrics": http.StatusNotFound, "/debug/pprof/": http.StatusNotFound,
-			"/proxyMode": http.StatusNotFound, "/configz": http.StatusNotFound, "/pods": http.StatusNotFound, "/api/v1/secrets": http.StatusNotFound, "/barque/v1/tokens": http.StatusNotFound} {
+		for path, want := range map[string]int{"/healthz": http.StatusOK, "/livez": http.StatusOK,
+			"/": http.StatusNotFound, "/metrics": http.StatusNotFound, "/debug/pprof/": http.StatusNotFound,
+			"/proxyMode": http.StatusNotFound, "/configz": http.StatusNotFound, "/pods": http.StatusNotFound,
+			"/api/v1/secrets": http.StatusNotFound, "/barque/v1/tokens": http.StatusNotFound} {
 			response, err := client.Get("http://" + b.at[node] + ":10256" + path)
 			if err != nil {
 				t.Errorf("%s at %s: %v", path, node, err)

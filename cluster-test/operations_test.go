@@ -119,7 +119,8 @@ func (d *drilled) podStays(asked *machines.Machine) {
 func (d *drilled) takeOut() {
 	p := d.procedure("Take a server out for a while")
 	p.insist(d.s1, "barque cluster demote s3")
-	Eventually(d, deadline, "s3 says that it has no vote", func(context.Context) error { // it hears of it after the one that did it
+	// it hears of it after the one that did it
+	Eventually(d, deadline, "s3 says that it has no vote", func(context.Context) error {
 		status, err := d.drill.status(d.s1)
 		if err != nil {
 			return err
@@ -214,7 +215,8 @@ func (d *drilled) replace() {
 	d.give(d.shell(d.s1, "barque token create --role server"), d.s4)
 	d.flags["s4"] += " --raft-log-store wal"
 	p := d.procedure("Replace a lost server")
-	p.serve(d.s4, "barque server --name s3 --join https://10.0.0.1:6443 --token-file /etc/barque/token --replace", "s3", "s4")
+	p.serve(d.s4, "barque server --name s3 --join https://10.0.0.1:6443 --token-file /etc/barque/token --replace", "s3",
+		"s4")
 	d.ready(d.s4)
 	d.whole(d.s1, d.s2, d.s4)
 	d.logKind(d.s4, "wal")
@@ -273,8 +275,10 @@ func (d *drilled) recover() {
 	d.must(errors.Join(d.s2.Off(), d.s4.Off()))
 	ready := d.procedure("Is a server ready?")
 	Eventually(d, deadline, "s1 says why it is not ready", func(context.Context) error {
-		r := d.try(d.s1, ready.words("barque kubectl --kubeconfig /var/lib/barque/admin.kubeconfig get --raw /readyz/store"))
-		if said := r.Out + r.Err; !contains(said, "no leader has been known for", "of the 3 servers with a vote must reach each other") {
+		r := d.try(d.s1,
+			ready.words("barque kubectl --kubeconfig /var/lib/barque/admin.kubeconfig get --raw /readyz/store"))
+		if said := r.Out + r.Err; !contains(said, "no leader has been known for",
+			"of the 3 servers with a vote must reach each other") {
 			return fmt.Errorf("it says %s", said)
 		}
 		return nil
@@ -285,7 +289,9 @@ func (d *drilled) recover() {
 		d.Fatalf("%v: %s", err, out)
 	}
 	p := d.procedure("Recover from a lost quorum")
-	if out := p.run(d.s1, "barque cluster recover --inspect --data-dir /var/lib/barque --data-dir /mnt/s2"); !contains(out, "s1", "s2", "has the most: recover that one") {
+	if out := p.run(d.s1,
+		"barque cluster recover --inspect --data-dir /var/lib/barque --data-dir /mnt/s2"); !contains(out, "s1", "s2",
+		"has the most: recover that one") {
 		d.Errorf("inspect says\n%s", out)
 	}
 	p.run(d.s1, "barque cluster recover --data-dir /var/lib/barque --data-dir /mnt/s2")
@@ -293,7 +299,8 @@ func (d *drilled) recover() {
 	d.ready(d.s1)
 	after := d.whole(d.s1)
 	if after.ID == before.ID || after.Revision < before.Revision+1<<30 {
-		d.Errorf("before: cluster %s at revision %d; after: %s at %d", before.ID, before.Revision, after.ID, after.Revision)
+		d.Errorf("before: cluster %s at revision %d; after: %s at %d", before.ID, before.Revision, after.ID,
+			after.Revision)
 	}
 	d.noted(d.s1, "begin", "before-recovery")
 	// The machine of s2 was mended; it has its disk.
@@ -307,7 +314,8 @@ func (d *drilled) recover() {
 	d.must(d.s4.NewDisk())
 	d.must(d.s4.On())
 	d.give(d.shell(d.s1, "barque token create --role server"), d.s4)
-	p.serve(d.s2, "barque server --wipe --join https://10.0.0.1:6443 --token-file /etc/barque/token", "10.0.0.1", "10.1.0.1")
+	p.serve(d.s2, "barque server --wipe --join https://10.0.0.1:6443 --token-file /etc/barque/token", "10.0.0.1",
+		"10.1.0.1")
 	d.start(d.s4, "barque server --join https://10.1.0.1:6443 --token-file /etc/barque/token")
 	d.ready(d.s2, d.s4)
 	d.whole(d.s1, d.s2, d.s4)
@@ -351,7 +359,8 @@ func (d *drilled) backUp() {
 	}
 	sealed := d.shell(d.s1, "ls -t *.backup | head -1")
 	file := strings.TrimSpace(sealed)
-	if out := look.run(d.s1, "barque snapshot inspect FILE --key-file backup.key", "FILE", file); !contains(out, "everything", "ca.key") {
+	if out := look.run(d.s1, "barque snapshot inspect FILE --key-file backup.key", "FILE", file); !contains(out,
+		"everything", "ca.key") {
 		d.Errorf("inspect says %s", out)
 	}
 	d.note(d.s1, "later")
@@ -360,7 +369,8 @@ func (d *drilled) backUp() {
 	restore.run(d.s1, "barque snapshot restore FILE --key-file backup.key", "FILE", file)
 	d.noted(d.s1, "saved")
 	Eventually(d, deadline, "what was written after the backup is gone", func(ctx context.Context) error {
-		if _, err := d.api(d.s1).CoreV1().ConfigMaps("default").Get(ctx, "later", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		if _, err := d.api(d.s1).CoreV1().ConfigMaps("default").Get(ctx, "later",
+			metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("reading it: %v", err)
 		}
 		return nil

@@ -32,14 +32,19 @@ func TestAThiefOfTheOldCA(t *testing.T) {
 	needs.AllTests(t)
 	c := Start(t, Options{Servers: 3, Agents: 1})
 	b := newBuilding(t, c)
-	masters := b.issue(pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client})
+	masters := b.issue(
+		pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client})
 	proxy := b.issueFor(pki.FrontProxy, pki.Request{CommonName: "barque:front-proxy", Usage: pki.Client})
 	b.proxies = map[*tls.Certificate]bool{proxy: true}
 	controllers := b.issue(pki.Request{CommonName: "system:kube-controller-manager", Usage: pki.Client})
-	agent := b.issue(pki.Request{CommonName: "system:node:a1", Organization: []string{"system:nodes"}, Usage: pki.Client})
+	agent := b.issue(
+		pki.Request{CommonName: "system:node:a1", Organization: []string{"system:nodes"}, Usage: pki.Client})
 	servers := []string{join.ServersOrganization}
-	server := b.issueFor(pki.Peers, pki.Request{CommonName: "s1", Organization: servers, Usage: pki.Client | pki.Server, Holder: b.idOf("s1")})
-	nobody := b.issueFor(pki.Peers, pki.Request{CommonName: "s1", Organization: servers, Usage: pki.Client | pki.Server}) // as of an earlier version
+	server := b.issueFor(pki.Peers,
+		pki.Request{CommonName: "s1", Organization: servers, Usage: pki.Client | pki.Server, Holder: b.idOf("s1")})
+	nobody := b.issueFor(pki.Peers,
+		pki.Request{CommonName: "s1", Organization: servers,
+			Usage: pki.Client | pki.Server}) // as of an earlier version
 	if answer, err := doors["API: Secrets"](b, masters); answer != yes || err != nil {
 		t.Fatalf("before the exchange the forged certificate is good: %s, %v", answer, err)
 	}
@@ -70,7 +75,8 @@ func TestAThiefOfTheOldCA(t *testing.T) {
 		})
 	}
 	underWay("s1", "s3")
-	for what, cert := range map[string]*tls.Certificate{"an administrator": masters, "the front proxy": proxy, "a controller": controllers, "an agent": agent, "a server": server} {
+	for what, cert := range map[string]*tls.Certificate{"an administrator": masters, "the front proxy": proxy,
+		"a controller": controllers, "an agent": agent, "a server": server} {
 		for _, door := range []string{"API: Secrets", "API: Nodes"} {
 			if answer, err := doors[door](b, cert); answer != unknown || err != nil {
 				t.Errorf("%s, forged as %s: %s, %v", door, what, answer, err)
@@ -95,8 +101,10 @@ func TestAThiefOfTheOldCA(t *testing.T) {
 	if _, err := io.Copy(io.Discard, open); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("its connection to the servers' own port stays open")
 	}
-	b.expelled(t, "in the exchange", map[string]*tls.Certificate{"a server": server, "a server without an ID": nobody}, no, "s1", "s3")
-	if err := b.renewAs(agent, b.at["a1"]); !refusedWith(err, http.StatusForbidden, "a key that the cluster has not recorded") {
+	b.expelled(t, "in the exchange", map[string]*tls.Certificate{"a server": server, "a server without an ID": nobody},
+		no, "s1", "s3")
+	if err := b.renewAs(agent, b.at["a1"]); !refusedWith(err, http.StatusForbidden,
+		"a key that the cluster has not recorded") {
 		t.Errorf("renewed as an agent: %v", err)
 	}
 	// The holder of a certificate from the cluster goes on: by any of the servers' kubeconfigs.
@@ -135,7 +143,8 @@ func TestAThiefOfTheOldCA(t *testing.T) {
 		}
 		return nil
 	})
-	b.expelled(t, "after a restart of all", map[string]*tls.Certificate{"a server": server, "a server without an ID": nobody}, no, "s1", "s2", "s3")
+	b.expelled(t, "after a restart of all",
+		map[string]*tls.Certificate{"a server": server, "a server without an ID": nobody}, no, "s1", "s2", "s3")
 	b.Dev(t, "start", "a1")
 	if r := b.BarqueResult(t.Context(), "cert", "rotate", "--ca", "--yes"); r.Error != nil {
 		t.Errorf("the exchange: %s%s", r.Out, r.Err)
@@ -147,12 +156,14 @@ func TestAThiefOfTheOldCA(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.ca = newCA
-	for what, cert := range map[string]*tls.Certificate{"an administrator": masters, "the front proxy": proxy, "a server": server} {
+	for what, cert := range map[string]*tls.Certificate{"an administrator": masters, "the front proxy": proxy,
+		"a server": server} {
 		if answer, err := doors["API: Secrets"](b, cert); answer != unknown || err != nil {
 			t.Errorf("after the exchange, forged as %s: %s, %v", what, answer, err)
 		}
 	}
-	b.expelled(t, "after the exchange", map[string]*tls.Certificate{"a server": server, "a server without an ID": nobody}, unknown, "s1", "s2", "s3")
+	b.expelled(t, "after the exchange",
+		map[string]*tls.Certificate{"a server": server, "a server without an ID": nobody}, unknown, "s1", "s2", "s3")
 }
 
 // TestAServerThatWasOffAtAnUndo takes part in an exchange and is off while that is given up, and
@@ -186,14 +197,17 @@ func TestAServerThatWasOffAtAnUndo(t *testing.T) {
 			begin("s1", "s2")
 		}
 		c.DevResult(t.Context(), "start", "s3") // which may not wait for as long
-		Eventually(t, 2*deadline, fmt.Sprintf("s3 is back after an undo, with another exchange begun: %t", again), c.InStep)
+		Eventually(t, 2*deadline, fmt.Sprintf("s3 is back after an undo, with another exchange begun: %t", again),
+			c.InStep)
 	}
 }
 
 // expelled tries certificates of servers, by the old CA of peers, at each server: at its own port,
 // at its kubelet, and where the keys are given that all share. The thief has itself recorded first,
 // if it can. want is the answer at a server's own port.
-func (b *building) expelled(t *testing.T, when string, forged map[string]*tls.Certificate, want string, servers ...string) {
+func (b *building) expelled(
+	t *testing.T, when string, forged map[string]*tls.Certificate, want string, servers ...string,
+) {
 	t.Helper()
 	var cas []*pki.Authority
 	for text := read(t, b.DataDir(servers[0])+"/pki/ca.crt"); ; {
@@ -218,7 +232,9 @@ func (b *building) expelled(t *testing.T, when string, forged map[string]*tls.Ce
 				}
 			}
 			record := fmt.Appendf(nil, `{"digest":%q}`, pki.KeyOf(cert.Leaf))
-			request := command.AppendRequest(nil, &command.Request{Kind: command.KindTxn, Txn: kv.Txn{Ops: []kv.Op{{Kind: kv.Put, Key: "/barque/join/server/s1", Value: record}}}})
+			request := command.AppendRequest(nil,
+				&command.Request{Kind: command.KindTxn,
+					Txn: kv.Txn{Ops: []kv.Op{{Kind: kv.Put, Key: "/barque/join/server/s1", Value: record}}}})
 			if data, answer, err := at.ask(cert, peer.CallPropose, request); answer != want || err != nil {
 				t.Errorf("%s, forged as %s, it records its key at %s: %s, %s, %v", when, what, s, answer, data, err)
 			}
@@ -245,7 +261,8 @@ func TestAnExchangeWithAnEarlierServer(t *testing.T) {
 	needs.AllTests(t)
 	earlier := os.Getenv(earlierVariable)
 	if earlier == "" {
-		needs.Missing(t, "the barque of an earlier version ("+earlierVariable+"; make upgrades)", "an exchange of the CA in the middle of an upgrade")
+		needs.Missing(t, "the barque of an earlier version ("+earlierVariable+"; make upgrades)",
+			"an exchange of the CA in the middle of an upgrade")
 	}
 	present, err := Binary()
 	if err != nil {
@@ -253,10 +270,13 @@ func TestAnExchangeWithAnEarlierServer(t *testing.T) {
 	}
 	c := Start(t, Options{Servers: 3, Agents: 1, Binary: earlier})
 	if _, err := os.Stat(c.DataDir("s1") + "/pki/front-proxy-ca.key"); errors.Is(err, fs.ErrNotExist) {
-		needs.Missing(t, "an earlier version with a CA for each purpose", "an exchange of the CA in the middle of an upgrade")
+		needs.Missing(t, "an earlier version with a CA for each purpose",
+			"an exchange of the CA in the middle of an upgrade")
 	}
 	b := newBuilding(t, c)
-	server := b.issueFor(pki.Peers, pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server, Holder: b.idOf("s1")})
+	server := b.issueFor(pki.Peers,
+		pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server,
+			Holder: b.idOf("s1")})
 	restart := func(how, binary, name string) {
 		t.Helper()
 		c.Upgrade(binary)

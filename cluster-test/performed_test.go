@@ -87,7 +87,8 @@ func TestCommandsPerformedElsewhere(t *testing.T) {
 	before := len(unperformed(book, nil))
 	i := slices.IndexFunc(book.Sections, func(s runbook.Section) bool { return s.Title == "Certificates" })
 	book.Sections[i].Commands = append(book.Sections[i].Commands, "barque cert burn")
-	if missing := unperformed(book, nil); len(missing) != before+1 || !slices.Contains(missing, "Certificates: barque cert burn") {
+	if missing := unperformed(book, nil); len(missing) != before+1 ||
+		!slices.Contains(missing, "Certificates: barque cert burn") {
 		t.Errorf("of a new command it is said that nobody performs %q", missing)
 	}
 }

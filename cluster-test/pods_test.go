@@ -40,7 +40,8 @@ spec:
     livenessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}
 `)
 	s.WaitReady("web")
-	s.WaitPod("ready", 60*time.Second, "running, not ready", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning && !Ready(p) })
+	s.WaitPod("ready", 60*time.Second, "running, not ready",
+		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning && !Ready(p) })
 	s.WaitEvent("ready", "Unhealthy", "Readiness probe failed")
 	s.K("exec", "ready", "--", "touch", "/tmp/ready")
 	s.WaitReady("ready")
@@ -77,8 +78,10 @@ spec:
   terminationGracePeriodSeconds: 600
 `)
 	pod := s.WaitReady("order")
-	Eventually(t, deadline, "the containers to run in order", func(context.Context) error { // a pod is ready when its processes have begun
-		if got := s.K("exec", "order", "-c", "main", "--", "cat", "/work/log", "/work/hook"); got != "one\ntwo\nmain\nstarted\n" {
+	// a pod is ready when its processes have begun
+	Eventually(t, deadline, "the containers to run in order", func(context.Context) error {
+		if got := s.K("exec", "order", "-c", "main", "--", "cat", "/work/log",
+			"/work/hook"); got != "one\ntwo\nmain\nstarted\n" {
 			return fmt.Errorf("they ran as %q", got)
 		}
 		return nil
@@ -123,7 +126,8 @@ spec:
 	if got := s.K("exec", "facts", "--", "sh", "-c", "echo $NAME $SPACE $IP $NODE $LIMIT"); got != want {
 		t.Errorf("environment %q, want %q", got, want)
 	}
-	if got := s.K("exec", "facts", "--", "sh", "-c", `cat /about/labels; echo; awk '$2 == "/memory" {print $3}' /proc/mounts`); got != "tier=\"deep\"\ntmpfs\n" {
+	if got := s.K("exec", "facts", "--", "sh", "-c",
+		`cat /about/labels; echo; awk '$2 == "/memory" {print $3}' /proc/mounts`); got != "tier=\"deep\"\ntmpfs\n" {
 		t.Errorf("downward file and emptyDir in memory: %q", got)
 	}
 	s.K("label", "pod", "facts", "tier=high", "--overwrite")
@@ -166,7 +170,9 @@ spec:
 	if strings.Join(files, " ") != "ca.crt namespace token" {
 		t.Errorf("the mounted files are %v", files)
 	}
-	if got := s.K("exec", "caller", "--", "sh", "-c", "cat "+mount+"/namespace; echo \" $KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT\""); got != s.Namespace+" 10.43.0.1:443\n" {
+	if got := s.K("exec", "caller", "--", "sh", "-c",
+		"cat "+mount+"/namespace; echo \" $KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT\""); got != s.Namespace+
+		" 10.43.0.1:443\n" {
 		t.Errorf("namespace and address of the API are %q", got)
 	}
 	call := func(path string) string {
@@ -175,8 +181,11 @@ spec:
 			timeout 120 openssl s_client -quiet -verify_quiet -verify_return_error -CAfile $1/ca.crt -verify_hostname kubernetes.default.svc \
 				-connect $KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT`, path, mount)
 	}
-	Eventually(t, deadline, "the pod reads itself", func(context.Context) error { // each server hears of the role in its own time
-		if answer := call("/api/v1/namespaces/" + s.Namespace + "/pods/caller"); !strings.HasPrefix(answer, "HTTP/1.1 200") || !regexp.MustCompile(`"name":\s*"caller"`).MatchString(answer) {
+	// each server hears of the role in its own time
+	Eventually(t, deadline, "the pod reads itself", func(context.Context) error {
+		if answer := call(
+			"/api/v1/namespaces/" + s.Namespace + "/pods/caller"); !strings.HasPrefix(answer, "HTTP/1.1 200") ||
+			!regexp.MustCompile(`"name":\s*"caller"`).MatchString(answer) {
 			return fmt.Errorf("it gets %s", answer)
 		}
 		return nil
@@ -201,7 +210,8 @@ func TestImageThatDoesNotExist(t *testing.T) {
 	s.WaitEvent("lost", "Failed", "ErrImagePull")
 	s.WaitEvent("lost", "Failed", "busybox:no-such-tag")
 	s.WaitEvent("lost", "BackOff", "Back-off pulling image")
-	if out := s.K("get", "pod", "lost"); !regexp.MustCompile(`lost +0/1 +(ImagePullBackOff|ErrImagePull) `).MatchString(out) {
+	if out := s.K("get", "pod",
+		"lost"); !regexp.MustCompile(`lost +0/1 +(ImagePullBackOff|ErrImagePull) `).MatchString(out) {
 		t.Errorf("kubectl get shows\n%s", out)
 	}
 }
@@ -217,10 +227,12 @@ spec:
   - {name: c, image: "busybox:1.36", command: [sh, -c, "echo run; exit 3"]}
 `)
 	pod := s.WaitPod("crash", 60*time.Second, "CrashLoopBackOff", func(p *corev1.Pod) bool {
-		return len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].State.Waiting != nil && p.Status.ContainerStatuses[0].State.Waiting.Reason == "CrashLoopBackOff"
+		return len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].State.Waiting != nil &&
+			p.Status.ContainerStatuses[0].State.Waiting.Reason == "CrashLoopBackOff"
 	})
 	status := pod.Status.ContainerStatuses[0]
-	if last := status.LastTerminationState.Terminated; last == nil || last.ExitCode != 3 || last.Reason != "Error" || status.RestartCount < 1 {
+	if last := status.LastTerminationState.Terminated; last == nil || last.ExitCode != 3 || last.Reason != "Error" ||
+		status.RestartCount < 1 {
 		t.Errorf("the status is %+v", status)
 	}
 	s.WaitEvent("crash", "BackOff", "restarting failed container")
@@ -247,7 +259,8 @@ func TestRestartPolicy(t *testing.T) {
 	s.K("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/done", "--timeout=2m")
 	s.K("wait", "--for=jsonpath={.status.phase}=Failed", "pod/failed", "--timeout=2m")
 	s.waitLog("done", "bye\n")
-	if code := s.K("get", "pod", "failed", "-o", "jsonpath={.status.containerStatuses[0].state.terminated.exitCode}"); code != "5" {
+	if code := s.K("get", "pod", "failed", "-o",
+		"jsonpath={.status.containerStatuses[0].state.terminated.exitCode}"); code != "5" {
 		t.Errorf("the exit code is %s", code)
 	}
 }
@@ -267,7 +280,8 @@ spec:
     command: [sh, -c, "tail /dev/zero"]
     resources: {limits: {memory: 16Mi}}
 `)
-	pod := s.WaitPod("hungry", 60*time.Second, "failed", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+	pod := s.WaitPod("hungry", 60*time.Second, "failed",
+		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 	if end := pod.Status.ContainerStatuses[0].State.Terminated; end == nil || end.Reason != "OOMKilled" {
 		t.Errorf("it ended as %+v", end)
 	}

@@ -49,12 +49,14 @@ func argument(args []string, flag string) string {
 
 // isNode reports whether these are the arguments of the node's own process.
 func (c *Cluster) isNode(node string, args []string) bool {
-	return len(args) > 1 && (args[1] == "server" || args[1] == "agent") && argument(args, "--data-dir") == c.DataDir(node)
+	return len(args) > 1 && (args[1] == "server" || args[1] == "agent") &&
+		argument(args, "--data-dir") == c.DataDir(node)
 }
 
 // isContainerd reports whether these are the arguments of the node's containerd.
 func (c *Cluster) isContainerd(node string, args []string) bool {
-	return len(args) > 1 && args[1] == "containerd" && strings.HasPrefix(argument(args, "--config"), c.DataDir(node)+"/")
+	return len(args) > 1 && args[1] == "containerd" &&
+		strings.HasPrefix(argument(args, "--config"), c.DataDir(node)+"/")
 }
 
 // processes are all that is Barque itself on a node: its own process and its containerd. That none

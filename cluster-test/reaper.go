@@ -41,7 +41,8 @@ func ReapIfAsked() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		c.thawDisks()
 		// Its maker may still be holding its lock for a moment.
-		err := Poll(ctx, time.Minute, func(ctx context.Context) error { return c.DevResult(ctx, "down", "--name", name).Error })
+		err := Poll(ctx, time.Minute,
+			func(ctx context.Context) error { return c.DevResult(ctx, "down", "--name", name).Error })
 		cancel()
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "cluster %s in %s is left behind: %v\n", name, dir, err)

@@ -71,14 +71,17 @@ stringData: {jewel: koh-i-noor}
 func agentMovesItsNode(s *Space) {
 	dir := filepath.Join(s.DataDir("a1"), "pki")
 	config := s.admin()
-	config.CertData, config.KeyData = read(s, filepath.Join(dir, "node-client.crt")), read(s, filepath.Join(dir, "node.key"))
+	config.CertData, config.KeyData = read(s, filepath.Join(dir, "node-client.crt")),
+		read(s, filepath.Join(dir, "node.key"))
 	agent, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		s.Fatal(err)
 	}
 	server := s.InternalIP("s1")
-	for address, want := range map[string]string{server: `"s1"`, "127.0.0.1": "cannot reach", "::1": "cannot reach", "169.254.169.254": "cannot reach", "10.43.0.1": "services"} {
-		patch := fmt.Sprintf(`{"status":{"addresses":[{"type":"InternalIP","address":%q}],"daemonEndpoints":{"kubeletEndpoint":{"Port":6443}}}}`, address)
+	for address, want := range map[string]string{server: `"s1"`, "127.0.0.1": "cannot reach", "::1": "cannot reach",
+		"169.254.169.254": "cannot reach", "10.43.0.1": "services"} {
+		patch := fmt.Sprintf(
+			`{"status":{"addresses":[{"type":"InternalIP","address":%q}],"daemonEndpoints":{"kubeletEndpoint":{"Port":6443}}}}`, address)
 		_, err := agent.CoreV1().Nodes().PatchStatus(s.Context(), "a1", []byte(patch))
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), want) {
 			s.Errorf("the address %s: %v", address, err)
@@ -93,7 +96,8 @@ func agentMovesItsNode(s *Space) {
 // as its kubelet.
 func nodeAtAnAPIServer(s *Space) {
 	reader := s.readerOfNodes()
-	for name, labels := range map[string]map[string]string{"rogue-foreign": nil, "rogue-member": {"barque.io/member": ""}} {
+	for name, labels := range map[string]map[string]string{"rogue-foreign": nil,
+		"rogue-member": {"barque.io/member": ""}} {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 		if _, err := s.Client.CoreV1().Nodes().Create(s.Context(), node, metav1.CreateOptions{}); err != nil {
 			s.Fatal(err)
@@ -104,13 +108,17 @@ func nodeAtAnAPIServer(s *Space) {
 			}
 		})
 		for _, port := range []int{6443, 10250} { // of the API, and of another node's kubelet
-			patch := fmt.Sprintf(`{"status":{"addresses":[{"type":"InternalIP","address":%q}],"daemonEndpoints":{"kubeletEndpoint":{"Port":%d}}}}`, s.InternalIP("s1"), port)
-			if _, err := s.Client.CoreV1().Nodes().Patch(s.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+			patch := fmt.Sprintf(
+				`{"status":{"addresses":[{"type":"InternalIP","address":%q}],"daemonEndpoints":{"kubeletEndpoint":{"Port":%d}}}}`, s.InternalIP("s1"), port)
+			if _, err := s.Client.CoreV1().Nodes().Patch(s.Context(), name, types.StrategicMergePatchType,
+				[]byte(patch), metav1.PatchOptions{}, "status"); err != nil {
 				s.Fatal(err)
 			}
 			for _, path := range []string{"api/v1/namespaces/" + s.Namespace + "/secrets/crown", "pods"} {
 				code, body := s.call(reader, http.MethodGet, "/api/v1/nodes/"+name+"/proxy/"+path, "")
-				if code == http.StatusOK || strings.Contains(body, base64.StdEncoding.EncodeToString([]byte("koh-i-noor"))) || !strings.Contains(body, "answers at the address of node") {
+				if code == http.StatusOK ||
+					strings.Contains(body, base64.StdEncoding.EncodeToString([]byte("koh-i-noor"))) ||
+					!strings.Contains(body, "answers at the address of node") {
 					s.Errorf("%s, port %d, %s: %d %s", name, port, path, code, body)
 				}
 			}
@@ -136,21 +144,25 @@ func readerOpensStreams(s *Space) {
 		"/containerLogs/../portForward/" + s.Namespace + "/web?port=8080&protocol=SPDY": "SPDY/3.1",
 	}
 	for path, protocol := range streams {
-		if code, body := s.call(reader, http.MethodGet, "/api/v1/nodes/a1/proxy"+path, protocol); code == http.StatusSwitchingProtocols || code == http.StatusOK || code >= 500 {
+		if code, body := s.call(reader, http.MethodGet, "/api/v1/nodes/a1/proxy"+path,
+			protocol); code == http.StatusSwitchingProtocols || code == http.StatusOK || code >= 500 {
 			s.Errorf("nodes/proxy%s: %d %s", path, code, body)
 		}
-		if code, body := s.call(atKubelet, http.MethodGet, path, protocol); code == http.StatusSwitchingProtocols || code == http.StatusOK || code >= 500 {
+		if code, body := s.call(atKubelet, http.MethodGet, path, protocol); code == http.StatusSwitchingProtocols ||
+			code == http.StatusOK || code >= 500 {
 			s.Errorf("kubelet%s: %d %s", path, code, body)
 		}
 	}
 	// With the verb create the same request opens the stream: the refusal above was of a
 	// real request.
 	role := s.Namespace + "-nodes"
-	if _, err := s.Client.RbacV1().ClusterRoles().Patch(s.Context(), role, types.JSONPatchType, []byte(`[{"op":"add","path":"/rules/0/verbs/-","value":"create"}]`), metav1.PatchOptions{}); err != nil {
+	if _, err := s.Client.RbacV1().ClusterRoles().Patch(s.Context(), role, types.JSONPatchType,
+		[]byte(`[{"op":"add","path":"/rules/0/verbs/-","value":"create"}]`), metav1.PatchOptions{}); err != nil {
 		s.Fatal(err)
 	}
 	Eventually(s, deadline, "the stream with the verb create", func(context.Context) error {
-		code, body := s.call(reader, http.MethodGet, "/api/v1/nodes/a1/proxy/portForward/"+s.Namespace+"/web?port=8080", "SPDY/3.1")
+		code, body := s.call(reader, http.MethodGet, "/api/v1/nodes/a1/proxy/portForward/"+s.Namespace+"/web?port=8080",
+			"SPDY/3.1")
 		if code != http.StatusSwitchingProtocols {
 			return fmt.Errorf("%d %s", code, body)
 		}
@@ -171,7 +183,8 @@ func kubeletCertificateAtTheAPI(s *Space) {
 		s.Fatal(err)
 	}
 	config := s.admin()
-	request := pki.Request{CommonName: "barque:kubelet-client", Organization: []string{"barque:kubelet-clients"}, Usage: pki.Client, Lifetime: time.Hour}
+	request := pki.Request{CommonName: "barque:kubelet-client", Organization: []string{"barque:kubelet-clients"},
+		Usage: pki.Client, Lifetime: time.Hour}
 	if config.CertData, err = ca.Issue(request, key.Public(), time.Now()); err != nil {
 		s.Fatal(err)
 	}
@@ -179,16 +192,20 @@ func kubeletCertificateAtTheAPI(s *Space) {
 		s.Fatal(err)
 	}
 	for path, want := range map[string]int{
-		"/api/v1/namespaces/" + s.Namespace + "/secrets/crown": http.StatusForbidden, "/api/v1/secrets": http.StatusForbidden,
-		"/api/v1/namespaces/" + s.Namespace + "/configmaps": http.StatusForbidden, "/barque/v1/snapshot": 0, "/api/v1/nodes": http.StatusOK,
+		"/api/v1/namespaces/" + s.Namespace + "/secrets/crown": http.StatusForbidden,
+		"/api/v1/secrets": http.StatusForbidden,
+		"/api/v1/namespaces/" + s.Namespace + "/configmaps": http.StatusForbidden, "/barque/v1/snapshot": 0,
+		"/api/v1/nodes": http.StatusOK,
 	} {
-		if code, body := s.call(config, http.MethodGet, path, ""); want != 0 && code != want || want == 0 && code < 400 {
+		if code, body := s.call(config, http.MethodGet, path, ""); want != 0 && code != want ||
+			want == 0 && code < 400 {
 			s.Errorf("%s: %d %s", path, code, body)
 		}
 	}
 	kubelet := rest.CopyConfig(config)
 	kubelet.Host = "https://" + s.InternalIP("a1") + ":10250"
-	if code, body := s.call(kubelet, http.MethodGet, "/pods", ""); code != http.StatusOK || !strings.Contains(body, `"web"`) {
+	if code, body := s.call(kubelet, http.MethodGet, "/pods", ""); code != http.StatusOK ||
+		!strings.Contains(body, `"web"`) {
 		s.Errorf("the kubelet: %d %s", code, body)
 	}
 }
@@ -229,8 +246,9 @@ func strangersCertificates(s *Space) {
 		"the API's cluster address": {"m1", "10.43.0.1", "among the addresses of services"},
 		"a pod's address":           {"m1", "10.42.0.9", "among the addresses of pods"},
 	} {
-		_, err := client.Agent(s.Context(), join.Request{Token: token.String(), Name: c[0], Address: c[1], Clock: time.Now(), CSR: csr,
-			GossipKey: make([]byte, ed25519.PublicKeySize), Version: version.Version})
+		_, err := client.Agent(s.Context(),
+			join.Request{Token: token.String(), Name: c[0], Address: c[1], Clock: time.Now(), CSR: csr,
+				GossipKey: make([]byte, ed25519.PublicKeySize), Version: version.Version})
 		var refused *join.RefusedError
 		if !errors.As(err, &refused) || !strings.Contains(refused.Reason, c[2]) {
 			s.Errorf("%s: %v", what, err)
@@ -241,7 +259,9 @@ func strangersCertificates(s *Space) {
 // longTokens: the owner of an account gets a day, and so does a pod.
 func longTokens(s *Space) {
 	token, err := s.Client.CoreV1().ServiceAccounts(s.Namespace).CreateToken(s.Context(), "default",
-		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](10 * 365 * 24 * 3600)}}, metav1.CreateOptions{})
+		&authenticationv1.TokenRequest{
+			Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](10 * 365 * 24 * 3600)}},
+		metav1.CreateOptions{})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -252,8 +272,11 @@ func longTokens(s *Space) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	ofPod, err := s.Client.CoreV1().ServiceAccounts(s.Namespace).CreateToken(s.Context(), "default", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-		ExpirationSeconds: ptr.To[int64](3607), BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}}}, metav1.CreateOptions{})
+	ofPod, err := s.Client.CoreV1().ServiceAccounts(s.Namespace).CreateToken(s.Context(), "default",
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+			ExpirationSeconds: ptr.To[int64](3607),
+			BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name,
+				UID: pod.UID}}}, metav1.CreateOptions{})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -284,17 +307,23 @@ func (s *Space) admin() *rest.Config {
 func (s *Space) readerOfNodes() *rest.Config {
 	s.Helper()
 	name, ctx := s.Namespace+"-nodes", s.Context()
-	_, err := s.Client.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name},
-		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes/proxy"}, Verbs: []string{"get"}}}}, metav1.CreateOptions{})
+	_, err := s.Client.RbacV1().ClusterRoles().Create(ctx,
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Rules: []rbacv1.PolicyRule{
+				{APIGroups: []string{""}, Resources: []string{"nodes/proxy"}, Verbs: []string{"get"}}}},
+		metav1.CreateOptions{})
 	if err == nil {
-		_, err = s.Client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
-			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "default", Namespace: s.Namespace}}}, metav1.CreateOptions{})
+		_, err = s.Client.RbacV1().ClusterRoleBindings().Create(ctx,
+			&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
+				RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+				Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "default", Namespace: s.Namespace}}},
+			metav1.CreateOptions{})
 	}
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		s.Fatal(err)
 	}
-	token, err := s.Client.CoreV1().ServiceAccounts(s.Namespace).CreateToken(ctx, "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	token, err := s.Client.CoreV1().ServiceAccounts(s.Namespace).CreateToken(ctx, "default",
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -114,7 +114,8 @@ func (u *usersOf) refused(t *testing.T, config *rest.Config, attempts ...attempt
 		if err != nil || code != http.StatusForbidden || hasJewel(body) {
 			t.Errorf("%s: %d %s (%v)", &a, code, body, err)
 		}
-		if writes := a.method != http.MethodGet && !strings.Contains(a.path, "dryRun=All") && a.protocol == ""; writes || slices.Contains(a.headers, "Impersonate-User") {
+		if writes := a.method != http.MethodGet && !strings.Contains(a.path, "dryRun=All") &&
+			a.protocol == ""; writes || slices.Contains(a.headers, "Impersonate-User") {
 			continue
 		}
 		root := rest.CopyConfig(u.root)
@@ -161,50 +162,73 @@ const rbacPath = "/apis/rbac.authorization.k8s.io/v1"
 
 // operatorsPaths are those of Barque's own API that administrators read.
 var operatorsPaths = []string{
-	"/barque/v1/status", "/barque/v1/gossip", "/barque/v1/diagnosis", "/barque/v1/hardening", "/barque/v1/keys", "/barque/v1/certificates",
-	"/barque/v1/ca", "/barque/v1/revocations", "/barque/v1/encryption", "/barque/v1/tokens", "/barque/v1/audit?limit=10&since=2026-01-01T00:00:00Z", "/barque/v1/snapshots",
+	"/barque/v1/status", "/barque/v1/gossip", "/barque/v1/diagnosis", "/barque/v1/hardening", "/barque/v1/keys",
+	"/barque/v1/certificates",
+	"/barque/v1/ca", "/barque/v1/revocations", "/barque/v1/encryption", "/barque/v1/tokens",
+	"/barque/v1/audit?limit=10&since=2026-01-01T00:00:00Z", "/barque/v1/snapshots",
 }
 
 // beyond are requests that need more than rights in one namespace.
 func (u *usersOf) beyond() []attempt {
 	other := "/api/v1/namespaces/" + u.other
-	all := gets(other+"/pods", other+"/secrets", other+"/secrets/crown", other+"/configmaps", other+"/secrets?watch=1&timeoutSeconds=1", other, "/api/v1/watch/namespaces/"+u.other+"/secrets?timeoutSeconds=1",
-		"/api/v1/secrets", "/api/v1/secrets?fieldSelector=metadata.namespace%3D"+u.Namespace, "/api/v1/pods?watch=1&timeoutSeconds=1", "/api/v1/namespaces",
-		"/api/v1/namespaces/kube-system/secrets", "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication", "/api/v1/nodes", "/api/v1/nodes/a1",
-		"/api/v1/persistentvolumes", "/apis/apps/v1/deployments", rbacPath+"/clusterroles", rbacPath+"/clusterrolebindings", rbacPath+"/namespaces/"+u.other+"/roles",
-		"/apis/certificates.k8s.io/v1/certificatesigningrequests", "/apis/storage.k8s.io/v1/csinodes", "/apis/apiregistration.k8s.io/v1/apiservices",
-		"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-		"/api/v1/nodes/a1/proxy/pods", "/api/v1/nodes/s1/proxy/pods", "/api/v1/nodes/a1/proxy/configz", "/api/v1/nodes/https:a1:10250/proxy/pods",
+	all := gets(other+"/pods", other+"/secrets", other+"/secrets/crown", other+"/configmaps",
+		other+"/secrets?watch=1&timeoutSeconds=1", other,
+		"/api/v1/watch/namespaces/"+u.other+"/secrets?timeoutSeconds=1",
+		"/api/v1/secrets", "/api/v1/secrets?fieldSelector=metadata.namespace%3D"+u.Namespace,
+		"/api/v1/pods?watch=1&timeoutSeconds=1", "/api/v1/namespaces",
+		"/api/v1/namespaces/kube-system/secrets",
+		"/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication", "/api/v1/nodes",
+		"/api/v1/nodes/a1",
+		"/api/v1/persistentvolumes", "/apis/apps/v1/deployments", rbacPath+"/clusterroles",
+		rbacPath+"/clusterrolebindings", rbacPath+"/namespaces/"+u.other+"/roles",
+		"/apis/certificates.k8s.io/v1/certificatesigningrequests", "/apis/storage.k8s.io/v1/csinodes",
+		"/apis/apiregistration.k8s.io/v1/apiservices",
+		"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+		"/api/v1/nodes/a1/proxy/pods", "/api/v1/nodes/s1/proxy/pods", "/api/v1/nodes/a1/proxy/configz",
+		"/api/v1/nodes/https:a1:10250/proxy/pods",
 		"/metrics", "/debug/pprof/heap")
 	all = append(all, gets(operatorsPaths...)...)
 	all = append(all,
-		post("/barque/v1/tokens", `{"role":"server"}`), post("/barque/v1/keys", ""), post("/barque/v1/snapshot-save", ""), post("/barque/v1/snapshot-restore", ""), post("/barque/v1/members/s1?change=remove", ""),
-		post("/barque/v1/ca?change=begin", ""), post("/barque/v1/encryption?change=disable", ""), post("/barque/v1/revocations", "{}"), post("/barque/v1/certificates", ""),
-		post(other+"/serviceaccounts/default/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`),
-		post("/api/v1/namespaces/kube-system/serviceaccounts/default/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`),
-		post("/apis/authentication.k8s.io/v1/tokenreviews", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"x"}}`),
-		post("/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"x"}}`),
-		post(rbacPath+"/clusterrolebindings?dryRun=All", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"mine"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"},"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"rita"}]}`),
+		post("/barque/v1/tokens", `{"role":"server"}`), post("/barque/v1/keys", ""),
+		post("/barque/v1/snapshot-save", ""), post("/barque/v1/snapshot-restore", ""),
+		post("/barque/v1/members/s1?change=remove", ""),
+		post("/barque/v1/ca?change=begin", ""), post("/barque/v1/encryption?change=disable", ""),
+		post("/barque/v1/revocations", "{}"), post("/barque/v1/certificates", ""),
+		post(other+"/serviceaccounts/default/token",
+			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`),
+		post("/api/v1/namespaces/kube-system/serviceaccounts/default/token",
+			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`),
+		post("/apis/authentication.k8s.io/v1/tokenreviews",
+			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"x"}}`),
+		post("/apis/authorization.k8s.io/v1/subjectaccessreviews",
+			`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"x"}}`),
+		post(rbacPath+"/clusterrolebindings?dryRun=All",
+			`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"mine"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"},"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"rita"}]}`),
 		post(rbacPath+"/namespaces/"+u.other+"/rolebindings?dryRun=All", roleBinding("view", "rita")),
 	)
 	// As another user: by the headers of impersonation, and of a front proxy.
-	for _, headers := range [][]string{{"Impersonate-User", "barque:admin", "Impersonate-Group", "system:masters"}, {"Impersonate-User", "system:serviceaccount:kube-system:default"},
-		{"Impersonate-User", "system:node:a1", "Impersonate-Group", "system:nodes"}, {"X-Remote-User", "barque:admin", "X-Remote-Group", "system:masters"}} {
+	for _, headers := range [][]string{{"Impersonate-User", "barque:admin", "Impersonate-Group", "system:masters"},
+		{"Impersonate-User", "system:serviceaccount:kube-system:default"},
+		{"Impersonate-User", "system:node:a1", "Impersonate-Group", "system:nodes"},
+		{"X-Remote-User", "barque:admin", "X-Remote-Group", "system:masters"}} {
 		all = append(all, attempt{method: http.MethodGet, path: other + "/secrets/crown", headers: headers})
 	}
 	return all
 }
 
 func roleBinding(clusterRole, user string) string {
-	return fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"mine"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":%q},`+
-		`"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":%q}]}`, clusterRole, user)
+	return fmt.Sprintf(
+		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"mine"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":%q},`+
+			`"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":%q}]}`, clusterRole, user)
 }
 
 // streams are those into a pod. Reading is no right to any, in whatever way they are opened.
 func streams(pod string) []attempt {
 	return []attempt{
 		{method: http.MethodGet, path: pod + "/exec?command=id&stdout=1", protocol: "websocket"},
-		{method: http.MethodPost, path: pod + "/exec?command=id&stdout=1", protocol: "SPDY/3.1", headers: []string{"X-Stream-Protocol-Version", "v4.channel.k8s.io"}},
+		{method: http.MethodPost, path: pod + "/exec?command=id&stdout=1", protocol: "SPDY/3.1",
+			headers: []string{"X-Stream-Protocol-Version", "v4.channel.k8s.io"}},
 		{method: http.MethodGet, path: pod + "/attach?stdout=1", protocol: "websocket"},
 		{method: http.MethodGet, path: pod + "/portforward?ports=8080", protocol: "SPDY/3.1"},
 		{method: http.MethodPost, path: pod + "/portforward?ports=8080", protocol: "SPDY/3.1"},
@@ -219,14 +243,16 @@ func (b *building) atKubelet(config *rest.Config, node string) *rest.Config {
 }
 
 // joiningPaths are those for machines. Neither a user nor a pod is one.
-var joiningPaths = map[string]string{"shared-key": `{"digest":"00"}`, "gossip-keys": `{}`, "renew": `{}`, "revoked": `{}`}
+var joiningPaths = map[string]string{"shared-key": `{"digest":"00"}`, "gossip-keys": `{}`, "renew": `{}`,
+	"revoked": `{}`}
 
 // noMachine makes the requests of joining machines.
 func (u *usersOf) noMachine(t *testing.T, config *rest.Config) {
 	t.Helper()
 	for path, body := range joiningPaths {
 		a := post("/barque/join/v1/"+path, body)
-		if code, answer, err := u.try(config, a); err != nil || code != http.StatusUnauthorized && code != http.StatusForbidden {
+		if code, answer, err := u.try(config, a); err != nil ||
+			code != http.StatusUnauthorized && code != http.StatusForbidden {
 			t.Errorf("%s: %d %s (%v)", &a, code, answer, err)
 		}
 	}
@@ -237,10 +263,14 @@ func (u *usersOf) noMachine(t *testing.T, config *rest.Config) {
 func (u *usersOf) aroundRBAC() []string {
 	own, other := "/api/v1/namespaces/"+u.Namespace, u.other+"/secrets/crown"
 	return []string{
-		own + "/../" + other, own + "/%2e%2e/" + other, own + "%2f..%2f" + other, own + "/secrets/../../" + other, own + "/secrets/..%2f..%2f" + other, "//api/v1/namespaces/" + other,
-		"/api//v1/namespaces/" + other, "/API/v1/namespaces/" + other, "/api/v1/Namespaces/" + other, "/healthz/../api/v1/namespaces/" + other, "/healthz/%2e%2e/api/v1/namespaces/" + other,
-		"/version;/api/v1/namespaces/" + other, "/api/v1/namespaces/" + other + "%00", "/api/v1/namespaces/" + other + "?namespace=" + u.Namespace,
-		"/barque/join/v1/../../../api/v1/namespaces/" + other, "/openapi/v2/../../api/v1/namespaces/" + other, "/apis/../api/v1/namespaces/" + other,
+		own + "/../" + other, own + "/%2e%2e/" + other, own + "%2f..%2f" + other, own + "/secrets/../../" + other,
+		own + "/secrets/..%2f..%2f" + other, "//api/v1/namespaces/" + other,
+		"/api//v1/namespaces/" + other, "/API/v1/namespaces/" + other, "/api/v1/Namespaces/" + other,
+		"/healthz/../api/v1/namespaces/" + other, "/healthz/%2e%2e/api/v1/namespaces/" + other,
+		"/version;/api/v1/namespaces/" + other, "/api/v1/namespaces/" + other + "%00",
+		"/api/v1/namespaces/" + other + "?namespace=" + u.Namespace,
+		"/barque/join/v1/../../../api/v1/namespaces/" + other, "/openapi/v2/../../api/v1/namespaces/" + other,
+		"/apis/../api/v1/namespaces/" + other,
 	}
 }
 
@@ -260,7 +290,9 @@ func (u *usersOf) reader(t *testing.T) {
 	made := u.madeUser("rita", "readers")
 	rita := made.config(u.building)
 	own := "/api/v1/namespaces/" + u.Namespace
-	u.allowed(t, rita, gets(own+"/pods", own+"/secrets", own+"/pods/web/log", own+"/pods?watch=1&timeoutSeconds=1", rbacPath+"/namespaces/"+u.Namespace+"/roles")...)
+	u.allowed(t, rita,
+		gets(own+"/pods", own+"/secrets", own+"/pods/web/log", own+"/pods?watch=1&timeoutSeconds=1",
+			rbacPath+"/namespaces/"+u.Namespace+"/roles")...)
 	u.refused(t, rita, u.beyond()...)
 	u.refused(t, rita, streams(own+"/pods/web")...)
 	pod := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"mine"},"spec":{"containers":[{"name":"c","image":"x"}]}}`
@@ -268,22 +300,32 @@ func (u *usersOf) reader(t *testing.T) {
 	serverSide := []string{"Content-Type", "application/apply-patch+yaml"}
 	everything := `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"reads"},"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}]}`
 	u.refused(t, rita,
-		post(own+"/pods?dryRun=All", pod), post(own+"/configmaps?dryRun=All", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"mine"}}`),
-		post(own+"/serviceaccounts/robot/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`),
-		post(own+"/pods/web/eviction?dryRun=All", `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"web"}}`),
-		attempt{method: http.MethodDelete, path: own + "/pods/web?dryRun=All"}, attempt{method: http.MethodDelete, path: own + "/secrets?dryRun=All"},
-		attempt{method: http.MethodPatch, path: own + "/pods/web/ephemeralcontainers?dryRun=All", body: `{"metadata":{"labels":{"a":"b"}}}`, headers: merge},
+		post(own+"/pods?dryRun=All", pod),
+		post(own+"/configmaps?dryRun=All", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"mine"}}`),
+		post(own+"/serviceaccounts/robot/token",
+			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`),
+		post(own+"/pods/web/eviction?dryRun=All",
+			`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"web"}}`),
+		attempt{method: http.MethodDelete, path: own + "/pods/web?dryRun=All"},
+		attempt{method: http.MethodDelete, path: own + "/secrets?dryRun=All"},
+		attempt{method: http.MethodPatch, path: own + "/pods/web/ephemeralcontainers?dryRun=All",
+			body: `{"metadata":{"labels":{"a":"b"}}}`, headers: merge},
 		post(rbacPath+"/namespaces/"+u.Namespace+"/rolebindings?dryRun=All", roleBinding("cluster-admin", "rita")),
-		attempt{method: http.MethodPatch, path: rbacPath + "/namespaces/" + u.Namespace + "/roles/reads?dryRun=All", body: `{"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}]}`, headers: merge},
-		attempt{method: http.MethodPatch, path: rbacPath + "/namespaces/" + u.Namespace + "/roles/reads?dryRun=All&fieldManager=me&force=true", body: everything, headers: serverSide},
+		attempt{method: http.MethodPatch, path: rbacPath + "/namespaces/" + u.Namespace + "/roles/reads?dryRun=All",
+			body: `{"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}]}`, headers: merge},
+		attempt{method: http.MethodPatch,
+			path: rbacPath + "/namespaces/" + u.Namespace + "/roles/reads?dryRun=All&fieldManager=me&force=true",
+			body: everything, headers: serverSide},
 	)
-	u.refused(t, rita, as([]string{"Impersonate-User", "system:serviceaccount:" + u.Namespace + ":robot"}, gets(own+"/pods")...)...)
+	u.refused(t, rita,
+		as([]string{"Impersonate-User", "system:serviceaccount:" + u.Namespace + ":robot"}, gets(own+"/pods")...)...)
 	u.hidden(t, rita)
 	u.noMachine(t, rita)
 	for _, node := range []string{"a1", "s1"} {
 		u.refused(t, u.atKubelet(rita, node), gets("/pods", "/metrics", "/configz", "/stats/summary")...)
 	}
-	u.refused(t, u.atKubelet(rita, "a1"), attempt{method: http.MethodPost, path: "/exec/" + u.Namespace + "/web/hello?command=id&output=1"})
+	u.refused(t, u.atKubelet(rita, "a1"),
+		attempt{method: http.MethodPost, path: "/exec/" + u.Namespace + "/web/hello?command=id&output=1"})
 	u.refused(t, u.atKubelet(rita, "a1"), gets("/containerLogs/"+u.Namespace+"/web/hello")...)
 }
 
@@ -294,24 +336,33 @@ func (u *usersOf) namespaceAdmin(t *testing.T) {
 	own, roles := "/api/v1/namespaces/"+u.Namespace, rbacPath+"/namespaces/"+u.Namespace
 	u.allowed(t, adam, gets(own+"/secrets", own+"/pods")...)
 	u.allowed(t, adam, post(roles+"/rolebindings?dryRun=All", roleBinding("view", "rita")))
-	u.allowed(t, adam, as([]string{"Impersonate-User", "system:serviceaccount:" + u.Namespace + ":robot"}, gets(own+"/pods")...)...)
+	u.allowed(t, adam,
+		as([]string{"Impersonate-User", "system:serviceaccount:" + u.Namespace + ":robot"}, gets(own+"/pods")...)...)
 	u.refused(t, adam, u.beyond()...)
 	u.hidden(t, adam)
 	u.noMachine(t, adam)
 	role := func(rule string) string {
-		return `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"mine"},"rules":[` + rule + `]}`
+		return `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"mine"},"rules":[` +
+			rule + `]}`
 	}
 	u.refused(t, adam,
-		post(roles+"/rolebindings?dryRun=All", roleBinding("cluster-admin", "adam")), post(roles+"/rolebindings?dryRun=All", roleBinding("system:node", "adam")),
+		post(roles+"/rolebindings?dryRun=All", roleBinding("cluster-admin", "adam")),
+		post(roles+"/rolebindings?dryRun=All", roleBinding("system:node", "adam")),
 		post(roles+"/roles?dryRun=All", role(`{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}`)),
-		post(roles+"/roles?dryRun=All", role(`{"apiGroups":["rbac.authorization.k8s.io"],"resources":["roles"],"verbs":["escalate","bind"]}`)),
-		post(roles+"/roles?dryRun=All", role(`{"apiGroups":[""],"resources":["users","groups"],"verbs":["impersonate"]}`)),
+		post(roles+"/roles?dryRun=All",
+			role(`{"apiGroups":["rbac.authorization.k8s.io"],"resources":["roles"],"verbs":["escalate","bind"]}`)),
+		post(roles+"/roles?dryRun=All",
+			role(`{"apiGroups":[""],"resources":["users","groups"],"verbs":["impersonate"]}`)),
 	)
-	if code, body, err := u.try(adam, post(own+"/pods?dryRun=All", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"mine"},"spec":{"serviceAccountName":"robot","containers":[{"name":"c","image":"x"}]}}`)); err != nil || code != http.StatusCreated {
+	if code, body, err := u.try(adam,
+		post(own+"/pods?dryRun=All",
+			`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"mine"},"spec":{"serviceAccountName":"robot","containers":[{"name":"c","image":"x"}]}}`)); err != nil || code != http.StatusCreated {
 		t.Errorf("a pod in the own namespace: %d %s (%v)", code, body, err)
 	}
 	// Impersonation of the namespace's accounts gives no rights that these accounts lack.
-	u.refused(t, adam, as([]string{"Impersonate-User", "system:serviceaccount:" + u.Namespace + ":robot"}, gets("/api/v1/namespaces/"+u.other+"/secrets/crown", "/api/v1/nodes")...)...)
+	u.refused(t, adam,
+		as([]string{"Impersonate-User", "system:serviceaccount:" + u.Namespace + ":robot"},
+			gets("/api/v1/namespaces/"+u.other+"/secrets/crown", "/api/v1/nodes")...)...)
 }
 
 // podToken: the token of a pod counts for its account while the pod is there, and for nothing then,
@@ -333,7 +384,9 @@ func (u *usersOf) podToken(t *testing.T) {
 	for _, node := range []string{"a1", "s1"} {
 		u.refused(t, u.atKubelet(stolen, node), gets("/pods", "/configz")...)
 	}
-	u.refused(t, stolen, post(own+"/serviceaccounts/robot/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`))
+	u.refused(t, stolen,
+		post(own+"/serviceaccounts/robot/token",
+			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`))
 	u.K("delete", "pod", "worker")
 	void := func(what string) {
 		Eventually(t, deadline, what, func(context.Context) error {
@@ -344,8 +397,9 @@ func (u *usersOf) podToken(t *testing.T) {
 		})
 	}
 	void("the token is void after its pod")
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "worker"}, Spec: corev1.PodSpec{NodeName: "a1", ServiceAccountName: "robot",
-		Containers: []corev1.Container{{Name: "c", Image: "busybox:1.36", Command: []string{"sleep", "1000000"}}}}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "worker"},
+		Spec: corev1.PodSpec{NodeName: "a1", ServiceAccountName: "robot",
+			Containers: []corev1.Container{{Name: "c", Image: "busybox:1.36", Command: []string{"sleep", "1000000"}}}}}
 	if _, err := u.Client.CoreV1().Pods(u.Namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

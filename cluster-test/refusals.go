@@ -33,13 +33,15 @@ func (c *Cluster) refusals(ctx context.Context) error {
 	}
 	var lacks []error
 	for _, s := range servers {
-		r := c.KubectlResult(ctx, "", "get", "--raw", "/metrics", "--server", "https://"+net.JoinHostPort(s.Address, apiPort))
+		r := c.KubectlResult(ctx, "", "get", "--raw", "/metrics", "--server",
+			"https://"+net.JoinHostPort(s.Address, apiPort))
 		if r.Error != nil {
 			continue // it was stopped
 		}
 		for line := range strings.Lines(r.Out) {
 			if strings.HasPrefix(line, refusedMetric) {
-				lacks = append(lacks, fmt.Errorf("server %s refused its control plane a right: %s", s.Name, strings.TrimSpace(line)))
+				lacks = append(lacks,
+					fmt.Errorf("server %s refused its control plane a right: %s", s.Name, strings.TrimSpace(line)))
 			}
 		}
 	}

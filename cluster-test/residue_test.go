@@ -192,10 +192,13 @@ func TestResidue(t *testing.T) {
 			}
 		}
 	}
-	if r := search(slices.Concat(noise(residuePart), []byte(value[:len(value)-5]), noise(9))); len(r.found) != 0 || len(r.keys) != 0 {
+	if r := search(slices.Concat(noise(residuePart), []byte(value[:len(value)-5]), noise(9))); len(r.found) != 0 ||
+		len(r.keys) != 0 {
 		t.Errorf("in noise there are %v and the keys %v", r.found, r.keys)
 	}
-	keys := search(slices.Concat(noise(residuePart-3), []byte(encipheredPrefix+"cafe:…"), noise(1000), []byte(encipheredPrefix+"beef:…"))).keys
+	keys := search(
+		slices.Concat(noise(residuePart-3), []byte(encipheredPrefix+"cafe:…"), noise(1000),
+			[]byte(encipheredPrefix+"beef:…"))).keys
 	if got := slices.Sorted(maps.Keys(keys)); strings.Join(got, " ") != "beef cafe" {
 		t.Errorf("the keys are %q", got)
 	}

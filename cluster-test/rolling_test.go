@@ -81,7 +81,8 @@ func (r *rolling) begin() (finish func()) {
 		r.settle(watchers)
 		stop()
 		clients.Wait()
-		r.Logf("%d calls, %d of them at the second try; %d visits of the Service; the longest call took %v", r.calls.Load(), r.retries.Load(), r.visits.Load(), time.Duration(r.longest.Load()).Round(time.Millisecond))
+		r.Logf("%d calls, %d of them at the second try; %d visits of the Service; the longest call took %v",
+			r.calls.Load(), r.retries.Load(), r.visits.Load(), time.Duration(r.longest.Load()).Round(time.Millisecond))
 		for _, f := range r.failures {
 			r.Error(f)
 		}
@@ -100,7 +101,8 @@ func (r *rolling) restart(node string) {
 	r.Dev(r, "stop", node)
 	stopped := time.Since(began)
 	r.Dev(r, "start", node)
-	r.Logf("%s: stopped in %v, ready again %v after that", node, stopped.Round(time.Millisecond), (time.Since(began) - stopped).Round(time.Millisecond))
+	r.Logf("%s: stopped in %v, ready again %v after that", node, stopped.Round(time.Millisecond),
+		(time.Since(began) - stopped).Round(time.Millisecond))
 }
 
 // rolling is the state that the clients of a rolling restart share.
@@ -147,7 +149,8 @@ func (r *rolling) fail(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.failures) < 20 {
-		r.failures = append(r.failures, fmt.Sprintf("%s: ", time.Now().Format("15:04:05.000"))+fmt.Sprintf(format, args...))
+		r.failures = append(r.failures,
+			fmt.Sprintf("%s: ", time.Now().Format("15:04:05.000"))+fmt.Sprintf(format, args...))
 	}
 }
 
@@ -163,7 +166,9 @@ func (r *rolling) twice(ctx context.Context, what string, call func() error) {
 	}
 	r.calls.Add(1)
 	took := int64(time.Since(began))
-	for longest := r.longest.Load(); took > longest && !r.longest.CompareAndSwap(longest, took); longest = r.longest.Load() { // brief: it is only reported
+	longest := r.longest.Load()
+	for took > longest && !r.longest.CompareAndSwap(longest, took) { // brief: it is only reported
+		longest = r.longest.Load()
 	}
 }
 
@@ -194,7 +199,8 @@ func breathe(ctx context.Context) {
 }
 
 func configMap(name string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{rollingLabel: "yes"}}}
+	return &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{rollingLabel: "yes"}}}
 }
 
 // acknowledged notes a created object, and one that may have been: an answer to a second try that
@@ -289,7 +295,8 @@ func (r *rolling) visit(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, n := range r.servers {
 			began := time.Now()
-			if err := get(ctx, "http://"+net.JoinHostPort(n.Address, port), "Hello from"); err != nil && ctx.Err() == nil {
+			if err := get(ctx, "http://"+net.JoinHostPort(n.Address, port), "Hello from"); err != nil &&
+				ctx.Err() == nil {
 				if errors.Is(err, context.DeadlineExceeded) && r.stoodStill(ctx, began) {
 					r.Logf("the Service at %s: %v, and this process stood still meanwhile", n.Name, err)
 				} else {
@@ -315,7 +322,8 @@ type follower struct {
 
 func (r *rolling) newFollower(i int) *follower {
 	f := &follower{rolling: r, mover: r.mover(i)}
-	list, err := r.Client.CoreV1().ConfigMaps(r.Namespace).List(r.Context(), metav1.ListOptions{LabelSelector: rollingLabel})
+	list, err := r.Client.CoreV1().ConfigMaps(r.Namespace).List(r.Context(),
+		metav1.ListOptions{LabelSelector: rollingLabel})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -327,7 +335,9 @@ func (f *follower) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		var stream *http.Response
 		f.twice(ctx, "watch", func() (err error) {
-			stream, err = f.mover.open(ctx, http.MethodGet, "/api/v1/namespaces/"+f.Namespace+"/configmaps?watch=1&allowWatchBookmarks=true&labelSelector="+rollingLabel+"&resourceVersion="+f.revision, nil)
+			stream, err = f.mover.open(ctx, http.MethodGet,
+				"/api/v1/namespaces/"+f.Namespace+"/configmaps?watch=1&allowWatchBookmarks=true&labelSelector="+
+					rollingLabel+"&resourceVersion="+f.revision, nil)
 			if err == nil && stream.StatusCode != http.StatusOK {
 				err = fmt.Errorf("the answer is %s", stream.Status)
 			}
@@ -415,7 +425,8 @@ func (r *rolling) checkWatches(all []*follower) {
 			r.Errorf("%s was told %d times", name, n)
 		}
 	}
-	list, err := r.Client.CoreV1().ConfigMaps(r.Namespace).List(r.Context(), metav1.ListOptions{LabelSelector: rollingLabel})
+	list, err := r.Client.CoreV1().ConfigMaps(r.Namespace).List(r.Context(),
+		metav1.ListOptions{LabelSelector: rollingLabel})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -456,7 +467,8 @@ func (r *rolling) watchPorts(ctx context.Context, running *sync.WaitGroup) *port
 		running.Go(func() {
 			for ctx.Err() == nil {
 				began := time.Now()
-				conn, err := net.DialTimeout("tcp", net.JoinHostPort(n.Address, apiPort), time.Second) // brief: it looks again and again
+				conn, err := net.DialTimeout("tcp", net.JoinHostPort(n.Address, apiPort),
+					time.Second) // brief: it looks again and again
 				switch {
 				case err == nil:
 					conn.Close()
@@ -485,7 +497,8 @@ func (r *rolling) watchPorts(ctx context.Context, running *sync.WaitGroup) *port
 // followEndpoints watches the endpoints of the kubernetes Service at one server until that ends,
 // and reports each server that is not among them.
 func (r *rolling) followEndpoints(ctx context.Context, m *Mover, absent func(address string)) {
-	stream, err := m.open(ctx, http.MethodGet, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?watch=1&labelSelector=kubernetes.io/service-name%3Dkubernetes", nil)
+	stream, err := m.open(ctx, http.MethodGet,
+		"/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?watch=1&labelSelector=kubernetes.io/service-name%3Dkubernetes", nil)
 	if err != nil {
 		return // it is being restarted
 	}
@@ -530,7 +543,8 @@ func (p *ports) check(t testing.TB) {
 	for address, closed := range p.closed {
 		left, ok := p.left[address]
 		late := closed.Sub(p.open[address])
-		t.Logf("%s was out of the endpoints %v before its port closed, which was seen at most %v late", address, closed.Sub(left).Round(time.Millisecond), late.Round(time.Millisecond))
+		t.Logf("%s was out of the endpoints %v before its port closed, which was seen at most %v late", address,
+			closed.Sub(left).Round(time.Millisecond), late.Round(time.Millisecond))
 		if !ok || left.After(closed.Add(late)) {
 			t.Errorf("%s closed its port at %v, and was out of the endpoints at %v", address, closed, left)
 		}

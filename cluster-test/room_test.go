@@ -29,7 +29,8 @@ const roomSection = "A disk or a store that is full"
 func bulky(name string, bytes int) *corev1.ConfigMap {
 	random := make([]byte, bytes/2)
 	rand.Read(random) // never fails
-	return &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"a": fmt.Sprintf("%x", random)}}
+	return &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"a": fmt.Sprintf("%x", random)}}
 }
 
 // writeUntilRefused makes ConfigMaps big-1, big-2, … until one is refused. It leaves that one in
@@ -50,7 +51,8 @@ func (d *drill) writeUntilRefused(m *machines.Machine, bytes, most int) (n int, 
 		if r.Error != nil && !strings.Contains(r.Err, "(AlreadyExists)") {
 			return n, r.Err
 		}
-		d.Logf("%s is there; at the first try: %v", next.Name, err) // the answer to that was lost, or it did not come to a write
+		// the answer to that was lost, or it did not come to a write
+		d.Logf("%s is there; at the first try: %v", next.Name, err)
 	}
 	d.Fatalf("%d objects of %d bytes were taken", n, bytes)
 	return 0, ""
@@ -105,7 +107,8 @@ func TestFullStore(t *testing.T) {
 		t.Errorf("kubectl says of a full store: %s", said)
 	}
 	d.warns(s1, "the store is full, so new objects are refused")
-	if r := d.try(s1, p.words("barque cluster status")); r.Code != codeDegraded || !contains(r.Out, "the store is full") {
+	if r := d.try(s1, p.words("barque cluster status")); r.Code != codeDegraded ||
+		!contains(r.Out, "the store is full") {
 		t.Errorf("status: code %d,\n%s%s", r.Code, r.Out, r.Err)
 	}
 	if have := len(d.configMaps(s1)); have < 10 {
@@ -143,7 +146,8 @@ func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	needs.NoError(t, store.DisksPossible(), "a server whose disk is full")
 	d := newDrill(t)
-	s1 := d.machine("s1", "10.0.0.1", 64, "--no-node --snapshot-schedule 0") // a backup that failed is warned of until the next one
+	// a backup that failed is warned of until the next one
+	s1 := d.machine("s1", "10.0.0.1", 64, "--no-node --snapshot-schedule 0")
 	d.start(s1, "barque server")
 	d.ready(s1)
 	d.note(s1, "kept")
@@ -151,7 +155,8 @@ func TestFullDisk(t *testing.T) {
 	t.Logf("after %d objects: %s", n, strings.TrimSpace(said))
 	d.diskIsFull(s1, said)
 	Eventually(d, deadline, "all but one are deleted", func(ctx context.Context) error {
-		return d.api(s1).CoreV1().ConfigMaps("default").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name!=kept"})
+		return d.api(s1).CoreV1().ConfigMaps("default").DeleteCollection(ctx, metav1.DeleteOptions{},
+			metav1.ListOptions{FieldSelector: "metadata.name!=kept"})
 	})
 	d.roomAgain(s1)
 
@@ -176,7 +181,8 @@ func (d *drill) diskIsFull(m *machines.Machine, said string) {
 	if !contains(said, "the write was refused", "the disk of this server is full", "make room on the volume") {
 		d.Errorf("kubectl says of a full disk: %s", said)
 	}
-	d.warns(m, "the disk of server s1 is full and it runs on its reserve", "make room on the volume of its data directory")
+	d.warns(m, "the disk of server s1 is full and it runs on its reserve",
+		"make room on the volume of its data directory")
 	d.ready(m)
 	d.noted(m, "kept")
 	d.procedure(roomSection).run(m, "barque kubectl delete configmap big-1")

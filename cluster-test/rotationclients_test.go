@@ -83,7 +83,8 @@ func (g *register) judge(s *corev1.Secret, err error, floor int) error {
 		return nil // nothing was read
 	}
 	n := 0
-	if _, err := fmt.Sscanf(string(s.Data["v"]), secretMark+" in write %d", &n); err != nil || g.value(n) != string(s.Data["v"]) || n > g.tried {
+	if _, err := fmt.Sscanf(string(s.Data["v"]), secretMark+" in write %d", &n); err != nil ||
+		g.value(n) != string(s.Data["v"]) || n > g.tried {
 		return fmt.Errorf("%s is %q, which nobody wrote (%w)", g.name, s.Data["v"], err)
 	}
 	if n < floor {
@@ -184,7 +185,9 @@ func (r *rotations) write(ctx context.Context, m *Mover, g *register) {
 	n := g.try()
 	err := m.Kube(ctx, func(ctx context.Context, c kubernetes.Interface) (err error) {
 		if absent {
-			_, err = c.CoreV1().Secrets(r.Namespace).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: g.name}, Data: map[string][]byte{"v": []byte(g.value(n))}}, metav1.CreateOptions{})
+			_, err = c.CoreV1().Secrets(r.Namespace).Create(ctx,
+				&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: g.name},
+					Data: map[string][]byte{"v": []byte(g.value(n))}}, metav1.CreateOptions{})
 			return err
 		}
 		is.Data["v"] = []byte(g.value(n))

@@ -58,7 +58,8 @@ const (
 // before brings its Secrets back.
 func TestRotationsUnderKills(t *testing.T) {
 	needs.AllTests(t)
-	o := Options{Servers: 4, ServerArgs: []string{"--raft-snapshot-entries=2000", "--snapshot-schedule=0", "--audit-log-compress=false"}}
+	o := Options{Servers: 4,
+		ServerArgs: []string{"--raft-snapshot-entries=2000", "--snapshot-schedule=0", "--audit-log-compress=false"}}
 	if err := disk.Possible(); err != nil {
 		needs.LeftOut(t, []error{fmt.Errorf("the search of the raw disks: %w", err)})
 	} else {
@@ -109,7 +110,8 @@ type rotations struct {
 }
 
 func newRotations(s *Space) *rotations {
-	r := &rotations{Space: s, direct: map[string]kubernetes.Interface{}, random: rand.New(rand.NewPCG(rand.Uint64(), 1))}
+	r := &rotations{Space: s, direct: map[string]kubernetes.Interface{},
+		random: rand.New(rand.NewPCG(rand.Uint64(), 1))}
 	r.moments = r.allMoments()
 	servers, err := s.Servers(s.Context())
 	if err != nil {
@@ -141,8 +143,9 @@ func (r *rotations) fill() {
 	for part := range clients {
 		filling.Go(func() {
 			for i := part; i < *rotationSecrets; i += clients {
-				_, err := r.Client.CoreV1().Secrets(r.Namespace).Create(r.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: rotatedName(i)},
-					StringData: map[string]string{"v": rotatedValue(i)}}, metav1.CreateOptions{})
+				_, err := r.Client.CoreV1().Secrets(r.Namespace).Create(r.Context(),
+					&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: rotatedName(i)},
+						StringData: map[string]string{"v": rotatedValue(i)}}, metav1.CreateOptions{})
 				if exceptExists(err) != nil {
 					r.Error(err)
 				}
@@ -160,7 +163,8 @@ func (r *rotations) fill() {
 func (r *rotations) rightAt(servers ...string) {
 	r.Helper()
 	for _, server := range servers {
-		Eventually(r, deadline, "all Secrets by "+server, func(ctx context.Context) error { return r.right(ctx, r.direct[server]) })
+		Eventually(r, deadline, "all Secrets by "+server,
+			func(ctx context.Context) error { return r.right(ctx, r.direct[server]) })
 	}
 }
 
@@ -298,7 +302,9 @@ func (r *rotations) isRewritten(ctx context.Context, i int) (bool, error) {
 }
 
 // watch asks for the state of the rotation, as fast as it is answered, until f returns true.
-func (r *rotations) watch(ctx context.Context, what string, f func(ctx context.Context, s *datakeys.Status) bool) error {
+func (r *rotations) watch(
+	ctx context.Context, what string, f func(ctx context.Context, s *datakeys.Status) bool,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, rotationBound)
 	defer cancel()
 	var last datakeys.Status
@@ -375,7 +381,8 @@ func (r *rotations) rotate() {
 			continue
 		}
 		var is Status
-		Eventually(r, deadline, "a leader", func(ctx context.Context) (err error) { is, err = r.leads(ctx); return err })
+		Eventually(r, deadline, "a leader",
+			func(ctx context.Context) (err error) { is, err = r.leads(ctx); return err })
 		if r.kills == *rotationKills || !r.comes(ctx, m) {
 			continue
 		}
@@ -398,7 +405,8 @@ func (r *rotations) rotate() {
 		r.comesBack(without)
 		r.clients.without.Store(false)
 	}
-	r.Logf("rotation %d: %v, %d kills, %d in all; without %q", len(r.took), r.took[len(r.took)-1].Round(time.Millisecond), killed, r.kills, without)
+	r.Logf("rotation %d: %v, %d kills, %d in all; without %q", len(r.took),
+		r.took[len(r.took)-1].Round(time.Millisecond), killed, r.kills, without)
 }
 
 // withoutOne kills a server that does not lead, and returns it.
@@ -456,29 +464,32 @@ func (r *rotations) command(ctx context.Context) error {
 // kill kills the leader, starts it again, and waits until the rotation goes on.
 func (r *rotations) kill(ctx context.Context, m *rotationMoment, leader string) error {
 	probe := r.chosen + 1 + len(r.versions)/20 // the ones before may have been rewritten at the same time
-	killed := time.Now()                       // the others elect another one before it is known that all of it has ended
+	// the others elect another one before it is known that all of it has ended
+	killed := time.Now()
 	if err := r.KillNodes(ctx, leader); err != nil {
 		return err
 	}
 	goesOn := make(chan error, 1)
 	var after time.Duration
 	go func() { // is waited for below
-		goesOn <- r.watch(ctx, "progress after the kill of "+leader, func(ctx context.Context, s *datakeys.Status) bool {
-			on := m.stage == dropped || s.Generation > r.at.Generation
-			if !on && m.stage == rewriting && probe < len(r.versions) {
-				is, err := r.isRewritten(ctx, probe)
-				on = err == nil && is
-			}
-			after = time.Since(killed)
-			return on
-		})
+		goesOn <- r.watch(ctx, "progress after the kill of "+leader,
+			func(ctx context.Context, s *datakeys.Status) bool {
+				on := m.stage == dropped || s.Generation > r.at.Generation
+				if !on && m.stage == rewriting && probe < len(r.versions) {
+					is, err := r.isRewritten(ctx, probe)
+					on = err == nil && is
+				}
+				after = time.Since(killed)
+				return on
+			})
 	}()
 	err := errors.Join(r.StartNode(ctx, leader), <-goesOn)
 	if err != nil {
 		return err
 	}
 	var is Status
-	Eventually(r, deadline, "a leader after the kill", func(ctx context.Context) (err error) { is, err = r.leads(ctx); return err })
+	Eventually(r, deadline, "a leader after the kill",
+		func(ctx context.Context) (err error) { is, err = r.leads(ctx); return err })
 	if is.LeaderSince.Before(killed) {
 		r.Logf("%s did not lead any more when it was killed: this does not count", leader)
 		return nil
@@ -510,12 +521,14 @@ func (r *rotations) comesBack(server string) {
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(s.Servers, func(is datakeys.ServerStatus) bool { return is.Name == server && is.Alive }) {
+		if !slices.ContainsFunc(s.Servers,
+			func(is datakeys.ServerStatus) bool { return is.Name == server && is.Alive }) {
 			return fmt.Errorf("it is away: %+v", s.Servers)
 		}
 		return nil
 	})
-	r.Logf("%s was away for a whole rotation, and is as far as the others %v after its start", server, time.Since(began).Round(time.Millisecond))
+	r.Logf("%s was away for a whole rotation, and is as far as the others %v after its start", server,
+		time.Since(began).Round(time.Millisecond))
 	r.rightAt(server)
 }
 
@@ -546,10 +559,13 @@ func (r *rotations) nothingIsLeft() {
 		}
 		for _, packed := range []bool{false, true} {
 			in := func(file string) bool {
-				return strings.HasPrefix(file, filepath.Join(r.DataDir(server), "store")+"/") && strings.HasSuffix(file, unpackedSnapshot) == packed
+				return strings.HasPrefix(file, filepath.Join(r.DataDir(server), "store")+"/") &&
+					strings.HasSuffix(file, unpackedSnapshot) == packed
 			}
 			if !slices.ContainsFunc(search.files(openMark), in) {
-				r.Errorf("nothing that is in clear is found in the store of %s (snapshots: %v): the search finds nothing", server, packed)
+				r.Errorf(
+					"nothing that is in clear is found in the store of %s (snapshots: %v): the search finds nothing",
+					server, packed)
 			}
 		}
 	}
@@ -582,8 +598,9 @@ func (r *rotations) rawDisk(search *residue, d *disk.Disk) {
 func (r *rotations) openObjects() {
 	r.Helper()
 	for range 10 {
-		_, err := r.Client.CoreV1().ConfigMaps(r.Namespace).Create(r.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "open-"},
-			Data: map[string]string{"v": openMark}}, metav1.CreateOptions{})
+		_, err := r.Client.CoreV1().ConfigMaps(r.Namespace).Create(r.Context(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "open-"},
+				Data: map[string]string{"v": openMark}}, metav1.CreateOptions{})
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -606,7 +623,8 @@ func (r *rotations) restoredElsewhere(t *testing.T, backup, key string) {
 		}
 		right := 0
 		for _, s := range list.Items {
-			if i, err := strconv.Atoi(strings.TrimPrefix(s.Name, "s-")); err == nil && string(s.Data["v"]) == rotatedValue(i) {
+			if i, err := strconv.Atoi(strings.TrimPrefix(s.Name, "s-")); err == nil &&
+				string(s.Data["v"]) == rotatedValue(i) {
 				right++
 			}
 		}
@@ -636,19 +654,23 @@ func (r *rotations) tell() {
 		all = slices.Sorted(slices.Values(all))
 		return all[len(all)/2].Round(time.Millisecond)
 	}
-	r.Logf("%d rotations of %d Secrets, %d kills of the leader; a rotation took %v in the median, %v at most; %d commands could not say how it ended",
+	r.Logf(
+		"%d rotations of %d Secrets, %d kills of the leader; a rotation took %v in the median, %v at most; %d commands could not say how it ended",
 		len(r.took), *rotationSecrets, r.kills, median(r.took), slices.Max(r.took).Round(time.Millisecond), r.unsure)
 	for _, m := range r.moments {
 		if m.kills < *rotationKills/(3*len(r.moments)) {
 			r.Errorf("only %d kills when %s", m.kills, m.name)
 		}
 		if len(m.resumed) > 0 {
-			r.Logf("%d kills when %s: the rotation went on after %v in the median, %v at most", m.kills, m.name, median(m.resumed), slices.Max(m.resumed).Round(time.Millisecond))
+			r.Logf("%d kills when %s: the rotation went on after %v in the median, %v at most", m.kills, m.name,
+				median(m.resumed), slices.Max(m.resumed).Round(time.Millisecond))
 		} else {
 			r.Logf("%d kills when %s", m.kills, m.name)
 		}
 	}
 	w := &r.clients
-	r.Logf("%d writes of Secrets were acknowledged, %d reads were right; the longest time without an acknowledged write was %v, and %v while only two servers were left, one of which was killed",
-		w.writes.Load(), w.reads.Load(), time.Duration(w.gap.Load()).Round(time.Millisecond), time.Duration(w.gapWithout.Load()).Round(time.Millisecond))
+	r.Logf(
+		"%d writes of Secrets were acknowledged, %d reads were right; the longest time without an acknowledged write was %v, and %v while only two servers were left, one of which was killed",
+		w.writes.Load(), w.reads.Load(), time.Duration(w.gap.Load()).Round(time.Millisecond),
+		time.Duration(w.gapWithout.Load()).Round(time.Millisecond))
 }

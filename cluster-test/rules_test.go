@@ -54,9 +54,12 @@ var kubePrometheus = slices.Concat(
 	each(pageKubelet, "KubeVersionMismatch", map[string]string{"git_version": "v1.+"}, "kubernetes_build_info"),
 	each(pageAPI, "KubeClientErrors", map[string]string{"code": "2.."}, "rest_client_requests_total"),
 	each(pageKubelet, "KubeClientErrors", map[string]string{"code": "2.."}, "rest_client_requests_total"),
-	each(pageAPI, "kube-apiserver-availability", map[string]string{"verb": "LIST|GET", "code": "2..", "resource": ".+"}, "apiserver_request_total"),
-	each(pageAPI, "kube-apiserver-availability", map[string]string{"verb": "POST|PUT|PATCH|DELETE", "code": "2..", "resource": ".+"}, "apiserver_request_total"),
-	each(pageAPI, "kube-apiserver-burnrate", map[string]string{"verb": "LIST|GET", "scope": "resource|", "le": "1", "subresource": ".*"},
+	each(pageAPI, "kube-apiserver-availability", map[string]string{"verb": "LIST|GET", "code": "2..", "resource": ".+"},
+		"apiserver_request_total"),
+	each(pageAPI, "kube-apiserver-availability",
+		map[string]string{"verb": "POST|PUT|PATCH|DELETE", "code": "2..", "resource": ".+"}, "apiserver_request_total"),
+	each(pageAPI, "kube-apiserver-burnrate",
+		map[string]string{"verb": "LIST|GET", "scope": "resource|", "le": "1", "subresource": ".*"},
 		"apiserver_request_duration_seconds_bucket", "apiserver_request_sli_duration_seconds_bucket"),
 	each(pageAPI, "kube-apiserver-burnrate", map[string]string{"verb": "LIST|GET", "scope": "namespace", "le": "5"},
 		"apiserver_request_duration_seconds_bucket", "apiserver_request_sli_duration_seconds_bucket"),
@@ -64,7 +67,8 @@ var kubePrometheus = slices.Concat(
 		"apiserver_request_duration_seconds_bucket", "apiserver_request_sli_duration_seconds_bucket"),
 	buckets(pageAPI, "apiserver_client_certificate_expiration_seconds", "KubeClientCertificateExpiration", nil),
 	each(pageAPI, "KubeAggregatedAPIDown", map[string]string{"name": ".+"}, "aggregator_unavailable_apiservice"),
-	each(pageAPI, "dashboards API server and controller manager", nil, "process_resident_memory_bytes", "process_cpu_seconds_total", "go_goroutines"),
+	each(pageAPI, "dashboards API server and controller manager", nil, "process_resident_memory_bytes",
+		"process_cpu_seconds_total", "go_goroutines"),
 	buckets(pageAPI, "scheduler_scheduling_algorithm_duration_seconds", "kube-scheduler.rules", nil),
 	buckets(pageAPI, "scheduler_scheduling_attempt_duration_seconds", "kube-scheduler.rules", nil),
 	buckets(pageAPI, "scheduler_pod_scheduling_sli_duration_seconds", "kube-scheduler.rules", nil),
@@ -76,36 +80,59 @@ var kubePrometheus = slices.Concat(
 	buckets(pageKubelet, "kubelet_pod_start_duration_seconds", "dashboard kubelet", nil),
 	buckets(pageKubelet, "kubelet_pod_start_total_duration_seconds", "no rule, docs/metrics.md", nil),
 	buckets(pageKubelet, "kubelet_pod_start_sli_duration_seconds", "no rule, docs/metrics.md", nil),
-	each(pageKubelet, "no rule, docs/metrics.md", nil, "kubelet_pleg_last_seen_seconds", "kubelet_started_pods_total", "kubelet_started_containers_total"),
-	buckets(pageKubelet, "kubelet_cgroup_manager_duration_seconds", "dashboard kubelet", map[string]string{"operation_type": ".+"}),
-	buckets(pageKubelet, "kubelet_runtime_operations_duration_seconds", "dashboard kubelet", map[string]string{"operation_type": "run_podsandbox"}),
-	each(pageKubelet, "dashboard kubelet", map[string]string{"operation_type": "run_podsandbox"}, "kubelet_runtime_operations_total"),
-	each(pageKubelet, "KubeletClientCertificateExpiration and its kin", nil, "kubelet_certificate_manager_client_ttl_seconds", "kubelet_certificate_manager_server_ttl_seconds",
+	each(pageKubelet, "no rule, docs/metrics.md", nil, "kubelet_pleg_last_seen_seconds", "kubelet_started_pods_total",
+		"kubelet_started_containers_total"),
+	buckets(pageKubelet, "kubelet_cgroup_manager_duration_seconds", "dashboard kubelet",
+		map[string]string{"operation_type": ".+"}),
+	buckets(pageKubelet, "kubelet_runtime_operations_duration_seconds", "dashboard kubelet",
+		map[string]string{"operation_type": "run_podsandbox"}),
+	each(pageKubelet, "dashboard kubelet", map[string]string{"operation_type": "run_podsandbox"},
+		"kubelet_runtime_operations_total"),
+	each(pageKubelet, "KubeletClientCertificateExpiration and its kin", nil,
+		"kubelet_certificate_manager_client_ttl_seconds", "kubelet_certificate_manager_server_ttl_seconds",
 		"kubelet_certificate_manager_client_expiration_renew_errors", "kubelet_server_expiration_renew_errors"),
-	each(pageKubelet, "KubeNodeEviction", map[string]string{"eviction_signal": "memory.available"}, "kubelet_evictions"),
-	each(pageKubelet, "dashboard kubelet", map[string]string{"plugin_name": ".+", "state": "desired_state_of_world"}, "volume_manager_total_volumes"),
-	each(pageKubelet, "dashboard kubelet", map[string]string{"plugin_name": ".+", "state": "actual_state_of_world"}, "volume_manager_total_volumes"),
-	each(pageKubelet, "KubePersistentVolumeFillingUp and its kin", map[string]string{"namespace": ".+", "persistentvolumeclaim": "data"}, "kubelet_volume_stats_available_bytes",
-		"kubelet_volume_stats_capacity_bytes", "kubelet_volume_stats_used_bytes", "kubelet_volume_stats_inodes", "kubelet_volume_stats_inodes_free", "kubelet_volume_stats_inodes_used"),
-	each(pageKubelet, "dashboard kubelet", nil, "kubelet_running_pods", "kubelet_running_containers", "kubelet_desired_pods", "process_resident_memory_bytes", "process_cpu_seconds_total", "go_goroutines"),
-	buckets(pageKubelet, "rest_client_request_duration_seconds", "dashboards kubelet and proxy", map[string]string{"verb": "GET"}),
+	each(pageKubelet, "KubeNodeEviction", map[string]string{"eviction_signal": "memory.available"},
+		"kubelet_evictions"),
+	each(pageKubelet, "dashboard kubelet", map[string]string{"plugin_name": ".+", "state": "desired_state_of_world"},
+		"volume_manager_total_volumes"),
+	each(pageKubelet, "dashboard kubelet", map[string]string{"plugin_name": ".+", "state": "actual_state_of_world"},
+		"volume_manager_total_volumes"),
+	each(pageKubelet, "KubePersistentVolumeFillingUp and its kin",
+		map[string]string{"namespace": ".+", "persistentvolumeclaim": "data"}, "kubelet_volume_stats_available_bytes",
+		"kubelet_volume_stats_capacity_bytes", "kubelet_volume_stats_used_bytes", "kubelet_volume_stats_inodes",
+		"kubelet_volume_stats_inodes_free", "kubelet_volume_stats_inodes_used"),
+	each(pageKubelet, "dashboard kubelet", nil, "kubelet_running_pods", "kubelet_running_containers",
+		"kubelet_desired_pods", "process_resident_memory_bytes", "process_cpu_seconds_total", "go_goroutines"),
+	buckets(pageKubelet, "rest_client_request_duration_seconds", "dashboards kubelet and proxy",
+		map[string]string{"verb": "GET"}),
 
 	buckets(pageKubelet, "kubeproxy_sync_proxy_rules_duration_seconds", "dashboard proxy", nil),
 	buckets(pageKubelet, "kubeproxy_network_programming_duration_seconds", "dashboard proxy", nil),
-	each(pageKubelet, "no rule, docs/metrics.md", map[string]string{"ip_family": "IPv4"}, "kubeproxy_sync_proxy_rules_last_timestamp_seconds",
-		"kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "kubeproxy_sync_proxy_rules_service_changes_total", "kubeproxy_sync_proxy_rules_endpoint_changes_total"),
+	each(pageKubelet, "no rule, docs/metrics.md", map[string]string{"ip_family": "IPv4"},
+		"kubeproxy_sync_proxy_rules_last_timestamp_seconds",
+		"kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "kubeproxy_sync_proxy_rules_service_changes_total",
+		"kubeproxy_sync_proxy_rules_endpoint_changes_total"),
 
-	each(pageCadvisor, "k8s.rules", map[string]string{"image": ".+", "namespace": ".+", "pod": ".+", "container": "hello", "cpu": "total"}, "container_cpu_usage_seconds_total"),
-	each(pageCadvisor, "k8s.rules", map[string]string{"image": ".+", "namespace": ".+", "pod": ".+", "container": "hello"},
-		"container_memory_working_set_bytes", "container_memory_rss", "container_memory_cache", "container_memory_swap"),
-	each(pageCadvisor, "CPUThrottlingHigh", map[string]string{"namespace": ".+", "pod": ".+", "container": "hello"}, "container_cpu_cfs_throttled_periods_total", "container_cpu_cfs_periods_total"),
-	each(pageCadvisor, "dashboards of resources", map[string]string{"namespace": ".+", "pod": ".+", "container": "hello"},
-		"container_memory_usage_bytes", "container_memory_mapped_file", "container_fs_usage_bytes", "container_spec_memory_limit_bytes", "container_spec_cpu_quota",
+	each(pageCadvisor, "k8s.rules",
+		map[string]string{"image": ".+", "namespace": ".+", "pod": ".+", "container": "hello", "cpu": "total"},
+		"container_cpu_usage_seconds_total"),
+	each(pageCadvisor, "k8s.rules",
+		map[string]string{"image": ".+", "namespace": ".+", "pod": ".+", "container": "hello"},
+		"container_memory_working_set_bytes", "container_memory_rss", "container_memory_cache",
+		"container_memory_swap"),
+	each(pageCadvisor, "CPUThrottlingHigh", map[string]string{"namespace": ".+", "pod": ".+", "container": "hello"},
+		"container_cpu_cfs_throttled_periods_total", "container_cpu_cfs_periods_total"),
+	each(pageCadvisor, "dashboards of resources",
+		map[string]string{"namespace": ".+", "pod": ".+", "container": "hello"},
+		"container_memory_usage_bytes", "container_memory_mapped_file", "container_fs_usage_bytes",
+		"container_spec_memory_limit_bytes", "container_spec_cpu_quota",
 		"container_spec_cpu_period", "container_start_time_seconds"),
 	each(pageCadvisor, "dashboards of networks", map[string]string{"namespace": ".+", "pod": ".+", "interface": ".+"},
-		"container_network_receive_bytes_total", "container_network_transmit_bytes_total", "container_network_receive_packets_total", "container_network_transmit_packets_total",
+		"container_network_receive_bytes_total", "container_network_transmit_bytes_total",
+		"container_network_receive_packets_total", "container_network_transmit_packets_total",
 		"container_network_receive_packets_dropped_total", "container_network_transmit_packets_dropped_total"),
-	each(pageCadvisor, "dashboards of nodes", map[string]string{"id": "/"}, "container_cpu_usage_seconds_total", "container_memory_working_set_bytes", "container_memory_rss"),
+	each(pageCadvisor, "dashboards of nodes", map[string]string{"id": "/"}, "container_cpu_usage_seconds_total",
+		"container_memory_working_set_bytes", "container_memory_rss"),
 	each(pageCadvisor, "dashboards of nodes", nil, "machine_cpu_cores", "machine_memory_bytes"),
 )
 
@@ -183,7 +210,8 @@ func TestKubePrometheus(t *testing.T) {
 			}
 		}
 		if len(missing) > 0 {
-			return fmt.Errorf("%d of %d are missing:\n%s", len(missing), len(kubePrometheus), strings.Join(missing, "\n"))
+			return fmt.Errorf("%d of %d are missing:\n%s", len(missing), len(kubePrometheus),
+				strings.Join(missing, "\n"))
 		}
 		return nil
 	})
@@ -227,7 +255,8 @@ func (w wanted) is(s series) bool {
 }
 
 var (
-	documented  = regexp.MustCompile("`((?:kubelet|kubeproxy|kubernetes|rest_client|process|go|csi|storage|volume_manager|container|machine)_[a-z_{},*]*)`")
+	documented = regexp.MustCompile(
+		"`((?:kubelet|kubeproxy|kubernetes|rest_client|process|go|csi|storage|volume_manager|container|machine)_[a-z_{},*]*)`")
 	alternative = regexp.MustCompile(`\{([a-z_,]*)\}`)
 )
 
@@ -262,7 +291,8 @@ func TestDocumentedMetrics(t *testing.T) {
 		}
 		for _, name := range names {
 			seen++
-			looked := slices.ContainsFunc(kubePrometheus, func(w wanted) bool { return fits(name, w.name) || fits(name+"_bucket", w.name) })
+			looked := slices.ContainsFunc(kubePrometheus,
+				func(w wanted) bool { return fits(name, w.name) || fits(name+"_bucket", w.name) })
 			for other := range elsewhere {
 				looked = looked || fits(other, name)
 			}

@@ -100,7 +100,8 @@ func TestThreeNetworks(t *testing.T) {
 			last  int
 			flags string
 		}{{&s.server, "s", 1, flags}, {&s.agent, "a", 21, ""}} {
-			made, err := segment.NewMachine(fmt.Sprint(m.name, i), netip.MustParsePrefix(fmt.Sprintf("192.168.%d.%d/24", i, m.last)), 0)
+			made, err := segment.NewMachine(fmt.Sprint(m.name, i),
+				netip.MustParsePrefix(fmt.Sprintf("192.168.%d.%d/24", i, m.last)), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -170,7 +171,8 @@ func (d *sites) giveBusybox() {
 	}
 	for _, s := range d.all {
 		for _, m := range []*machines.Machine{s.server, s.agent} {
-			if err := tarball.WriteToFile(filepath.Join(m.Path(machines.Home), "busybox.tar"), tag, all[tag]); err != nil {
+			if err := tarball.WriteToFile(filepath.Join(m.Path(machines.Home), "busybox.tar"), tag,
+				all[tag]); err != nil {
 				d.Fatal(err)
 			}
 			d.insist(m, "barque image import busybox.tar") // the runtime of an agent may not be there yet
@@ -220,9 +222,11 @@ func (d *sites) works(between []*machines.Machine) {
 			return d.try(at, "barque kubectl exec "+client.Name+" -- "+command)
 		}
 		for _, server := range servers {
-			Eventually(d, 2*deadline, fmt.Sprintf("an answer of %s on %s to %s", server.Name, server.Spec.NodeName, client.Spec.NodeName), func(context.Context) error {
-				return says(exec(wgetOnce+"http://"+server.Status.PodIP+":8080/"), "Hello from "+server.Name)
-			})
+			Eventually(d, 2*deadline,
+				fmt.Sprintf("an answer of %s on %s to %s", server.Name, server.Spec.NodeName, client.Spec.NodeName),
+				func(context.Context) error {
+					return says(exec(wgetOnce+"http://"+server.Status.PodIP+":8080/"), "Hello from "+server.Name)
+				})
 		}
 		Eventually(d, 2*deadline, "the Service by its name, on "+client.Spec.NodeName, func(context.Context) error {
 			return says(exec(wgetOnce+"http://web/"), "Hello from web-")
@@ -246,7 +250,8 @@ func (d *sites) policy(at *machines.Machine, clients []corev1.Pod) {
 		d.insist(at, "barque kubectl label pod "+guest.Name+" "+text)
 	}
 	label("may=enter --overwrite")
-	Eventually(d, 2*deadline, "an answer to a client that may enter", func(context.Context) error { return says(ask(guest), "Hello from closed-") })
+	Eventually(d, 2*deadline, "an answer to a client that may enter",
+		func(context.Context) error { return says(ask(guest), "Hello from closed-") })
 	for _, client := range clients[:len(clients)-1] {
 		Eventually(d, 2*deadline, "silence for "+client.Name, func(context.Context) error {
 			r := ask(client)
@@ -278,7 +283,9 @@ func says(r machines.Result, text string) error {
 
 // podsOf returns the ready pods of a DaemonSet on the nodes; an error as long as they are not
 // there.
-func (d *sites) podsOf(ctx context.Context, at *machines.Machine, app string, nodes map[string]bool) ([]corev1.Pod, error) {
+func (d *sites) podsOf(
+	ctx context.Context, at *machines.Machine, app string, nodes map[string]bool,
+) ([]corev1.Pod, error) {
 	list, err := d.api(at).CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=" + app})
 	if err != nil {
 		return nil, err

@@ -67,7 +67,8 @@ func (b *building) serversAskEachOther(t *testing.T) {
 	}
 	events := func(user string) []remote.AuditEvent {
 		var all remote.AuditEvents
-		if err := json.Unmarshal([]byte(b.Barque(t, "audit", "--user", user, "--limit", "10000", "-o", "json")), &all); err != nil || len(all.Silent) > 0 {
+		if err := json.Unmarshal([]byte(b.Barque(t, "audit", "--user", user, "--limit", "10000", "-o", "json")),
+			&all); err != nil || len(all.Silent) > 0 {
 			t.Fatalf("%v, %v", err, all.Silent)
 		}
 		return all.Events
@@ -80,7 +81,8 @@ func (b *building) serversAskEachOther(t *testing.T) {
 		}
 	}
 	// The policy records these.
-	if want := []string{auditlog.Path, adminapi.CertificatesPath, clusterstatus.DiagnosisPath}; !slices.Equal(slices.Sorted(maps.Keys(asked)), want) {
+	if want := []string{auditlog.Path, adminapi.CertificatesPath,
+		clusterstatus.DiagnosisPath}; !slices.Equal(slices.Sorted(maps.Keys(asked)), want) {
 		t.Errorf("events of what servers have asked: %v, want %v", slices.Sorted(maps.Keys(asked)), want)
 	}
 	for _, e := range events("barque:admin") {

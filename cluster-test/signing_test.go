@@ -56,9 +56,11 @@ func TestCertificateSigningRequest(t *testing.T) {
 	}
 	api := s.Client.CertificatesV1().CertificateSigningRequests()
 	ask := func(name string, subject pkix.Name, usages ...certificatesv1.KeyUsage) error {
-		_, err := api.Create(t.Context(), &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec: certificatesv1.CertificateSigningRequestSpec{Request: requestOf(subject), SignerName: certificatesv1.KubeAPIServerClientSignerName,
-				Usages: usages, ExpirationSeconds: ptr.To[int32](3600)}}, metav1.CreateOptions{})
+		_, err := api.Create(t.Context(),
+			&certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec: certificatesv1.CertificateSigningRequestSpec{Request: requestOf(subject),
+					SignerName: certificatesv1.KubeAPIServerClientSignerName,
+					Usages:     usages, ExpirationSeconds: ptr.To[int32](3600)}}, metav1.CreateOptions{})
 		if err == nil {
 			t.Cleanup(func() {
 				if err := api.Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
@@ -69,10 +71,12 @@ func TestCertificateSigningRequest(t *testing.T) {
 		return err
 	}
 	ann := s.Namespace + "-ann"
-	if err := ask(ann, pkix.Name{CommonName: ann, Organization: []string{"devs"}}, certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature); err != nil {
+	if err := ask(ann, pkix.Name{CommonName: ann, Organization: []string{"devs"}}, certificatesv1.UsageClientAuth,
+		certificatesv1.UsageDigitalSignature); err != nil {
 		t.Fatal(err)
 	}
-	if err := ask(ann+"-server", pkix.Name{CommonName: ann, Organization: []string{"barque:servers"}}, certificatesv1.UsageClientAuth); !apierrors.IsForbidden(err) {
+	if err := ask(ann+"-server", pkix.Name{CommonName: ann, Organization: []string{"barque:servers"}},
+		certificatesv1.UsageClientAuth); !apierrors.IsForbidden(err) {
 		t.Errorf("the name of a server: %v", err)
 	}
 	if err := ask(ann+"-odd", pkix.Name{CommonName: ann}, certificatesv1.UsageServerAuth); err != nil {
@@ -115,7 +119,8 @@ func TestCertificateSigningRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	who, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	who, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
+		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,8 +147,10 @@ func newPodSigner(s *Space, name string) *podSigner {
 // authority makes another certificate of the same signer.
 func (p *podSigner) authority(s *Space) *x509.Certificate {
 	s.Helper()
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: p.name}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(24 * time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()),
+		Subject: pkix.Name{CommonName: p.name}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Minute),
+		NotAfter: time.Now().Add(24 * time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, p.key.Public(), p.key)
 	if err != nil {
 		s.Fatal(err)
@@ -192,7 +199,8 @@ func (p *podSigner) run(s *Space) {
 
 func (p *podSigner) answer(r *certificatesv1.PodCertificateRequest) error {
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
-	condition := metav1.Condition{Type: certificatesv1.PodCertificateRequestConditionTypeIssued, Status: metav1.ConditionTrue, Reason: "Signed", Message: "by the test", LastTransitionTime: now}
+	condition := metav1.Condition{Type: certificatesv1.PodCertificateRequestConditionTypeIssued,
+		Status: metav1.ConditionTrue, Reason: "Signed", Message: "by the test", LastTransitionTime: now}
 	if r.Spec.PodName == p.deny {
 		condition.Type, condition.Reason = certificatesv1.PodCertificateRequestConditionTypeDenied, "NotForYou"
 		r.Status.Conditions = []metav1.Condition{condition}
@@ -203,15 +211,20 @@ func (p *podSigner) answer(r *certificatesv1.PodCertificateRequest) error {
 		return err
 	}
 	life := time.Duration(*r.Spec.MaxExpirationSeconds) * time.Second
-	leaf := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: now.Time, NotAfter: now.Add(life),
-		URIs:        []*url.URL{{Scheme: "spiffe", Host: "test", Path: "/" + r.Namespace + "/" + r.Spec.PodName + r.Spec.UnverifiedUserAnnotations["example.com/path"]}},
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: now.Time,
+		NotAfter: now.Add(life),
+		URIs: []*url.URL{
+			{Scheme: "spiffe", Host: "test",
+				Path: "/" + r.Namespace + "/" + r.Spec.PodName + r.Spec.UnverifiedUserAnnotations["example.com/path"]}},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, leaf, p.cert, asked.PublicKey, p.key)
 	if err != nil {
 		return err
 	}
-	r.Status = certificatesv1.PodCertificateRequestStatus{Conditions: []metav1.Condition{condition}, CertificateChain: string(inPEM("CERTIFICATE", der)),
-		NotBefore: &now, NotAfter: ptr.To(metav1.NewTime(leaf.NotAfter)), BeginRefreshAt: ptr.To(metav1.NewTime(now.Add(life / 2)))}
+	r.Status = certificatesv1.PodCertificateRequestStatus{Conditions: []metav1.Condition{condition},
+		CertificateChain: string(inPEM("CERTIFICATE", der)),
+		NotBefore:        &now, NotAfter: ptr.To(metav1.NewTime(leaf.NotAfter)),
+		BeginRefreshAt: ptr.To(metav1.NewTime(now.Add(life / 2)))}
 	return nil
 }
 
@@ -223,8 +236,10 @@ func TestPodCertificates(t *testing.T) {
 	signer.deny = "denied"
 	signer.run(s)
 	bundle := &certificatesv1.ClusterTrustBundle{
-		ObjectMeta: metav1.ObjectMeta{Name: "test.example.com:" + s.Namespace + ":a", Labels: map[string]string{"live": "yes"}},
-		Spec:       certificatesv1.ClusterTrustBundleSpec{SignerName: signer.name, TrustBundle: string(inPEM("CERTIFICATE", signer.cert.Raw))},
+		ObjectMeta: metav1.ObjectMeta{Name: "test.example.com:" + s.Namespace + ":a",
+			Labels: map[string]string{"live": "yes"}},
+		Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: signer.name,
+			TrustBundle: string(inPEM("CERTIFICATE", signer.cert.Raw))},
 	}
 	bundles := s.Client.CertificatesV1().ClusterTrustBundles()
 	bundle, err := bundles.Create(t.Context(), bundle, metav1.CreateOptions{})
@@ -274,7 +289,8 @@ spec:
 	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: anchors}); err != nil {
 		t.Errorf("the pod's certificate by the pod's anchors: %v", err)
 	}
-	if got, want := pair.Leaf.URIs[0].String(), "spiffe://test/"+s.Namespace+"/own/x"; got != want || pair.Leaf.NotAfter.Sub(pair.Leaf.NotBefore) != time.Hour {
+	if got, want := pair.Leaf.URIs[0].String(), "spiffe://test/"+s.Namespace+"/own/x"; got != want ||
+		pair.Leaf.NotAfter.Sub(pair.Leaf.NotBefore) != time.Hour {
 		t.Errorf("the certificate is of %s for %v, want %s", got, pair.Leaf.NotAfter.Sub(pair.Leaf.NotBefore), want)
 	}
 	if key := files("key.pem"); key == "" || !strings.HasPrefix(credential, key) {
@@ -287,7 +303,8 @@ spec:
 	if got := files("api.pem"); got != string(config.CAData) {
 		t.Errorf("the API's anchors are %s, want %s", got, config.CAData)
 	}
-	if got := s.K("exec", "own", "--", "sh", "-c", "stat -L -c %s /tls/none.pem; awk '$2 == \"/tls\" {print $3}' /proc/mounts"); got != "0\ntmpfs\n" {
+	if got := s.K("exec", "own", "--", "sh", "-c",
+		"stat -L -c %s /tls/none.pem; awk '$2 == \"/tls\" {print $3}' /proc/mounts"); got != "0\ntmpfs\n" {
 		t.Errorf("the size of what is not there, and the file system, are %q", got)
 	}
 	s.WaitEvent("denied", "Denied", `reason="NotForYou"`)

@@ -143,7 +143,8 @@ func Ready(pod *corev1.Pod) bool {
 func (s *Space) WaitEvent(object, reason, text string) {
 	s.Helper()
 	Eventually(s, await.Hang, fmt.Sprintf("event %s of %s", reason, object), func(ctx context.Context) error {
-		events, err := s.Client.CoreV1().Events(s.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + object})
+		events, err := s.Client.CoreV1().Events(s.Namespace).List(ctx,
+			metav1.ListOptions{FieldSelector: "involvedObject.name=" + object})
 		if err != nil {
 			return err
 		}

@@ -71,8 +71,9 @@ type Member struct {
 
 // ofTheMachine are the warnings of the status, and the findings of the doctor, that measure the
 // machine, which the tests that run beside this one keep busy.
-var ofTheMachine = regexp.MustCompile(`^the disk of server \S+ is slow: |^one write in a hundred to the log of server |^the way from server \S+ to \S+ and back takes |` +
-	`^server \S+ is \d+ entries behind the leader|MiB of memory are available$|open files are taken$|^the leader changed \d+ times in the last hour: `)
+var ofTheMachine = regexp.MustCompile(
+	`^the disk of server \S+ is slow: |^one write in a hundred to the log of server |^the way from server \S+ to \S+ and back takes |` +
+		`^server \S+ is \d+ entries behind the leader|MiB of memory are available$|open files are taken$|^the leader changed \d+ times in the last hour: `)
 
 // well is nil when the status says that nothing is wrong with the cluster, but for how busy its
 // machine is.

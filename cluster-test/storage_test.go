@@ -42,13 +42,15 @@ spec:
 	if got := s.K("exec", "db-0", "--", "stat", "-c", "%g", "/data/log"); strings.TrimSpace(got) != "2000" {
 		t.Errorf("the file's group is %s, want the pod's fsGroup", got)
 	}
-	path := s.K("get", "pv", strings.TrimSpace(s.K("get", "pvc", "data-db-0", "-o", "jsonpath={.spec.volumeName}")), "-o", "jsonpath={.spec.local.path}")
+	path := s.K("get", "pv", strings.TrimSpace(s.K("get", "pvc", "data-db-0", "-o", "jsonpath={.spec.volumeName}")),
+		"-o", "jsonpath={.spec.local.path}")
 	if _, err := os.Stat(filepath.Join(path, "log")); err != nil {
 		t.Errorf("the volume on the node: %v", err)
 	}
 
 	s.K("delete", "pod", "db-0")
-	again := s.WaitPod("db-0", deadline, "started again", func(p *corev1.Pod) bool { return p.UID != pod.UID && Ready(p) })
+	again := s.WaitPod("db-0", deadline, "started again",
+		func(p *corev1.Pod) bool { return p.UID != pod.UID && Ready(p) })
 	if again.Spec.NodeName != pod.Spec.NodeName {
 		t.Errorf("it runs on %s, its data is on %s", again.Spec.NodeName, pod.Spec.NodeName)
 	}

@@ -64,8 +64,11 @@ func TestSlowStreams(t *testing.T) {
 	for _, way := range []string{"SPDY", "WebSocket"} {
 		run := func(command string, stdin io.Reader, stdout io.Writer) error {
 			t.Helper()
-			location := s.Client.CoreV1().RESTClient().Post().Namespace(s.Namespace).Resource("pods").Name("big").SubResource("exec").
-				VersionedParams(&corev1.PodExecOptions{Command: []string{"sh", "-c", command}, Stdin: stdin != nil, Stdout: true}, scheme.ParameterCodec).URL()
+			location := s.Client.CoreV1().RESTClient().Post().Namespace(s.Namespace).Resource("pods").Name(
+				"big").SubResource("exec").
+				VersionedParams(
+					&corev1.PodExecOptions{Command: []string{"sh", "-c", command}, Stdin: stdin != nil, Stdout: true},
+					scheme.ParameterCodec).URL()
 			executor, err := remotecommand.NewSPDYExecutor(config, http.MethodPost, location)
 			if way == "WebSocket" {
 				executor, err = remotecommand.NewWebSocketExecutor(config, http.MethodGet, location.String())
@@ -73,7 +76,8 @@ func TestSlowStreams(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return executor.StreamWithContext(await.Context(t), remotecommand.StreamOptions{Stdin: stdin, Stdout: stdout})
+			return executor.StreamWithContext(await.Context(t),
+				remotecommand.StreamOptions{Stdin: stdin, Stdout: stdout})
 		}
 		t.Run("output over "+way, func(t *testing.T) {
 			for range 3 {
@@ -105,10 +109,12 @@ func (zeros) Read(p []byte) (int, error) {
 func TestPortForwardSessions(t *testing.T) {
 	s := newSpace(t)
 	// 7000 answers some seconds after the client's end. Nothing listens on 7001.
-	s.K("run", "slow", "--image=busybox:1.36", "--command", "--", "nc", "-ll", "-p", "7000", "-e", "sh", "-c", "wc -c; sleep 3; echo late")
+	s.K("run", "slow", "--image=busybox:1.36", "--command", "--", "nc", "-ll", "-p", "7000", "-e", "sh", "-c",
+		"wc -c; sleep 3; echo late")
 	s.WaitReady("slow")
 	config := s.config(t)
-	location := s.Client.CoreV1().RESTClient().Post().Namespace(s.Namespace).Resource("pods").Name("slow").SubResource("portforward").URL()
+	location := s.Client.CoreV1().RESTClient().Post().Namespace(s.Namespace).Resource("pods").Name("slow").SubResource(
+		"portforward").URL()
 	transport, upgrader, err := spdy.RoundTripperFor(config)
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +122,8 @@ func TestPortForwardSessions(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	up := make(chan struct{})
-	forwarder, err := portforward.NewOnAddresses(spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, location),
+	forwarder, err := portforward.NewOnAddresses(
+		spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, location),
 		[]string{"127.0.0.1"}, []string{"0:7000", "0:7001"}, ctx.Done(), up, io.Discard, io.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +160,8 @@ func TestPortForwardSessions(t *testing.T) {
 		}
 		conn.Close()
 	}
-	Eventually(s, deadline, "an answer after the client's end", func(context.Context) error { // a pod is ready before it listens
+	// a pod is ready before it listens
+	Eventually(s, deadline, "an answer after the client's end", func(context.Context) error {
 		conn := connect(7000)
 		defer conn.Close()
 		_, err := io.WriteString(conn, "hello")

@@ -152,5 +152,6 @@ func (s service) shows(property, want string) {
 // hello names the pod's container and its restarts.
 func (s service) hello() string {
 	s.Helper()
-	return s.run("barque kubectl get pod hello -o jsonpath='{.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount}'")
+	return s.run(
+		"barque kubectl get pod hello -o jsonpath='{.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount}'")
 }

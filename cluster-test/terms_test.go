@@ -35,7 +35,8 @@ func (s *Space) checkWorkStart() {
 		if i < 0 {
 			return fmt.Errorf("%q leads, which is no server", leader)
 		}
-		r := s.KubectlResult(ctx, "", "get", "--raw", "/metrics", "--server", "https://"+net.JoinHostPort(servers[i].Address, apiPort))
+		r := s.KubectlResult(ctx, "", "get", "--raw", "/metrics", "--server",
+			"https://"+net.JoinHostPort(servers[i].Address, apiPort))
 		if r.Error != nil {
 			return r.Error
 		}
@@ -59,7 +60,8 @@ func (s *Space) checkWorkStart() {
 				return fmt.Errorf("%s has not begun, these have: %v", routine, slices.Sorted(maps.Keys(worked)))
 			}
 		}
-		order := slices.SortedFunc(maps.Keys(worked), func(a, b string) int { return cmp.Compare(worked[a], worked[b]) })
+		order := slices.SortedFunc(maps.Keys(worked),
+			func(a, b string) int { return cmp.Compare(worked[a], worked[b]) })
 		name, median := order[len(order)-1], worked[order[len(order)/2]]
 		if worked[name] > slowestStart {
 			s.Errorf("%s worked %v after the election of %s; want %v at most", name, worked[name], leader, slowestStart)

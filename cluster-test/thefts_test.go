@@ -60,11 +60,13 @@ type vault struct {
 func newVault(t *testing.T, c *Cluster) *vault {
 	t.Helper()
 	b := newBuilding(t, c)
-	v := &vault{building: b, secrets: map[string][]byte{}, shown: "the-great-mogul-is-shown", open: "paste-and-glass-is-in-clear"}
+	v := &vault{building: b, secrets: map[string][]byte{}, shown: "the-great-mogul-is-shown",
+		open: "paste-and-glass-is-in-clear"}
 	secret := func(name, value string) {
 		b.K("create", "secret", "generic", name, "--from-literal=jewel="+value)
 	}
-	for name, value := range map[string]string{"kept": "the-orlov-is-kept", "changed": "the-regent-was-changed", "deleted": "the-sancy-was-deleted"} {
+	for name, value := range map[string]string{"kept": "the-orlov-is-kept", "changed": "the-regent-was-changed",
+		"deleted": "the-sancy-was-deleted"} {
 		secret(name, value)
 		v.secrets["the Secret "+name] = []byte(value)
 	}
@@ -98,8 +100,11 @@ spec:
 func (v *vault) tokenInSecret(t *testing.T) string {
 	t.Helper()
 	secrets := v.Client.CoreV1().Secrets(v.Namespace)
-	_, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "lasting", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}},
-		Type: corev1.SecretTypeServiceAccountToken}, metav1.CreateOptions{})
+	_, err := secrets.Create(t.Context(),
+		&corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: "lasting",
+				Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}},
+			Type: corev1.SecretTypeServiceAccountToken}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +144,8 @@ func (v *vault) addKeys(t *testing.T) {
 func (v *vault) gossipKeys(t *testing.T) map[string][]byte {
 	t.Helper()
 	var record struct{ Cluster struct{ GossipKeys [][]byte } }
-	if err := json.Unmarshal(read(t, filepath.Join(v.DataDir("s1"), "node.json")), &record); err != nil || len(record.Cluster.GossipKeys) == 0 {
+	if err := json.Unmarshal(read(t, filepath.Join(v.DataDir("s1"), "node.json")), &record); err != nil ||
+		len(record.Cluster.GossipKeys) == 0 {
 		t.Fatalf("the record has %d keys of gossip (%v)", len(record.Cluster.GossipKeys), err)
 	}
 	out := map[string][]byte{}
@@ -251,7 +257,8 @@ func (l loot) credentials() (certs map[string]*tls.Certificate, bearers, joins m
 	for of, key := range keys {
 		for name, cert := range chains {
 			if same, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool }); ok && same.Equal(cert.PublicKey) {
-				certs[name+" with the key of "+of] = &tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}
+				certs[name+" with the key of "+of] = &tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key,
+					Leaf: cert}
 			}
 		}
 	}
@@ -266,7 +273,8 @@ func (v *vault) store(t *testing.T) {
 	for name, data := range stolen(t, dir) {
 		if reader, err := snapshot.NewReader(bytes.NewReader(data)); err == nil {
 			unpacked := new(bytes.Buffer)
-			if err := reader.Items(func(item *kv.Item) { fmt.Fprintf(unpacked, "%s %s\n", item.Key, item.Value) }); err == nil {
+			if err := reader.Items(
+				func(item *kv.Item) { fmt.Fprintf(unpacked, "%s %s\n", item.Key, item.Value) }); err == nil {
 				l.add(name+", unpacked", unpacked.Bytes())
 			}
 			reader.Close()
@@ -286,7 +294,8 @@ func (v *vault) holdsNoKeys(t *testing.T, l loot) {
 	l.lacks(t, map[string][]byte{"a Secret that a pod has": []byte(v.shown)})
 	certs, bearers, joins := l.credentials()
 	if len(certs)+len(bearers)+len(joins) > 0 {
-		t.Errorf("there are credentials: %d certificates with keys, tokens in %v, join tokens in %v", len(certs), bearers, joins)
+		t.Errorf("there are credentials: %d certificates with keys, tokens in %v, join tokens in %v", len(certs),
+			bearers, joins)
 	}
 	for name, data := range l {
 		if bytes.Contains(data, []byte("PRIVATE KEY-----")) {
@@ -360,7 +369,9 @@ func (v *vault) sealedBackup(t *testing.T) {
 	l.add("the backup", data)
 	l.lacks(t, v.secrets)
 	l.lacks(t, v.gossipKeys(t))
-	l.lacks(t, map[string][]byte{"a Secret that a pod has": []byte(v.shown), "a ConfigMap": []byte(v.open), "a key of the store": []byte("/registry/"), "the name of a key": []byte("ca.key")})
+	l.lacks(t,
+		map[string][]byte{"a Secret that a pod has": []byte(v.shown), "a ConfigMap": []byte(v.open),
+			"a key of the store": []byte("/registry/"), "the name of a key": []byte("ca.key")})
 	other, err := backup.ParseKey(v.Barque(t, "snapshot", "key"))
 	if err != nil {
 		t.Fatal(err)
@@ -370,7 +381,8 @@ func (v *vault) sealedBackup(t *testing.T) {
 			t.Errorf("with %s: %v", what, err)
 		}
 	}
-	if r := v.BarqueResult(t.Context(), "snapshot", "restore", file, "--yes"); r.Error == nil || !contains(r.Err, "is sealed") {
+	if r := v.BarqueResult(t.Context(), "snapshot", "restore", file, "--yes"); r.Error == nil ||
+		!contains(r.Err, "is sealed") {
 		t.Errorf("restored without a key: %s%s", r.Out, r.Err)
 	}
 	key, err := backup.ParseKey(string(read(t, keyFile)))

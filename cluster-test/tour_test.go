@@ -88,7 +88,8 @@ func tourKillLeader(s *Space) {
 	s.WaitNode(s, leader, corev1.ConditionUnknown, deadline)
 	Eventually(s, deadline, "the dead node's pods are replaced", func(context.Context) error {
 		pods := s.Pods("app=hello")
-		if len(pods) != 3 || slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !Ready(&p) || p.Spec.NodeName == leader }) {
+		if len(pods) != 3 ||
+			slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !Ready(&p) || p.Spec.NodeName == leader }) {
 			return errors.New(phases(pods))
 		}
 		return nil
@@ -124,7 +125,8 @@ func tourLeave(s *Space) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	out := s.On(s, "s3", barque, "cluster", "leave", "--data-dir", s.DataDir("s3"), "--kubeconfig", s.DataDir("s3")+"/admin.kubeconfig", "--yes")
+	out := s.On(s, "s3", barque, "cluster", "leave", "--data-dir", s.DataDir("s3"), "--kubeconfig",
+		s.DataDir("s3")+"/admin.kubeconfig", "--yes")
 	if !contains(out, "s3 was taken out") {
 		s.Errorf("leave says %q", out)
 	}

@@ -40,7 +40,8 @@ func TestUpgradeAndBack(t *testing.T) {
 	needs.AllTests(t)
 	earlier := os.Getenv(earlierVariable)
 	if earlier == "" {
-		needs.Missing(t, "the barque of an earlier version ("+earlierVariable+"; make upgrades)", "an upgrade and the way back")
+		needs.Missing(t, "the barque of an earlier version ("+earlierVariable+"; make upgrades)",
+			"an upgrade and the way back")
 	}
 	present, err := Binary()
 	if err != nil {
@@ -247,7 +248,8 @@ func (w *upgradeWork) cordoned(node string, f func()) {
 	w.Helper()
 	w.K("cordon", node)
 	Eventually(w, deadline, "the kubelet acknowledges its pods", func(ctx context.Context) error {
-		list, err := w.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+		list, err := w.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx,
+			metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 		if err != nil {
 			return err
 		}
@@ -330,10 +332,11 @@ func (w *upgradeWork) work(ctx, admitted context.Context, i int) {
 
 // job runs a Job to its end. Its only pod may neither fail nor be made twice.
 func (w *upgradeWork) job(ctx context.Context, m *Mover, name string) {
-	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: batchv1.JobSpec{BackoffLimit: ptr.To[int32](0), Template: corev1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "work"}},
-		Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{
-			Name: "work", Image: "barque.local/hello:1", Args: []string{"work", "3s"}}}}}}}
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: batchv1.JobSpec{BackoffLimit: ptr.To[int32](0), Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "work"}},
+			Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{
+				Name: "work", Image: "barque.local/hello:1", Args: []string{"work", "3s"}}}}}}}
 	w.twice(ctx, "create "+name, func() error {
 		return m.Kube(ctx, func(ctx context.Context, c kubernetes.Interface) error {
 			_, err := c.BatchV1().Jobs(w.Namespace).Create(ctx, job, metav1.CreateOptions{})
@@ -418,7 +421,8 @@ func (w *upgradeWork) followLogs(ctx, admitted context.Context, i int, pod strin
 	next, since := 0, (*metav1.Time)(nil)
 	m := w.mover(i)
 	for admitted.Err() == nil {
-		stream, err := m.Client().CoreV1().Pods(w.Namespace).GetLogs(pod, &corev1.PodLogOptions{Follow: true, Timestamps: true, SinceTime: since}).Stream(admitted)
+		stream, err := m.Client().CoreV1().Pods(w.Namespace).GetLogs(pod,
+			&corev1.PodLogOptions{Follow: true, Timestamps: true, SinceTime: since}).Stream(admitted)
 		if err != nil {
 			m.Move()
 			breathe(admitted)
@@ -450,7 +454,8 @@ func (w *upgradeWork) followLogs(ctx, admitted context.Context, i int, pod strin
 // check judges the outcome of the work and of the pods that have stayed.
 func (w *upgradeWork) check() {
 	w.Helper()
-	w.Logf("%d jobs, %d exec sessions, %d of them cut short by the earlier version, %d more broken off with an error, %d lines of logs followed",
+	w.Logf(
+		"%d jobs, %d exec sessions, %d of them cut short by the earlier version, %d more broken off with an error, %d lines of logs followed",
 		w.jobs.Load(), w.sessions.Load(), w.cut.Load(), w.broken.Load(), w.followed.Load())
 	if w.jobs.Load() < 8 || w.sessions.Load() < 8 || w.followed.Load() < 100 {
 		w.Error("there was too little work for a judgement")
@@ -459,12 +464,14 @@ func (w *upgradeWork) check() {
 	w.awaitJobs(1)
 	for _, pod := range w.Pods("app=work") {
 		if pod.Status.Phase != corev1.PodSucceeded {
-			w.Errorf("pod %s of a Job is %s on %s: %+v", pod.Name, pod.Status.Phase, pod.Spec.NodeName, pod.Status.ContainerStatuses)
+			w.Errorf("pod %s of a Job is %s on %s: %+v", pod.Name, pod.Status.Phase, pod.Spec.NodeName,
+				pod.Status.ContainerStatuses)
 		}
 	}
 	for i := range 4 {
 		pod := fmt.Sprintf("counter-%d", i)
-		for source, text := range map[string]string{"log": w.K("logs", pod), "volume": w.K("exec", pod, "--", "cat", "/data/log")} {
+		for source, text := range map[string]string{"log": w.K("logs", pod),
+			"volume": w.K("exec", pod, "--", "cat", "/data/log")} {
 			for n, line := range strings.Fields(text) {
 				if line != strconv.Itoa(n) {
 					w.Errorf("the %s of %s has %s in line %d", source, pod, line, n)
@@ -474,12 +481,14 @@ func (w *upgradeWork) check() {
 		}
 	}
 	Eventually(w, deadline, "the autoscaler reads metrics", func(ctx context.Context) error {
-		scaler, err := w.Client.AutoscalingV2().HorizontalPodAutoscalers(w.Namespace).Get(ctx, "scaled", metav1.GetOptions{})
+		scaler, err := w.Client.AutoscalingV2().HorizontalPodAutoscalers(w.Namespace).Get(ctx, "scaled",
+			metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		for _, c := range scaler.Status.Conditions {
-			if string(c.Type) == "ScalingActive" && c.Status == corev1.ConditionTrue && scaler.Status.CurrentReplicas == 2 {
+			if string(c.Type) == "ScalingActive" && c.Status == corev1.ConditionTrue &&
+				scaler.Status.CurrentReplicas == 2 {
 				return nil
 			}
 		}

@@ -68,7 +68,8 @@ func TestARevokedAdministrator(t *testing.T) {
 	hidden := b.madeUser("mallory", "barque:admins", "--kubeconfig", first.kubeconfig, "--ttl", "100h")
 	b.Kubectl(t, "--kubeconfig", first.kubeconfig, "delete", "certificatesigningrequests", "-l", "barque.io/user")
 	b.madeUser("helper", "barque:admins", "--kubeconfig", hidden.kubeconfig)
-	b.K("run", "box", "--image=busybox:1.36", "--overrides", `{"spec":{"nodeName":"a1"}}`, "--command", "--", "sleep", "1000000")
+	b.K("run", "box", "--image=busybox:1.36", "--overrides", `{"spec":{"nodeName":"a1"}}`, "--command", "--", "sleep",
+		"1000000")
 	b.WaitReady("box")
 	attempts := b.attempts()
 	for what, attempt := range attempts {
@@ -77,12 +78,14 @@ func TestARevokedAdministrator(t *testing.T) {
 		}
 	}
 	watch := b.watch(hidden.cert)
-	streams := map[string]chan error{"through the API": b.cat(hidden.config(b), ""), "at the kubelet": b.cat(hidden.config(b), b.at["a1"]+":10250")}
+	streams := map[string]chan error{"through the API": b.cat(hidden.config(b), ""),
+		"at the kubelet": b.cat(hidden.config(b), b.at["a1"]+":10250")}
 
 	if r := b.BarqueResult(t.Context(), "user", "revoke", "mallory"); r.Error == nil || !contains(r.Err, "--force") {
 		t.Fatalf("a name that is not listed: %s%s", r.Out, r.Err)
 	}
-	if r := b.BarqueResult(t.Context(), "user", "revoke", "mallory", "--force", "--kubeconfig", hidden.kubeconfig, "--why", "she may"); r.Error != nil || !contains(r.Err, "user revoke helper") {
+	if r := b.BarqueResult(t.Context(), "user", "revoke", "mallory", "--force", "--kubeconfig", hidden.kubeconfig,
+		"--why", "she may"); r.Error != nil || !contains(r.Err, "user revoke helper") {
 		t.Fatalf("%s%s", r.Out, r.Err)
 	}
 	if !watch.ended(t) {
@@ -140,9 +143,11 @@ func (b *building) attempts() map[string]func(*tls.Certificate) (int, error) {
 	}
 	api, kubelet := b.at["s1"]+":6443", b.at["a1"]+":10250"
 	return map[string]func(*tls.Certificate) (int, error){
-		"Secrets":               at(api, http.MethodGet, "/api/v1/secrets"),
-		"as another user":       at(api, http.MethodGet, "/api/v1/secrets", "Impersonate-User", "barque:admin", "Impersonate-Group", "system:masters"),
-		"by a proxy's headers":  at(api, http.MethodGet, "/api/v1/secrets", "X-Remote-User", "barque:admin", "X-Remote-Group", "system:masters"),
+		"Secrets": at(api, http.MethodGet, "/api/v1/secrets"),
+		"as another user": at(api, http.MethodGet, "/api/v1/secrets", "Impersonate-User", "barque:admin",
+			"Impersonate-Group", "system:masters"),
+		"by a proxy's headers": at(api, http.MethodGet, "/api/v1/secrets", "X-Remote-User", "barque:admin",
+			"X-Remote-Group", "system:masters"),
 		"a kubelet, by the API": at(api, http.MethodGet, "/api/v1/nodes/a1/proxy/pods"),
 		"join tokens":           at(api, http.MethodGet, "/barque/v1/tokens"),
 		"revocations":           at(api, http.MethodGet, "/barque/v1/revocations"),
@@ -159,10 +164,13 @@ func (b *building) attempts() map[string]func(*tls.Certificate) (int, error) {
 func (b *building) cat(config *rest.Config, kubelet string) chan error {
 	b.Helper()
 	config = rest.CopyConfig(config)
-	location := b.Client.CoreV1().RESTClient().Post().Namespace(b.Namespace).Resource("pods").Name("box").SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{Command: []string{"cat"}, Stdin: true, Stdout: true}, scheme.ParameterCodec).URL()
+	location := b.Client.CoreV1().RESTClient().Post().Namespace(b.Namespace).Resource("pods").Name("box").SubResource(
+		"exec").
+		VersionedParams(&corev1.PodExecOptions{Command: []string{"cat"}, Stdin: true, Stdout: true},
+			scheme.ParameterCodec).URL()
 	if kubelet != "" {
-		location = &url.URL{Scheme: "https", Host: kubelet, Path: "/exec/" + b.Namespace + "/box/box", RawQuery: "command=cat&input=1&output=1"}
+		location = &url.URL{Scheme: "https", Host: kubelet, Path: "/exec/" + b.Namespace + "/box/box",
+			RawQuery: "command=cat&input=1&output=1"}
 		config.TLSClientConfig.CAData, config.TLSClientConfig.Insecure = nil, true
 	}
 	executor, err := remotecommand.NewSPDYExecutor(config, http.MethodPost, location)

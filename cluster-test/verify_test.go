@@ -41,7 +41,8 @@ func TestVerify(t *testing.T) {
 		}
 	}
 	out := must(t, c.BarqueResult(t.Context(), "verify", "--duration=5s", "-o", "json"))
-	if err := json.Unmarshal([]byte(out), &report); err != nil || len(report.Servers) != 3 || len(report.Checks) != 6 || report.Acknowledged == 0 {
+	if err := json.Unmarshal([]byte(out), &report); err != nil || len(report.Servers) != 3 || len(report.Checks) != 6 ||
+		report.Acknowledged == 0 {
 		t.Errorf("%v: %s", err, out)
 	}
 	if r := c.BarqueResult(t.Context(), "verify", "--duration=-1s"); r.Code != 2 || !contains(r.Err, "--duration") {
@@ -77,7 +78,8 @@ func TestVerify(t *testing.T) {
 	// A server that is gone is reported, and the others are verified all the same.
 	recoverCluster(t, c, "s3")
 	c.Dev(t, "kill", "s3")
-	if r := c.BarqueResult(t.Context(), "verify", "--duration=2s", "--pods=false"); r.Code != 1 || !contains(r.Out, "NOT KEPT", "s3 at", "linearizable") {
+	if r := c.BarqueResult(t.Context(), "verify", "--duration=2s", "--pods=false"); r.Code != 1 ||
+		!contains(r.Out, "NOT KEPT", "s3 at", "linearizable") {
 		t.Errorf("without s3: code %d, %s%s", r.Code, r.Out, r.Err)
 	}
 }

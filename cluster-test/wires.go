@@ -85,9 +85,12 @@ func (c *Cluster) Lost() (packets uint64, err error) {
 func (c *Cluster) addDrops(conn *nftables.Conn, drops []Drop) error {
 	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyBridge, Name: c.wiresTable()})
 	hook := func(name string, h *nftables.ChainHook) *nftables.Chain {
-		return conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeFilter, Hooknum: h, Priority: nftables.ChainPriorityFilter})
+		return conn.AddChain(
+			&nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeFilter, Hooknum: h,
+				Priority: nftables.ChainPriorityFilter})
 	}
-	forward, input, output := hook("forward", nftables.ChainHookForward), hook("input", nftables.ChainHookInput), hook("output", nftables.ChainHookOutput)
+	forward, input, output := hook("forward", nftables.ChainHookForward), hook("input", nftables.ChainHookInput),
+		hook("output", nftables.ChainHookOutput)
 	for _, d := range drops {
 		chain := forward
 		if d.From == Host {
@@ -109,13 +112,17 @@ func (c *Cluster) addDrops(conn *nftables.Conn, drops []Drop) error {
 			}
 			padded := make([]byte, unix.IFNAMSIZ)
 			copy(padded, name)
-			match = append(match, &expr.Meta{Key: end.key, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: padded})
+			match = append(match, &expr.Meta{Key: end.key, Register: 1},
+				&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: padded})
 		}
 		if d.OneIn > 1 {
 			// Zero is the same in every order of bytes.
-			match = append(match, &expr.Numgen{Register: 1, Modulus: d.OneIn, Type: unix.NFT_NG_RANDOM}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: make([]byte, 4)})
+			match = append(match, &expr.Numgen{Register: 1, Modulus: d.OneIn, Type: unix.NFT_NG_RANDOM},
+				&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: make([]byte, 4)})
 		}
-		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(match, &expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop})})
+		conn.AddRule(
+			&nftables.Rule{Table: table, Chain: chain,
+				Exprs: append(match, &expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop})})
 	}
 	return nil
 }

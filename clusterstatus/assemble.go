@@ -26,7 +26,9 @@ func Assemble(now time.Time, observations ...*Observation) *ClusterStatus {
 func AssembleFor(procedures Procedures, now time.Time, observations ...*Observation) *ClusterStatus {
 	observations = slices.Clone(observations)
 	slices.SortStableFunc(observations, func(a, b *Observation) int { return cmp.Compare(b.rank(), a.rank()) })
-	a := &assembly{now: now, base: observations[0], observed: observations, members: map[string]*MemberStatus{}, former: map[string][]FormerServer{}, apart: map[string][]ApartAgent{}, lost: map[string][]LostVolume{}, objects: map[string]*ServerReport{}, cas: map[string]*exchange.Status{}}
+	a := &assembly{now: now, base: observations[0], observed: observations, members: map[string]*MemberStatus{},
+		former: map[string][]FormerServer{}, apart: map[string][]ApartAgent{}, lost: map[string][]LostVolume{},
+		objects: map[string]*ServerReport{}, cas: map[string]*exchange.Status{}}
 	a.status = &ClusterStatus{ID: a.base.Cluster, Time: now}
 	for _, o := range observations {
 		a.status.From = append(a.status.From, o.From)
@@ -89,7 +91,8 @@ type assembly struct {
 
 func (a *assembly) nodes() {
 	for _, v := range a.base.Nodes {
-		a.members[v.Node] = &MemberStatus{Name: v.Node, Role: v.Role, Address: v.Address, API: v.API, Zone: v.Zone, Version: v.Version, Gossip: v.State, GossipPort: v.GossipPort, Since: v.Since, Ills: v.Ills}
+		a.members[v.Node] = &MemberStatus{Name: v.Node, Role: v.Role, Address: v.Address, API: v.API, Zone: v.Zone,
+			Version: v.Version, Gossip: v.State, GossipPort: v.GossipPort, Since: v.Since, Ills: v.Ills}
 	}
 }
 
@@ -173,8 +176,10 @@ func (m *MemberStatus) backup() *BackupFile {
 func (a *assembly) leader() {
 	s := a.status
 	for _, p := range a.peers {
-		if p.Status != nil && (s.Store.Keys == 0 || p.Status == a.lead) { // all servers have the same state, the leader the newest
-			s.Store = SizeStatus{Keys: p.Status.Keys, Bytes: p.Status.StateBytes, Limit: p.Status.StateLimit, Space: p.Status.Space}
+		// all servers have the same state, the leader the newest
+		if p.Status != nil && (s.Store.Keys == 0 || p.Status == a.lead) {
+			s.Store = SizeStatus{Keys: p.Status.Keys, Bytes: p.Status.StateBytes, Limit: p.Status.StateLimit,
+				Space: p.Status.Space}
 		}
 	}
 	if a.lead == nil {
@@ -194,7 +199,8 @@ func (a *assembly) leader() {
 		if m == nil {
 			continue
 		}
-		m.Health = &HealthStatus{Healthy: h.Healthy, Reason: h.Reason, State: string(h.State), StableSeconds: h.Stable.Seconds(), SilentSeconds: h.Silent.Seconds(),
+		m.Health = &HealthStatus{Healthy: h.Healthy, Reason: h.Reason, State: string(h.State),
+			StableSeconds: h.Stable.Seconds(), SilentSeconds: h.Silent.Seconds(),
 			BlockedSeconds: h.Blocked.Seconds()}
 		if m.Store != nil && m.Store.State != "leader" {
 			m.Store.LagEntries = h.Lag
@@ -204,7 +210,9 @@ func (a *assembly) leader() {
 		}
 	}
 	for _, c := range a.lead.Changes {
-		s.LeaderChanges = append(s.LeaderChanges, LeaderChange{At: c.At, Term: c.Term, Leader: cmp.Or(names[c.Leader], c.Leader), Before: cmp.Or(names[c.Before], c.Before), Reason: c.Why})
+		s.LeaderChanges = append(s.LeaderChanges,
+			LeaderChange{At: c.At, Term: c.Term, Leader: cmp.Or(names[c.Leader], c.Leader),
+				Before: cmp.Or(names[c.Before], c.Before), Reason: c.Why})
 		if c.Leader == a.lead.ID && c.Term == a.lead.Term && s.LeaderSince.IsZero() {
 			s.LeaderSince, s.LeaderReason = c.At, a.whyElected(c)
 		}
@@ -215,7 +223,8 @@ func (a *assembly) leader() {
 // server has joined again.
 func (a *assembly) formerServers() {
 	for _, f := range a.former[a.status.Leader] {
-		if !slices.ContainsFunc(a.peers, func(p raftstore.PeerStatus) bool { return p.Member.Name == f.Name }) { // by later reports
+		// by later reports
+		if !slices.ContainsFunc(a.peers, func(p raftstore.PeerStatus) bool { return p.Member.Name == f.Name }) {
 			a.status.Former = append(a.status.Former, f)
 		}
 	}
@@ -265,7 +274,8 @@ func (a *assembly) whyGone(c raftstore.LeaderChange) (before, why string) {
 			continue
 		}
 		for _, own := range p.Status.Changes {
-			if own.Leader == "" && own.Before == c.Before && own.Term <= c.Term && c.At.Sub(own.At).Abs() < aroundChange {
+			if own.Leader == "" && own.Before == c.Before && own.Term <= c.Term &&
+				c.At.Sub(own.At).Abs() < aroundChange {
 				return c.Before, own.Why
 			}
 		}
@@ -318,7 +328,8 @@ func (a *assembly) finish() *ClusterStatus {
 	for _, name := range slices.Sorted(maps.Keys(a.members)) {
 		s.Members = append(s.Members, *a.members[name])
 	}
-	slices.SortStableFunc(s.Members, func(a, b MemberStatus) int { return -strings.Compare(a.Role, b.Role) }) // servers first
+	// servers first
+	slices.SortStableFunc(s.Members, func(a, b MemberStatus) int { return -strings.Compare(a.Role, b.Role) })
 	return s
 }
 
@@ -345,9 +356,11 @@ func healthOf(s *ClusterStatus) ClusterHealth {
 }
 
 func storeStatusOf(s *raftstore.Status) *StoreStatus {
-	out := &StoreStatus{ID: s.ID, State: s.Role, Term: s.Term, Applied: s.AppliedIndex, Committed: s.CommitIndex, Revision: s.Revision, Keys: s.Keys,
-		Bytes: s.StateBytes, Hash: s.StateHash, DiskWrites: s.DiskWrites, DiskP50Seconds: s.DiskP50.Seconds(), DiskP99Seconds: s.DiskP99.Seconds(),
-		DiskError: s.DiskError, DiskFull: s.DiskFull, Quarantined: s.Quarantined}
+	out := &StoreStatus{ID: s.ID, State: s.Role, Term: s.Term, Applied: s.AppliedIndex, Committed: s.CommitIndex,
+		Revision: s.Revision, Keys: s.Keys,
+		Bytes: s.StateBytes, Hash: s.StateHash, DiskWrites: s.DiskWrites, DiskP50Seconds: s.DiskP50.Seconds(),
+		DiskP99Seconds: s.DiskP99.Seconds(),
+		DiskError:      s.DiskError, DiskFull: s.DiskFull, Quarantined: s.Quarantined}
 	if s.Extension > 0 {
 		out.SchedulingDelaySeconds, out.ExtensionSeconds = s.SchedulingDelay.Seconds(), s.Extension.Seconds()
 	}

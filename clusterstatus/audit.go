@@ -20,7 +20,8 @@ func (w *warner) auditLosses(m *MemberStatus) {
 		case "nodes":
 			mend = "barque audit --user the node that is named: is its machine as it should be, and its Node the right one? Else remove the node"
 		}
-		w.add(Attention, m.Name, m.Name, mend, "server %s has lost %d audit events for %s since it was started, the last one at %s: %s",
+		w.add(Attention, m.Name, m.Name, mend,
+			"server %s has lost %d audit events for %s since it was started, the last one at %s: %s",
 			m.Name, l.Events, l.Target, l.Last.UTC().Format(time.RFC3339), l.Reason)
 	}
 }

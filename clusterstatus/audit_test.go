@@ -11,10 +11,12 @@ func TestAuditLosses(t *testing.T) {
 	now := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 	w := &warner{status: &ClusterStatus{Time: now}}
 	w.auditLosses(&MemberStatus{Name: "s1", AuditLosses: []AuditLoss{
-		{Sink: "log", Target: "/d/audit.log", Events: 7, Last: now.Add(-time.Minute), Reason: "no space left on device"},
+		{Sink: "log", Target: "/d/audit.log", Events: 7, Last: now.Add(-time.Minute),
+			Reason: "no space left on device"},
 		{Sink: "webhook", Target: "/hook", Events: 9, Last: now.Add(-time.Minute), Reason: "the queue is full"},
 		{Sink: "limit", Target: "callers without an identity", Events: 1, Last: now, Reason: "there are too many"},
-		{Sink: "nodes", Target: "refused requests of nodes", Events: 2, Last: now, Reason: "system:node:n1 is refused too often"},
+		{Sink: "nodes", Target: "refused requests of nodes", Events: 2, Last: now,
+			Reason: "system:node:n1 is refused too often"},
 		{Sink: "webhook", Target: "/old", Events: 9, Last: now.Add(-2 * time.Hour), Reason: "it was away"},
 	}})
 	want := []struct{ text, mend string }{
@@ -27,7 +29,8 @@ func TestAuditLosses(t *testing.T) {
 		t.Fatalf("%v", w.found)
 	}
 	for i, f := range w.found {
-		if f.Severity != Attention || f.Node != "s1" || !strings.Contains(f.Text, want[i].text) || !strings.Contains(f.Mend, want[i].mend) {
+		if f.Severity != Attention || f.Node != "s1" || !strings.Contains(f.Text, want[i].text) ||
+			!strings.Contains(f.Mend, want[i].mend) {
 			t.Errorf("%+v, want %+v", f, want[i])
 		}
 	}

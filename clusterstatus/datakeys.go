@@ -20,12 +20,15 @@ func (w *warner) dataKeys() {
 		if p == nil {
 			continue
 		}
-		if m.Name == w.status.Leader && p.Step != datakeys.AtRest && len(p.Waiting) > 0 && w.status.Time.Sub(p.Began) > dataKeysPatience {
-			w.add(Attention, "", "", "barque secrets-encrypt status", "the change of the data keys, which began at %s, has not ended: %s; it waits: %s",
+		if m.Name == w.status.Leader && p.Step != datakeys.AtRest && len(p.Waiting) > 0 &&
+			w.status.Time.Sub(p.Began) > dataKeysPatience {
+			w.add(Attention, "", "", "barque secrets-encrypt status",
+				"the change of the data keys, which began at %s, has not ended: %s; it waits: %s",
 				p.Began.UTC().Format(time.RFC3339), p.Step.Text(), strings.Join(p.Waiting, "; "))
 		}
 		if p.Problem != "" {
-			w.add(Attention, m.Name, m.Name, w.by.Look(m.Name, m.Role), "server %s does not follow the data keys: %s", m.Name, p.Problem)
+			w.add(Attention, m.Name, m.Name, w.by.Look(m.Name, m.Role), "server %s does not follow the data keys: %s",
+				m.Name, p.Problem)
 		}
 	}
 }

@@ -19,19 +19,23 @@ func TestDataKeysInTheStatus(t *testing.T) {
 	if s := Assemble(Noon, w.observe(t)); s.Health != Healthy {
 		t.Errorf("at rest: %v", s.Warnings)
 	}
-	stuck := datakeys.Progress{Step: datakeys.Rewrite, Began: Noon.Add(-time.Minute), Waiting: []string{"5 objects cannot be read"}}
+	stuck := datakeys.Progress{Step: datakeys.Rewrite, Began: Noon.Add(-time.Minute),
+		Waiting: []string{"5 objects cannot be read"}}
 	w.reports["s1"].DataKeys = &stuck
 	if s := Assemble(Noon, w.observe(t)); s.Health != Healthy {
 		t.Errorf("it has just begun: %v", s.Warnings)
 	}
 	stuck.Began = Noon.Add(-time.Hour)
-	w.reports["s2"].DataKeys = &datakeys.Progress{Step: datakeys.Rewrite, Began: stuck.Began, Waiting: []string{"the leader has not begun yet"}, Problem: "the disk is full"}
+	w.reports["s2"].DataKeys = &datakeys.Progress{Step: datakeys.Rewrite, Began: stuck.Began,
+		Waiting: []string{"the leader has not begun yet"}, Problem: "the disk is full"}
 	s := Assemble(Noon, w.observe(t))
 	if len(s.Warnings) != 2 || s.Health != Degraded {
 		t.Fatalf("it does not end: %v", s.Warnings)
 	}
 	all, one := s.Warnings[0], s.Warnings[1]
-	if all.Node != "" || !strings.Contains(all.Text, "began at 2026-11-20T11:00:00Z, has not ended: the leader rewrites the objects; it waits: 5 objects cannot be read") ||
+	if all.Node != "" ||
+		!strings.Contains(all.Text,
+			"began at 2026-11-20T11:00:00Z, has not ended: the leader rewrites the objects; it waits: 5 objects cannot be read") ||
 		all.Mend != "barque secrets-encrypt status" {
 		t.Errorf("%+v", all)
 	}

@@ -18,8 +18,9 @@ type RemovedError struct {
 }
 
 func (e *RemovedError) Error() string {
-	return fmt.Sprintf("this server, %s, was taken out of its cluster at %s (%s). It serves nothing and stops. To let the machine join again, as a new server: "+
-		"start it with --wipe --join https://SERVER:6443 --token TOKEN, or with an empty data directory; its pods stay",
+	return fmt.Sprintf(
+		"this server, %s, was taken out of its cluster at %s (%s). It serves nothing and stops. To let the machine join again, as a new server: "+
+			"start it with --wipe --join https://SERVER:6443 --token TOKEN, or with an empty data directory; its pods stay",
 		e.Name, e.Removal.At.Format(time.RFC3339), e.Removal.Why)
 }
 
@@ -34,9 +35,10 @@ type SupersededError struct {
 }
 
 func (e *SupersededError) Error() string {
-	return fmt.Sprintf("this server, %s, is of cluster %s, and since %s cluster %s goes on in its place, without this server. It stops and serves nothing, so that there is only one cluster. "+
-		"To let the machine join that one, as a new server: %s; its pods are left as they are. "+
-		"Only if cluster %s is abandoned for good: stop all of its servers, and recover this one: barque cluster recover --data-dir %s",
+	return fmt.Sprintf(
+		"this server, %s, is of cluster %s, and since %s cluster %s goes on in its place, without this server. It stops and serves nothing, so that there is only one cluster. "+
+			"To let the machine join that one, as a new server: %s; its pods are left as they are. "+
+			"Only if cluster %s is abandoned for good: stop all of its servers, and recover this one: barque cluster recover --data-dir %s",
 		e.Name, e.Cluster, e.At.Format(time.RFC3339), e.Successor, JoinAnew, e.Successor, e.DataDir)
 }
 

@@ -68,7 +68,8 @@ func (e *Examination) Diagnose() {
 		for _, m := range e.Status.Members {
 			if m.Store != nil && m.Store.DiskP99Seconds > slowTail.Seconds() && m.Store.DiskWrites >= enoughWrites {
 				e.Add(Warning{Severity: Attention, Node: m.Name, On: m.Name, Mend: "iostat -x 1",
-					Text: fmt.Sprintf("one write in a hundred to the log of server %s takes %s or more", m.Name, secondsText(m.Store.DiskP99Seconds))})
+					Text: fmt.Sprintf("one write in a hundred to the log of server %s takes %s or more", m.Name,
+						secondsText(m.Store.DiskP99Seconds))})
 			}
 		}
 		e.edge()
@@ -142,7 +143,9 @@ func (m machine) names() []string {
 
 // warn adds a finding about servers on one machine.
 func (e *Examination) warn(servers []string, mend, format string, args ...any) {
-	e.Add(Warning{Severity: Attention, Node: servers[0], On: servers[0], Mend: mend, Text: serversText(servers) + ": " + fmt.Sprintf(format, args...)})
+	e.Add(
+		Warning{Severity: Attention, Node: servers[0], On: servers[0], Mend: mend,
+			Text: serversText(servers) + ": " + fmt.Sprintf(format, args...)})
 }
 
 // machine reads the kernel's data. All servers on it report the same, except for the network
@@ -159,15 +162,18 @@ func (e *Examination) machine(m machine) {
 	if total > 0 && available < total/lowMemory {
 		e.warn(names, "free -m", "%d MiB of %d MiB of memory are available", available>>10, total>>10)
 	}
-	if used, most := number(facts["/proc/sys/fs/file-nr"], 0), number(facts["/proc/sys/fs/file-nr"], 2); most > 0 && most-used < most/manyHandles {
+	if used, most := number(facts["/proc/sys/fs/file-nr"], 0), number(facts["/proc/sys/fs/file-nr"], 2); most > 0 &&
+		most-used < most/manyHandles {
 		e.warn(names, "sysctl fs.file-max", "%.0f of %.0f open files are taken", used, most)
 	}
 	for _, d := range m {
 		if sections(d.Files["machine.txt"])["/proc/sys/net/ipv4/ip_forward"] == "0" {
-			e.warn([]string{d.Server}, e.Procedures.From(d.Server, "sysctl -w net.ipv4.ip_forward=1"), "the kernel forwards no packets, so pods reach nothing")
+			e.warn([]string{d.Server}, e.Procedures.From(d.Server, "sysctl -w net.ipv4.ip_forward=1"),
+				"the kernel forwards no packets, so pods reach nothing")
 		}
 		if connections, known := d.connections(); known && connections.Full() {
-			e.warn([]string{d.Server}, e.Procedures.From(d.Server, faults.MendConnections), "%s: new connections are dropped when the table is full", connections)
+			e.warn([]string{d.Server}, e.Procedures.From(d.Server, faults.MendConnections),
+				"%s: new connections are dropped when the table is full", connections)
 		}
 		e.paths(d)
 		e.tunnels(d)
@@ -178,7 +184,8 @@ func (e *Examination) machine(m machine) {
 func (d *Diagnosis) connections() (c faults.Connections, known bool) {
 	facts := sections(d.Files["machine.txt"])
 	most := number(facts[faults.MaxFile], 0)
-	return faults.Connections{Count: int(number(facts[faults.CountFile], 0)), Max: int(most)}, most > 0 // one of an earlier version does not tell
+	// one of an earlier version does not tell
+	return faults.Connections{Count: int(number(facts[faults.CountFile], 0)), Max: int(most)}, most > 0
 }
 
 // network reads the nodes' reports on their networks, without past faults. For a full table of
@@ -199,7 +206,9 @@ func (e *Examination) network() {
 			}
 			continue
 		}
-		e.Add(Warning{Severity: Attention, Node: f.Node, On: f.Node, Mend: e.Procedures.From(f.Node, f.Mend), Text: f.Text})
+		e.Add(
+			Warning{Severity: Attention, Node: f.Node, On: f.Node, Mend: e.Procedures.From(f.Node, f.Mend),
+				Text: f.Text})
 	}
 }
 
@@ -225,7 +234,8 @@ func (e *Examination) paths(d Diagnosis) {
 			"packets of the link's full size do not reach %s, but small ones do: set the MTU of the network between the nodes on the links of all nodes", strings.Join(lost, ", "))
 	}
 	if len(silent) > 0 {
-		e.Note("%s: %s answered no ICMP echo, so the path of large packets is unknown", serversText([]string{d.Server}), strings.Join(silent, ", "))
+		e.Note("%s: %s answered no ICMP echo, so the path of large packets is unknown", serversText([]string{d.Server}),
+			strings.Join(silent, ", "))
 	}
 }
 
@@ -242,7 +252,8 @@ func (e *Examination) tunnels(d Diagnosis) {
 		case peer.Handshake.IsZero():
 			lost = append(lost, fmt.Sprintf("%s (%s, never)", peer.Node, peer.Endpoint))
 		default:
-			lost = append(lost, fmt.Sprintf("%s (%s, last at %s)", peer.Node, peer.Endpoint, peer.Handshake.UTC().Format(time.RFC3339)))
+			lost = append(lost,
+				fmt.Sprintf("%s (%s, last at %s)", peer.Node, peer.Endpoint, peer.Handshake.UTC().Format(time.RFC3339)))
 		}
 	}
 	if len(lost) > 0 {
@@ -297,13 +308,15 @@ func (e *Examination) program(d Diagnosis) {
 	}
 	l := readLog(d.Files["log.txt"], e.Time.Add(-errorsIn))
 	if l.errors > 0 {
-		e.warn([]string{d.Server}, e.Procedures.Errors(d.Server), "it has logged %s in the last hour, the last one: %s", terminal.Plural(l.errors, "error", "errors"), l.last)
+		e.warn([]string{d.Server}, e.Procedures.Errors(d.Server), "it has logged %s in the last hour, the last one: %s",
+			terminal.Plural(l.errors, "error", "errors"), l.last)
 	}
 	if l.older > 0 {
 		e.Note("server %s has logged %s before the last hour", d.Server, terminal.Plural(l.older, "error", "errors"))
 	}
 	for _, why := range slices.Sorted(maps.Keys(l.harmless)) {
-		e.Note("server %s has logged %s: %s", d.Server, terminal.Plural(l.harmless[why], "error that is none", "errors that are none"), why)
+		e.Note("server %s has logged %s: %s", d.Server,
+			terminal.Plural(l.harmless[why], "error that is none", "errors that are none"), why)
 	}
 }
 

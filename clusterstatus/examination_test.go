@@ -14,9 +14,10 @@ import (
 func TestDoctorReadsPaths(t *testing.T) {
 	for text, want := range map[string]struct{ findings, notes string }{
 		"": {},
-		`[{"node": "s2", "address": "192.0.2.2", "size": 1500, "answer": "whole"}]`:      {},
-		`[{"node": "s2", "address": "192.0.2.2", "size": 1500, "answer": "small only"}]`: {findings: "do not reach s2 (192.0.2.2, 1500 bytes)"},
-		`[{"node": "s2", "address": "2001:db8::2", "size": 1500, "answer": "silent"}]`:   {notes: "s2 (2001:db8::2)"},
+		`[{"node": "s2", "address": "192.0.2.2", "size": 1500, "answer": "whole"}]`: {},
+		`[{"node": "s2", "address": "192.0.2.2", "size": 1500, "answer": "small only"}]`: {
+			findings: "do not reach s2 (192.0.2.2, 1500 bytes)"},
+		`[{"node": "s2", "address": "2001:db8::2", "size": 1500, "answer": "silent"}]`: {notes: "s2 (2001:db8::2)"},
 	} {
 		e := &Examination{Procedures: Services()}
 		e.paths(Diagnosis{Server: "s1", Files: map[string]string{"paths.json": text}})

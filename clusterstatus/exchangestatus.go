@@ -75,7 +75,8 @@ func ExchangeWays(s *exchange.Status) string {
 	rotate := "barque cert rotate " + exchangeFlag(s)
 	ways := []string{rotate + " waits for its end"}
 	if len(s.Waiting) > 0 {
-		ways = append(ways, "start the nodes that show no life, or remove them from the cluster (barque cluster remove, barque kubectl delete node)")
+		ways = append(ways,
+			"start the nodes that show no life, or remove them from the cluster (barque cluster remove, barque kubectl delete node)")
 		if !s.Forced {
 			force := rotate + " --force continues without them"
 			if s.Spreading() && !s.Accounts {
@@ -96,19 +97,23 @@ const exchangePatience = 2 * time.Minute
 
 // exchange warns of a stalled exchange, and of servers that cannot take it over.
 func (w *warner) exchange() {
-	if w.status.ExchangeUnderWay() && len(w.status.CA.Waiting) > 0 && w.status.Time.Sub(w.status.CA.Since) > exchangePatience {
-		w.add(Attention, "", "", ExchangeWays(w.status.CA), "the exchange of %s, which began at %s, does not go on: %s", ExchangeOf(w.status.CA), w.status.CA.Since.UTC().Format(time.RFC3339), ExchangeText(w.status.CA))
+	if w.status.ExchangeUnderWay() && len(w.status.CA.Waiting) > 0 &&
+		w.status.Time.Sub(w.status.CA.Since) > exchangePatience {
+		w.add(Attention, "", "", ExchangeWays(w.status.CA), "the exchange of %s, which began at %s, does not go on: %s",
+			ExchangeOf(w.status.CA), w.status.CA.Since.UTC().Format(time.RFC3339), ExchangeText(w.status.CA))
 	}
 	for i := range w.status.Members {
 		if m := &w.status.Members[i]; m.CAProblem != "" {
-			w.add(Attention, m.Name, m.Name, w.by.Look(m.Name, m.Role), "server %s does not follow the exchange of the CA: %s", m.Name, m.CAProblem)
+			w.add(Attention, m.Name, m.Name, w.by.Look(m.Name, m.Role),
+				"server %s does not follow the exchange of the CA: %s", m.Name, m.CAProblem)
 		}
 	}
 }
 
 // ExchangeWarning is the text of `cert show` about a running exchange of the CA.
 func ExchangeWarning(s *exchange.Status) string {
-	text := fmt.Sprintf("the exchange of %s began at %s: %s. Ways on: %s", ExchangeOf(s), s.Since.UTC().Format(time.RFC3339), ExchangeText(s), ExchangeWays(s))
+	text := fmt.Sprintf("the exchange of %s began at %s: %s. Ways on: %s", ExchangeOf(s),
+		s.Since.UTC().Format(time.RFC3339), ExchangeText(s), ExchangeWays(s))
 	if len(s.Unrecorded) > 0 {
 		text += ". Between servers certificates of the CA before count until its end: " + Unrecorded(s)
 	}
@@ -118,5 +123,6 @@ func ExchangeWarning(s *exchange.Status) string {
 // Unrecorded tells which servers keep the others from judging each other in an exchange of the CA,
 // and the way on.
 func Unrecorded(s *exchange.Status) string {
-	return "these servers have recorded no key that the others could know them by: " + strings.Join(s.Unrecorded, ", ") + "; upgrade them, start them, or remove them"
+	return "these servers have recorded no key that the others could know them by: " +
+		strings.Join(s.Unrecorded, ", ") + "; upgrade them, start them, or remove them"
 }

@@ -42,16 +42,23 @@ func TestExchangeInTheStatus(t *testing.T) {
 		t.Fatalf("it stands still: %+v, %v", s.CA, s.Warnings)
 	}
 	stuck, problem := s.Warnings[0], s.Warnings[1]
-	if stuck.Node != "" || !strings.Contains(stuck.Text, "began at 2026-11-20T11:00:00Z, does not go on: step 1 of 3") || !strings.Contains(stuck.Text, "agent a1 shows no life") ||
-		!strings.Contains(stuck.Mend, "--force continues without them, and without waiting for extension API servers") || !strings.Contains(stuck.Mend, "--undo") {
+	if stuck.Node != "" ||
+		!strings.Contains(stuck.Text, "began at 2026-11-20T11:00:00Z, does not go on: step 1 of 3") ||
+		!strings.Contains(stuck.Text, "agent a1 shows no life") ||
+		!strings.Contains(stuck.Mend,
+			"--force continues without them, and without waiting for extension API servers") ||
+		!strings.Contains(stuck.Mend, "--undo") {
 		t.Errorf("%+v", stuck)
 	}
-	if problem.Node != "s3" || !strings.Contains(problem.Text, "server s3 does not follow the exchange of the CA: the disk is full") {
+	if problem.Node != "s3" ||
+		!strings.Contains(problem.Text, "server s3 does not follow the exchange of the CA: the disk is full") {
 		t.Errorf("%+v", problem)
 	}
-	w.reports["s2"].CA = &exchange.Status{Generation: 3, Step: pki.Issuing, Since: began, Forced: true, Waiting: []string{"server s3 has not taken the CAs over yet"}}
+	w.reports["s2"].CA = &exchange.Status{Generation: 3, Step: pki.Issuing, Since: began, Forced: true,
+		Waiting: []string{"server s3 has not taken the CAs over yet"}}
 	s = Assemble(Noon, w.observe(t)) // which the leader has not heard of
-	if ways := ExchangeWays(s.CA); s.CA.Generation != 3 || strings.Contains(ways, "--undo") || strings.Contains(ways, "--force") || !strings.Contains(ExchangeText(s.CA), "step 2 of 3") {
+	if ways := ExchangeWays(s.CA); s.CA.Generation != 3 || strings.Contains(ways, "--undo") ||
+		strings.Contains(ways, "--force") || !strings.Contains(ExchangeText(s.CA), "step 2 of 3") {
 		t.Errorf("the second step, forced: %+v, %s", s.CA, ways)
 	}
 }
@@ -63,7 +70,8 @@ func TestServersThatAreNotKnownByKeys(t *testing.T) {
 		t.Error(text)
 	}
 	is.Unrecorded = []string{"s2", "s3"}
-	if text := ExchangeWarning(is); !strings.Contains(text, "recorded no key that the others could know them by: s2, s3") {
+	if text := ExchangeWarning(is); !strings.Contains(text,
+		"recorded no key that the others could know them by: s2, s3") {
 		t.Error(text)
 	}
 }

@@ -17,13 +17,21 @@ func TestFiles(t *testing.T) {
 	}{
 		"same":    {[]MemberStatus{{Name: "s1", Files: file("a")}, {Name: "s2", Files: file("a")}}, nil},
 		"earlier": {[]MemberStatus{{Name: "s1", Files: file("a")}, {Name: "s2"}}, nil},
-		"differs": {[]MemberStatus{{Name: "s1", Files: file("a")}, {Name: "s2", Files: file("b")}, {Name: "s3", Files: file("a")}},
+		"differs": {
+			[]MemberStatus{{Name: "s1", Files: file("a")}, {Name: "s2", Files: file("b")},
+				{Name: "s3", Files: file("a")}},
 			[]string{flag + " differs between servers: s1, s3 | s2."}},
-		"encryption": {[]MemberStatus{{Name: "s1", Files: []ConfigFile{{Flag: encryptionFlag, Path: "/etc/e.yaml", Hash: "a"}}}, {Name: "s2", Files: []ConfigFile{}}},
+		"encryption": {
+			[]MemberStatus{{Name: "s1", Files: []ConfigFile{{Flag: encryptionFlag, Path: "/etc/e.yaml", Hash: "a"}}},
+				{Name: "s2", Files: []ConfigFile{}}},
 			[]string{"s1 | s2 (without it). A server may not be able to read"}},
 		"missing": {[]MemberStatus{{Name: "s1", Files: file("a")}, {Name: "s2", Files: []ConfigFile{}}},
 			[]string{"s1 | s2 (without it)"}},
-		"problem": {[]MemberStatus{{Name: "s1", Files: []ConfigFile{{Flag: flag, Path: "/etc/a.yaml", Hash: "a", Problem: "line 3 is wrong"}}}, {Name: "s2", Files: file("a")}},
+		"problem": {
+			[]MemberStatus{
+				{Name: "s1",
+					Files: []ConfigFile{{Flag: flag, Path: "/etc/a.yaml", Hash: "a", Problem: "line 3 is wrong"}}},
+				{Name: "s2", Files: file("a")}},
 			[]string{"server s1: " + flag + " /etc/a.yaml: line 3 is wrong"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -62,14 +70,27 @@ func TestFilesThatAwaitARestart(t *testing.T) {
 		on, mend string // of the last warning
 		text     string
 	}{
-		"one is late":   {Services(), []MemberStatus{server("s1", "b", ""), server("s2", "a", "b"), server("s3", "b", "")}, "s2", restart, "equal on disk: a restart of s2 is due"},
-		"two are late":  {Services(), []MemberStatus{server("s1", "b", ""), server("s3", "a", "b"), server("s2", "c", "b")}, "s2, then s3", restart, "a restart of s2, s3 is due"},
-		"here":          {here, []MemberStatus{server("s3", "b", ""), server("s2", "a", "b"), server("s1", "a", "b")}, "", "dev stop s1; dev start s1; dev stop s2; dev start s2", "a restart of s1, s2 is due"},
-		"all are late":  {Services(), []MemberStatus{server("s1", "a", "b"), server("s2", "a", "b")}, "s2", restart, "server s2: " + flag + " /etc/p.yaml: it has changed"},
-		"files differ":  {Services(), []MemberStatus{server("s1", "b", ""), server("s2", "a", "c")}, "", "sha256sum /etc/p.yaml on each server; copy the right file to the others", "differs between servers"},
-		"it is wrong":   {Services(), []MemberStatus{{Name: "s1", Files: []ConfigFile{{Flag: flag, Hash: "a", Problem: "line 3"}}}}, "s1", "journalctl -u barque-server -g audit-policy-file", "line 3"},
-		"wrong, here":   {here, []MemberStatus{{Name: "s1", Files: []ConfigFile{{Flag: flag, Hash: "a", Problem: "line 3"}}}}, "", "grep audit-policy-file s1.log", "line 3"},
-		"wrong, issuer": {here, []MemberStatus{{Name: "s1", Files: []ConfigFile{{Flag: "--oidc-…", Hash: "a", Problem: "it is away"}}}}, "", "grep oidc s1.log", "it is away"},
+		"one is late": {Services(),
+			[]MemberStatus{server("s1", "b", ""), server("s2", "a", "b"), server("s3", "b", "")}, "s2", restart,
+			"equal on disk: a restart of s2 is due"},
+		"two are late": {Services(),
+			[]MemberStatus{server("s1", "b", ""), server("s3", "a", "b"), server("s2", "c", "b")}, "s2, then s3",
+			restart, "a restart of s2, s3 is due"},
+		"here": {here, []MemberStatus{server("s3", "b", ""), server("s2", "a", "b"), server("s1", "a", "b")},
+			"", "dev stop s1; dev start s1; dev stop s2; dev start s2", "a restart of s1, s2 is due"},
+		"all are late": {Services(), []MemberStatus{server("s1", "a", "b"), server("s2", "a", "b")}, "s2", restart,
+			"server s2: " + flag + " /etc/p.yaml: it has changed"},
+		"files differ": {Services(), []MemberStatus{server("s1", "b", ""), server("s2", "a", "c")}, "",
+			"sha256sum /etc/p.yaml on each server; copy the right file to the others", "differs between servers"},
+		"it is wrong": {Services(),
+			[]MemberStatus{{Name: "s1", Files: []ConfigFile{{Flag: flag, Hash: "a", Problem: "line 3"}}}}, "s1",
+			"journalctl -u barque-server -g audit-policy-file", "line 3"},
+		"wrong, here": {here,
+			[]MemberStatus{{Name: "s1", Files: []ConfigFile{{Flag: flag, Hash: "a", Problem: "line 3"}}}}, "",
+			"grep audit-policy-file s1.log", "line 3"},
+		"wrong, issuer": {here,
+			[]MemberStatus{{Name: "s1", Files: []ConfigFile{{Flag: "--oidc-…", Hash: "a", Problem: "it is away"}}}}, "",
+			"grep oidc s1.log", "it is away"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &warner{status: &ClusterStatus{Members: c.members}, by: c.by}

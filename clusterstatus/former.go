@@ -17,7 +17,9 @@ import (
 // those by which this cluster came to be. A recovery or a restore notes no removals: a server that
 // had joined again after a removal, and was left out by a later succession, has the same traces as
 // one that had not.
-func Former(servers []string, members []raftstore.Member, gone map[string]raftstore.Removal, successions []raftstore.Succession) []FormerServer {
+func Former(
+	servers []string, members []raftstore.Member, gone map[string]raftstore.Removal, successions []raftstore.Succession,
+) []FormerServer {
 	var last time.Time
 	for _, s := range successions {
 		if s.At.After(last) {

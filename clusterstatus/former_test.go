@@ -17,7 +17,8 @@ func TestFormer(t *testing.T) {
 		"s3.b": {Name: "s3", At: second, Why: "the second time"},
 		"s9.a": {Name: "s9", At: first, Why: "its Node was deleted"},
 	}
-	got := Former([]string{"s4", "s3", "s2", "s1"}, members, gone, []raftstore.Succession{{At: second.Add(-time.Minute)}, {At: first.Add(-time.Hour)}})
+	got := Former([]string{"s4", "s3", "s2", "s1"}, members, gone,
+		[]raftstore.Succession{{At: second.Add(-time.Minute)}, {At: first.Add(-time.Hour)}})
 	want := []FormerServer{{Name: "s3", At: second, Why: "the second time"}, {Name: "s4"}}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
@@ -25,7 +26,8 @@ func TestFormer(t *testing.T) {
 	// A recovery after the removal left out a server that had joined again.
 	recovered := second.Add(time.Hour)
 	want[0].Succession = recovered
-	if got := Former([]string{"s4", "s3"}, members, gone, []raftstore.Succession{{At: recovered}}); !slices.Equal(got, want) {
+	if got := Former([]string{"s4", "s3"}, members, gone, []raftstore.Succession{{At: recovered}}); !slices.Equal(got,
+		want) {
 		t.Errorf("after a recovery: %+v, want %+v", got, want)
 	}
 }

@@ -28,7 +28,9 @@ func (w *warner) leaderless() {
 	if q.Answering == 1 {
 		answer = "answers"
 	}
-	text := fmt.Sprintf("the store has no leader%s, so nothing can be written: %d of the %d servers with a vote %s, and %d are needed", why, q.Answering, q.Voters, answer, q.Needed)
+	text := fmt.Sprintf(
+		"the store has no leader%s, so nothing can be written: %d of the %d servers with a vote %s, and %d are needed",
+		why, q.Answering, q.Voters, answer, q.Needed)
 	superseded := w.superseded()
 	if q.Answering-len(superseded) >= q.Needed {
 		w.add(Critical, "", "", "barque cluster status --watch", "%s; they should elect one within seconds", text)
@@ -36,12 +38,16 @@ func (w *warner) leaderless() {
 	}
 	if len(superseded) > 0 {
 		o := w.statuses[superseded[0]].Superseded
-		w.add(Critical, "", "", "barque cluster status --server ADDRESS, with that of "+o.Survivor()+"; do not recover this one",
-			"%s; cluster %s, which server %s began, goes on in its place, without %s", text, o.Successor, o.Survivor(), strings.Join(superseded, ", "))
+		w.add(Critical, "", "",
+			"barque cluster status --server ADDRESS, with that of "+o.Survivor()+"; do not recover this one",
+			"%s; cluster %s, which server %s began, goes on in its place, without %s", text, o.Successor, o.Survivor(),
+			strings.Join(superseded, ", "))
 		return
 	}
 	if elsewhere := w.elsewhere(); elsewhere != "" {
-		w.add(Critical, "", "", w.by.Start+"; barque cluster status --server "+elsewhere+" shows the other one: if that took the place of this one, do not recover this one",
+		w.add(Critical, "", "",
+			w.by.Start+"; barque cluster status --server "+elsewhere+
+				" shows the other one: if that took the place of this one, do not recover this one",
 			"%s; a server of another cluster is at %s, where one of this was expected", text, elsewhere)
 		return
 	}

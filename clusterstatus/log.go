@@ -23,7 +23,8 @@ var harmless = []struct {
 	// The library reports a panic after the timeout in the second line only.
 	{regexp.MustCompile(`msg="Timeout or abort while handling"|msg="Post-timeout activity".* result=<nil>\s*$`),
 		"a client cancelled a request, as a stopped one does, or the answer took too long; a fault of the cluster that causes this has its own finding"},
-	{regexp.MustCompile(`msg="(Error on socket receive|Error proxying data from (client to backend|backend to client))"`),
+	{regexp.MustCompile(
+		`msg="(Error on socket receive|Error proxying data from (client to backend|backend to client))"`),
 		"an exec, attach, port-forward or proxy was cut by the client or came to its end"},
 	{regexp.MustCompile(`conversion webhook for [^"]* failed`),
 		"objects of a custom resource could not be converted; as long as its webhook cannot be called the status names it"},

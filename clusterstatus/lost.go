@@ -31,12 +31,15 @@ func (w *warner) lost() {
 		if v.Claim != "" {
 			of = " of claim " + v.Claim
 		}
-		w.add(Critical, v.Node, v.Node, "put the data back in that directory; or declare it lost, and begin with an empty one, from anywhere: barque "+localpv.DeclareLost(v.Name),
-			"the data of volume %s%s is not on node %s any more: the directory %s was made before, and is gone", v.Name, of, v.Node, v.Path)
+		w.add(Critical, v.Node, v.Node,
+			"put the data back in that directory; or declare it lost, and begin with an empty one, from anywhere: barque "+localpv.DeclareLost(v.Name),
+			"the data of volume %s%s is not on node %s any more: the directory %s was made before, and is gone", v.Name,
+			of, v.Node, v.Path)
 	}
 	for _, node := range slices.Sorted(maps.Keys(byNode)) {
 		if n := byNode[node]; n > shownLost {
-			w.add(Critical, node, "", "barque kubectl get pv -l "+localpv.NodeLabel+"="+node, "and of %d more volumes on node %s", n-shownLost, node)
+			w.add(Critical, node, "", "barque kubectl get pv -l "+localpv.NodeLabel+"="+node,
+				"and of %d more volumes on node %s", n-shownLost, node)
 		}
 	}
 }

@@ -49,13 +49,15 @@ func (w *warner) profiles() {
 		of := AgentProfile{Profile: p.Profile, Server: p.Server}
 		names[of] = append(names[of], p.Name)
 	}
-	for _, of := range slices.SortedFunc(maps.Keys(names), func(a, b AgentProfile) int { return cmp.Compare(a.Profile, b.Profile) }) {
+	for _, of := range slices.SortedFunc(maps.Keys(names),
+		func(a, b AgentProfile) int { return cmp.Compare(a.Profile, b.Profile) }) {
 		agents := names[of]
 		node := ""
 		if len(agents) == 1 {
 			node = agents[0]
 		}
 		w.add(Attention, node, node, fmt.Sprintf("barque agent --profile %s, once on each of them", of.Server),
-			"agents have another profile than the servers, %s in place of %s: %s. Other defaults hold for their pods", of.Profile, of.Server, firstOf(agents))
+			"agents have another profile than the servers, %s in place of %s: %s. Other defaults hold for their pods",
+			of.Profile, of.Server, firstOf(agents))
 	}
 }

@@ -57,7 +57,8 @@ var promises = map[string][]func(w *world){
 		},
 		func(w *world) { w.Nodes[2].State = gossip.Dead },
 		func(w *world) {
-			for name, state := range map[string]gossip.State{"s1": gossip.Alive, "s2": gossip.Dead, "s3": gossip.Alive} {
+			for name, state := range map[string]gossip.State{"s1": gossip.Alive, "s2": gossip.Dead,
+				"s3": gossip.Alive} {
 				w.reports[name].Nodes = []NodeView{{Node: "s3", State: state}}
 			}
 		},
@@ -84,7 +85,8 @@ var promises = map[string][]func(w *world){
 		func(w *world) { w.reports["s2"].Certificates[0].Warning = "it should have been renewed" },
 	},
 	"exchange of the CA": {func(w *world) {
-		w.reports["s1"].CA = &exchange.Status{Generation: 2, Step: pki.Spreading, Since: Noon.Add(-3 * time.Minute), Waiting: []string{"a1: it is off"}}
+		w.reports["s1"].CA = &exchange.Status{Generation: 2, Step: pki.Spreading, Since: Noon.Add(-3 * time.Minute),
+			Waiting: []string{"a1: it is off"}}
 	}},
 	"backups": {
 		func(w *world) { w.reports["s2"].Backups.Newest.Created = Noon.AddDate(0, 0, -2) },
@@ -94,7 +96,8 @@ var promises = map[string][]func(w *world){
 	"data keys": {
 		func(w *world) { w.reports["s2"].DataKeys = &datakeys.Progress{Problem: "no key"} },
 		func(w *world) {
-			w.reports["s1"].DataKeys = &datakeys.Progress{Step: datakeys.Rewrite, Began: Noon.Add(-11 * time.Minute), Waiting: []string{"s2"}}
+			w.reports["s1"].DataKeys = &datakeys.Progress{Step: datakeys.Rewrite, Began: Noon.Add(-11 * time.Minute),
+				Waiting: []string{"s2"}}
 		},
 	},
 	"local volumes": {func(w *world) { w.reports["s1"].Lost = []LostVolume{{Name: "pv-1", Node: "s2"}} }},
@@ -142,7 +145,8 @@ func (w *world) files(hashes ...string) {
 }
 
 func (w *world) failing(kind string, webhooks ...string) {
-	w.reports["s1"].Failing = []FailingCall{{Kind: kind, Name: "x", Webhooks: webhooks, Service: "ns/x", Why: "no endpoint"}}
+	w.reports["s1"].Failing = []FailingCall{
+		{Kind: kind, Name: "x", Webhooks: webhooks, Service: "ns/x", Why: "no endpoint"}}
 }
 
 // TestPromises: `healthy` is said of no cluster in which a promised part is broken, and the page

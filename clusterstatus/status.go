@@ -159,10 +159,11 @@ type MemberStatus struct {
 	Gossip     gossip.State `json:"gossip"`
 	Since      time.Time    `json:"gossipSince,omitzero"`
 	GossipPort uint16       `json:"gossipPort,omitempty"`
-	Ills       []string     `json:"ills,omitempty"` // faults that it finds in itself: kubelet, runtime, network, disk, memory, pids, certificates
-	Voter      bool         `json:"voter"`
-	Store      *StoreStatus `json:"store,omitempty"`   // servers that answer
-	Problem    string       `json:"problem,omitempty"` // why Store is missing
+	// faults that it finds in itself: kubelet, runtime, network, disk, memory, pids, certificates
+	Ills    []string     `json:"ills,omitempty"`
+	Voter   bool         `json:"voter"`
+	Store   *StoreStatus `json:"store,omitempty"`   // servers that answer
+	Problem string       `json:"problem,omitempty"` // why Store is missing
 	// Health is the leader's judgement of a server.
 	Health *HealthStatus `json:"health,omitempty"`
 	// Ways are the ways from this server to the other ones, and Views how it sees all nodes by
@@ -170,14 +171,15 @@ type MemberStatus struct {
 	Ways         []WayStatus         `json:"ways,omitempty"`
 	Views        []NodeView          `json:"views,omitempty"`
 	Certificates []CertificateStatus `json:"certificates,omitempty"`
-	DataKeys     *datakeys.Progress  `json:"dataKeys,omitempty"`  // of servers
-	CAProblem    string              `json:"caProblem,omitempty"` // why a server cannot take over the result of a CA exchange
-	Backups      *BackupStatus       `json:"backups,omitempty"`
-	Disk         *VolumeStatus       `json:"disk,omitempty"` // the one of the data directory
-	AuditLosses  []AuditLoss         `json:"auditLosses,omitempty"`
-	Files        []ConfigFile        `json:"files,omitempty"` // nil if its version does not report them
-	Conflicts    []Conflict          `json:"conflicts,omitempty"`
-	Started      time.Time           `json:"started,omitzero"`
+	DataKeys     *datakeys.Progress  `json:"dataKeys,omitempty"` // of servers
+	// why a server cannot take over the result of a CA exchange
+	CAProblem   string        `json:"caProblem,omitempty"`
+	Backups     *BackupStatus `json:"backups,omitempty"`
+	Disk        *VolumeStatus `json:"disk,omitempty"` // the one of the data directory
+	AuditLosses []AuditLoss   `json:"auditLosses,omitempty"`
+	Files       []ConfigFile  `json:"files,omitempty"` // nil if its version does not report them
+	Conflicts   []Conflict    `json:"conflicts,omitempty"`
+	Started     time.Time     `json:"started,omitzero"`
 	// Joined is absent for the first server, and for one that joined before this was noted.
 	Joined *JoinedStatus `json:"joined,omitempty"`
 	// ClockOffset is by how much its clock is ahead of the asked server's, with an error of a
@@ -269,8 +271,9 @@ type CertificateStatus struct {
 	Name      string    `json:"name"`
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	NotAfter  time.Time `json:"notAfter"`
-	Warning   string    `json:"warning,omitempty"`  // why it should have been renewed, and was not; or that a CA ends soon
-	External  bool      `json:"external,omitempty"` // a CA that an operator has brought
+	// why it should have been renewed, and was not; or that a CA ends soon
+	Warning  string `json:"warning,omitempty"`
+	External bool   `json:"external,omitempty"` // a CA that an operator has brought
 }
 
 // BackupStatus is a server's view of its scheduled backups.

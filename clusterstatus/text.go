@@ -17,7 +17,8 @@ const labelWidth = 10
 // WriteStatus writes all of it.
 func WriteStatus(w io.Writer, on terminal.Screen, s *ClusterStatus) error {
 	line := func(label, text string, how terminal.Style) {
-		fmt.Fprintf(w, "%s %s\n", on.Paint(fmt.Sprintf("%-*s", labelWidth-1, label), terminal.Faint), on.Paint(on.Wrap(text, labelWidth), how))
+		fmt.Fprintf(w, "%s %s\n", on.Paint(fmt.Sprintf("%-*s", labelWidth-1, label), terminal.Faint),
+			on.Paint(on.Wrap(text, labelWidth), how))
 	}
 	line("cluster", fmt.Sprintf("%s, %s", s.ID, healthText(s)), healthStyle(s.Health))
 	line("leader", leaderText(s), terminal.Plain)
@@ -28,7 +29,9 @@ func WriteStatus(w io.Writer, on terminal.Screen, s *ClusterStatus) error {
 		line("addresses", text, terminal.Plain)
 	}
 	if s.ExchangeUnderWay() {
-		line("keys", fmt.Sprintf("%s is being exchanged, for %s: %s", ExchangeOf(s.CA), ageText(s.Time.Sub(s.CA.Since)), ExchangeText(s.CA)), terminal.Odd)
+		line("keys",
+			fmt.Sprintf("%s is being exchanged, for %s: %s", ExchangeOf(s.CA), ageText(s.Time.Sub(s.CA.Since)),
+				ExchangeText(s.CA)), terminal.Odd)
 		line("", "→ "+ExchangeWays(s.CA), terminal.Plain)
 	}
 	for _, u := range s.Unreached {
@@ -63,7 +66,9 @@ func addressTexts(all []AnsweredAddress) (out []string) {
 		}
 	}
 	if services > 0 {
-		out = append(out, fmt.Sprintf("%s of Services, on %s", terminal.Plural(services, "address", "addresses"), terminal.Plural(len(nodes), "node", "nodes")))
+		out = append(out,
+			fmt.Sprintf("%s of Services, on %s", terminal.Plural(services, "address", "addresses"),
+				terminal.Plural(len(nodes), "node", "nodes")))
 	}
 	return out
 }
@@ -74,7 +79,8 @@ func (s *ClusterStatus) Line() string {
 	if leader == "" {
 		leader = "none"
 	}
-	line := fmt.Sprintf("%s leader=%s term=%d revision=%d voters=%d/%d", s.Health, leader, s.Term, s.Revision, s.Quorum.Answering, s.Quorum.Voters)
+	line := fmt.Sprintf("%s leader=%s term=%d revision=%d voters=%d/%d", s.Health, leader, s.Term, s.Revision,
+		s.Quorum.Answering, s.Quorum.Voters)
 	for _, w := range s.Warnings {
 		line += fmt.Sprintf(" [%s: %s]", w.Severity, w.Text)
 	}
@@ -117,13 +123,15 @@ func quorumText(q *QuorumStatus) string {
 	if q.Needed == 1 {
 		needed = "is"
 	}
-	return fmt.Sprintf("%d of %s %s, %d %s needed, %s may fail", q.Answering, terminal.Plural(q.Voters, "voter", "voters"), answer, q.Needed, needed, terminal.Count(q.MayFail))
+	return fmt.Sprintf("%d of %s %s, %d %s needed, %s may fail", q.Answering,
+		terminal.Plural(q.Voters, "voter", "voters"), answer, q.Needed, needed, terminal.Count(q.MayFail))
 }
 
 func storeText(s *ClusterStatus) string {
 	text := fmt.Sprintf("revision %d, %d keys, %s", s.Revision, s.Store.Keys, terminal.Bytes(s.Store.Bytes))
 	if s.Store.Limit > 0 {
-		text += fmt.Sprintf(" of %s (%.0f %%)", terminal.Bytes(s.Store.Limit), 100*float64(s.Store.Bytes)/float64(s.Store.Limit))
+		text += fmt.Sprintf(" of %s (%.0f %%)", terminal.Bytes(s.Store.Limit),
+			100*float64(s.Store.Bytes)/float64(s.Store.Limit))
 	}
 	return text
 }
@@ -146,7 +154,8 @@ func backupText(s *ClusterStatus) string {
 	if s.Backup.Sealed {
 		sealed = "sealed"
 	}
-	return fmt.Sprintf("%s ago on %s, revision %d, %s, %s%s", ageText(s.Time.Sub(s.Backup.Created)), s.Backup.Server, s.Backup.Revision, terminal.Bytes(s.Backup.Bytes), sealed, schedule)
+	return fmt.Sprintf("%s ago on %s, revision %d, %s, %s%s", ageText(s.Time.Sub(s.Backup.Created)), s.Backup.Server,
+		s.Backup.Revision, terminal.Bytes(s.Backup.Bytes), sealed, schedule)
 }
 
 // WriteWarnings writes warnings, each with its remedy.
@@ -156,7 +165,8 @@ func WriteWarnings(w io.Writer, on terminal.Screen, warnings []Warning) error {
 		if warning.Severity == Critical {
 			mark, how = "CRITICAL", terminal.Bad
 		}
-		fmt.Fprintf(w, "%s %s\n", on.Paint(fmt.Sprintf("%-*s", labelWidth-1, mark), how), on.Wrap(warning.Text, labelWidth))
+		fmt.Fprintf(w, "%s %s\n", on.Paint(fmt.Sprintf("%-*s", labelWidth-1, mark), how),
+			on.Wrap(warning.Text, labelWidth))
 		if warning.Mend != "" {
 			where := ""
 			if warning.On != "" {
@@ -174,19 +184,27 @@ func WriteWarnings(w io.Writer, on terminal.Screen, warnings []Warning) error {
 
 // WriteMembers lists the nodes.
 func WriteMembers(w io.Writer, on terminal.Screen, s *ClusterStatus) error {
-	t := &terminal.Table{Columns: []terminal.Column{{Head: "NAME"}, {Head: "ROLE", Drop: 3}, {Head: "STORE"}, {Head: "BEHIND"}, {Head: "DISK p50/p99", Drop: 1}, {Head: "GOSSIP"}, {Head: "LAST CONTACT", Drop: 4}, {Head: "REVISION", Drop: 2},
-		{Head: "TERM", Drop: 8}, {Head: "APPLIED", Drop: 9}, {Head: "CERTIFICATES", Drop: 5}, {Head: "BACKUP", Drop: 6}, {Head: "ADDRESS", Drop: 2}, {Head: "JOINED", Drop: 11}, {Head: "VERSION", Drop: 10}}}
+	t := &terminal.Table{
+		Columns: []terminal.Column{{Head: "NAME"}, {Head: "ROLE", Drop: 3}, {Head: "STORE"}, {Head: "BEHIND"},
+			{Head: "DISK p50/p99", Drop: 1}, {Head: "GOSSIP"}, {Head: "LAST CONTACT", Drop: 4},
+			{Head: "REVISION", Drop: 2},
+			{Head: "TERM", Drop: 8}, {Head: "APPLIED", Drop: 9}, {Head: "CERTIFICATES", Drop: 5},
+			{Head: "BACKUP", Drop: 6},
+			{Head: "ADDRESS", Drop: 2}, {Head: "JOINED", Drop: 11}, {Head: "VERSION", Drop: 10}}}
 	noMember := terminal.Cell{Text: "no member", How: terminal.Bad} // why is among the warnings
 	for i := range s.Members {
 		m := &s.Members[i]
-		row := []terminal.Cell{{Text: m.Name}, {Text: m.Role}, storeCell(m), {}, {}, gossipCell(m.Gossip), {}, {}, {}, {}, certificatesCell(s.Time, m.Certificates), backupCell(s.Time, m), {Text: m.Address}, joinedCell(m.Joined), {Text: m.Version}}
+		row := []terminal.Cell{{Text: m.Name}, {Text: m.Role}, storeCell(m), {}, {}, gossipCell(m.Gossip), {}, {}, {},
+			{}, certificatesCell(s.Time, m.Certificates), backupCell(s.Time, m), {Text: m.Address},
+			joinedCell(m.Joined), {Text: m.Version}}
 		if st := m.Store; st != nil {
 			row[3] = behindCell(st)
 			row[4] = terminal.Cell{Text: secondsText(st.DiskP50Seconds) + "/" + secondsText(st.DiskP99Seconds)}
 			if st.LastContactSeconds != nil {
 				row[6] = terminal.Cell{Text: secondsText(*st.LastContactSeconds)}
 			}
-			row[7], row[8], row[9] = terminal.Cell{Text: fmt.Sprint(st.Revision)}, terminal.Cell{Text: fmt.Sprint(st.Term)}, terminal.Cell{Text: fmt.Sprint(st.Applied)}
+			row[7], row[8], row[9] = terminal.Cell{Text: fmt.Sprint(st.Revision)},
+				terminal.Cell{Text: fmt.Sprint(st.Term)}, terminal.Cell{Text: fmt.Sprint(st.Applied)}
 		}
 		if slices.ContainsFunc(s.Former, func(f FormerServer) bool { return f.Name == m.Name }) {
 			row[2] = noMember
@@ -299,7 +317,9 @@ func writeWays(w io.Writer, on terminal.Screen, s *ClusterStatus) error {
 func shownNodes(s *ClusterStatus) []string {
 	var names []string
 	for _, m := range s.Members {
-		if m.Role == "server" || slices.ContainsFunc(s.Members, func(by MemberStatus) bool { v, ok := view(&by, m.Name); return ok && v != "alive" }) {
+		if m.Role == "server" ||
+			slices.ContainsFunc(s.Members,
+				func(by MemberStatus) bool { v, ok := view(&by, m.Name); return ok && v != "alive" }) {
 			names = append(names, m.Name)
 		}
 	}

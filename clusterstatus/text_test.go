@@ -23,7 +23,8 @@ func TestQuorumText(t *testing.T) {
 // TestFormerServersInTheTable: each stands there once, whether gossip knows it yet or not.
 func TestFormerServersInTheTable(t *testing.T) {
 	s := &ClusterStatus{Former: []FormerServer{{Name: "s2"}, {Name: "s3"}}, Members: []MemberStatus{
-		{Name: "s1", Role: "server", Store: &StoreStatus{State: "leader"}}, {Name: "s2", Role: "server", Gossip: "dead"}}}
+		{Name: "s1", Role: "server", Store: &StoreStatus{State: "leader"}},
+		{Name: "s2", Role: "server", Gossip: "dead"}}}
 	var out strings.Builder
 	if err := WriteMembers(&out, terminal.Screen{}, s); err != nil {
 		t.Fatal(err)
@@ -32,7 +33,8 @@ func TestFormerServersInTheTable(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		rows = append(rows, strings.Join(strings.Fields(line)[:4], " "))
 	}
-	if got, want := strings.Join(rows[1:], "; "), "s1 server leader -; s2 server no member; s3 server no member"; got != want {
+	if got, want := strings.Join(rows[1:], "; "),
+		"s1 server leader -; s2 server no member; s3 server no member"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -42,7 +44,8 @@ func TestAddressesInTheText(t *testing.T) {
 		{Address: "192.0.2.10", Node: "s1"}, {Address: "fd00::10"},
 		{Address: "192.0.2.20", Service: "default/web", Node: "a1"}, {Address: "192.0.2.21", Service: "default/db"},
 	})
-	want := []string{"192.0.2.10 of the API: s1 answers", "fd00::10 of the API: no node answers", "2 addresses of Services, on 1 node"}
+	want := []string{"192.0.2.10 of the API: s1 answers", "fd00::10 of the API: no node answers",
+		"2 addresses of Services, on 1 node"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -43,7 +43,8 @@ func (a *assembly) unready() {
 	a.status.Unready, a.status.Failing = report.Unready, report.Failing
 	for _, n := range report.Unready {
 		if n.Role == pki.RoleAgent && a.members[n.Name] == nil {
-			a.members[n.Name] = &MemberStatus{Name: n.Name, Role: n.Role, Address: n.Address, Version: n.Version, Gossip: unknownToGossip}
+			a.members[n.Name] = &MemberStatus{Name: n.Name, Role: n.Role, Address: n.Address, Version: n.Version,
+				Gossip: unknownToGossip}
 		}
 	}
 }
@@ -62,8 +63,10 @@ func (w *warner) unready() {
 		case n.Role == "":
 			foreign = append(foreign, n.Name)
 		case m != nil && m.Gossip == unknownToGossip && m.Role == pki.RoleAgent:
-			w.add(Attention, n.Name, n.Name, w.by.Look(n.Name, n.Role)+w.lostForGood("barque kubectl delete node "+n.Name),
-				"agent %s is not Ready since %s, and no server sees it by gossip: %s", n.Name, n.Since.UTC().Format(time.RFC3339), n.Why)
+			w.add(Attention, n.Name, n.Name,
+				w.by.Look(n.Name, n.Role)+w.lostForGood("barque kubectl delete node "+n.Name),
+				"agent %s is not Ready since %s, and no server sees it by gossip: %s", n.Name,
+				n.Since.UTC().Format(time.RFC3339), n.Why)
 		case m == nil || m.Gossip != gossip.Alive || m.Problem != "" || len(m.Ills) > 0 || starts:
 			// A former or silent server, a dead agent and an ill node have their own warnings.
 		case n.Missing:
@@ -71,11 +74,13 @@ func (w *warner) unready() {
 				"%s %s is alive since %s, and the API has no Node of it, so that no pod runs there: %s; its log has the reason, such as an admission policy that refuses Nodes",
 				n.Role, n.Name, n.Since.UTC().Format(time.RFC3339), n.Why)
 		default:
-			w.add(Attention, n.Name, "", "barque kubectl describe node "+n.Name, "node %s is alive, and not Ready since %s: %s", n.Name, n.Since.UTC().Format(time.RFC3339), n.Why)
+			w.add(Attention, n.Name, "", "barque kubectl describe node "+n.Name,
+				"node %s is alive, and not Ready since %s: %s", n.Name, n.Since.UTC().Format(time.RFC3339), n.Why)
 		}
 	}
 	if len(foreign) > 0 {
-		w.add(Attention, "", "", "barque kubectl describe node "+foreign[0], "not Ready, of the nodes that other software runs: %s", firstOf(foreign))
+		w.add(Attention, "", "", "barque kubectl describe node "+foreign[0],
+			"not Ready, of the nodes that other software runs: %s", firstOf(foreign))
 	}
 }
 
@@ -109,14 +114,16 @@ func (w *warner) failing() {
 				"objects of %s cannot be converted between their versions, so requests for them fail: the webhook's Service %s: %s", f.Name, f.Service, f.Why)
 		case "APIService":
 			w.add(Attention, "", "", ready+fmt.Sprintf("delete %s %s", kind, f.Name),
-				"the API %s is not available, and no namespace can be deleted: its Service %s: %s", f.Name, f.Service, f.Why)
+				"the API %s is not available, and no namespace can be deleted: its Service %s: %s", f.Name, f.Service,
+				f.Why)
 		default:
 			hooks := "webhook " + f.Webhooks[0] + " selects"
 			if len(f.Webhooks) > 1 {
 				hooks = "webhooks " + firstOf(slices.Clone(f.Webhooks)) + " select"
 			}
 			w.add(Attention, "", "", ready+fmt.Sprintf("delete %s %s", kind, f.Name),
-				"the %s %q refuses the requests that its %s: the Service %s: %s", f.Kind, f.Name, hooks, f.Service, f.Why)
+				"the %s %q refuses the requests that its %s: the Service %s: %s", f.Kind, f.Name, hooks, f.Service,
+				f.Why)
 		}
 	}
 }

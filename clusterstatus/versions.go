@@ -20,7 +20,8 @@ func (w *warner) versions() {
 	var said []string
 	for _, m := range w.status.Members {
 		if m.Store != nil && m.Version != "" {
-			servers, said = append(servers, skew.Server{Name: m.Name, Version: m.Version}), append(said, m.Name+" "+m.Version)
+			servers, said = append(servers, skew.Server{Name: m.Name, Version: m.Version}),
+				append(said, m.Name+" "+m.Version)
 		}
 	}
 	isServers := func(of string) bool {
@@ -36,7 +37,8 @@ func (w *warner) versions() {
 		}
 	}
 	if mixed && !unfit {
-		w.add(Attention, "", "", "bring all servers to one version", "the servers run different versions: %s", strings.Join(said, ", "))
+		w.add(Attention, "", "", "bring all servers to one version", "the servers run different versions: %s",
+			strings.Join(said, ", "))
 	}
 	w.agentVersions(servers, isServers)
 }
@@ -52,7 +54,8 @@ func (w *warner) agentVersions(servers []skew.Server, isServers func(version str
 			continue
 		}
 		if err := skew.Join("agent "+m.Name, pki.RoleAgent, m.Version, servers); err != nil {
-			w.add(Attention, m.Name, m.Name, "install the servers' version there, and restart barque-agent", "agent %s does not fit the servers: %v", m.Name, err)
+			w.add(Attention, m.Name, m.Name, "install the servers' version there, and restart barque-agent",
+				"agent %s does not fit the servers: %v", m.Name, err)
 			continue
 		}
 		others[m.Version] = append(others[m.Version], m.Name)
@@ -64,6 +67,7 @@ func (w *warner) agentVersions(servers []skew.Server, isServers func(version str
 	for _, of := range slices.Sorted(maps.Keys(others)) {
 		said = append(said, fmt.Sprintf("%s (%s)", version.Parse(of), firstOf(others[of])))
 	}
-	w.add(Attention, "", "", "install the servers' version on these machines, and restart barque-agent", "agents run other versions than the servers (%s): %s",
+	w.add(Attention, "", "", "install the servers' version on these machines, and restart barque-agent",
+		"agents run other versions than the servers (%s): %s",
 		version.Parse(servers[0].Version), strings.Join(said, ", "))
 }

@@ -54,7 +54,8 @@ func (w *warner) add(severity Severity, node, on, mend, format string, args ...a
 	if w.by.Here {
 		on = ""
 	}
-	w.found = append(w.found, Warning{Severity: severity, Node: node, On: on, Mend: mend, Text: fmt.Sprintf(format, args...)})
+	w.found = append(w.found,
+		Warning{Severity: severity, Node: node, On: on, Mend: mend, Text: fmt.Sprintf(format, args...)})
 }
 
 // warningsOf returns the warnings, the worst first. It reads nothing but its arguments.
@@ -90,7 +91,8 @@ func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status, by Proc
 	w.dataKeys()
 	w.votes()
 	slices.SortStableFunc(w.found, func(a, b Warning) int {
-		return cmp.Or(cmp.Compare(a.Severity, b.Severity), strings.Compare(a.Node, b.Node)) // "critical" comes before "warning"
+		// "critical" comes before "warning"
+		return cmp.Or(cmp.Compare(a.Severity, b.Severity), strings.Compare(a.Node, b.Node))
 	})
 	return w.found
 }
@@ -99,9 +101,12 @@ func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status, by Proc
 func (w *warner) absent(m *MemberStatus) {
 	switch {
 	case m.Role != pki.RoleServer && m.seenDead():
-		w.add(Attention, m.Name, m.Name, w.by.Look(m.Name, m.Role)+w.lostForGood("barque kubectl delete node "+m.Name), "agent %s shows no life since %s", m.Name, m.Since.UTC().Format(time.RFC3339))
+		w.add(Attention, m.Name, m.Name, w.by.Look(m.Name, m.Role)+w.lostForGood("barque kubectl delete node "+m.Name),
+			"agent %s shows no life since %s", m.Name, m.Since.UTC().Format(time.RFC3339))
 	case m.Role != pki.RoleServer && m.Gossip == gossip.Left:
-		w.add(Attention, m.Name, m.Name, w.stoppedAgent(m.Name), "agent %s was stopped at %s: its pods run on, unless its machine is off, and nobody manages them", m.Name, m.Since.UTC().Format(time.RFC3339))
+		w.add(Attention, m.Name, m.Name, w.stoppedAgent(m.Name),
+			"agent %s was stopped at %s: its pods run on, unless its machine is off, and nobody manages them", m.Name,
+			m.Since.UTC().Format(time.RFC3339))
 	case m.Problem != "":
 		severity := Attention
 		if m.Voter && w.status.Quorum.MayFail == 0 {
@@ -113,11 +118,13 @@ func (w *warner) absent(m *MemberStatus) {
 		}
 		mend := w.by.Look(m.Name, pki.RoleServer) + w.lostForGood("barque cluster remove "+m.Name)
 		if m.state() == "leaving" { // its removal has begun already
-			mend, seen = "barque cluster status --watch", seen+", and is on its way out of the store ("+m.Health.Reason+")"
+			mend, seen = "barque cluster status --watch",
+				seen+", and is on its way out of the store ("+m.Health.Reason+")"
 		}
 		w.add(severity, m.Name, m.Name, mend, "server %s does not answer%s: %s", m.Name, seen, m.Problem)
 	case m.Store != nil && m.seenDead():
-		w.add(Attention, m.Name, m.Name, openGossip(m)+"the nodes", "server %s answers, but gossip takes it for dead since %s", m.Name, m.Since.UTC().Format(time.RFC3339))
+		w.add(Attention, m.Name, m.Name, openGossip(m)+"the nodes",
+			"server %s answers, but gossip takes it for dead since %s", m.Name, m.Since.UTC().Format(time.RFC3339))
 	}
 }
 
@@ -137,7 +144,8 @@ func (w *warner) stoppedAgent(name string) string {
 	if w.status.Leader == "" {
 		return start
 	}
-	return start + "; or make sure that its machine is off and stays off, or its pods may run twice, and then, from anywhere: barque kubectl delete node " + name
+	return start +
+		"; or make sure that its machine is off and stays off, or its pods may run twice, and then, from anywhere: barque kubectl delete node " + name
 }
 
 // state returns the decision on a server: "standby", "leaving", or nothing.
@@ -156,8 +164,10 @@ func (w *warner) former() {
 	}
 	for _, f := range w.status.Former {
 		if f.Dropped {
-			w.add(Attention, f.Name, f.Name, w.by.Look(f.Name, pki.RoleServer)+w.lostForGood("barque kubectl delete node "+f.Name),
-				"server %s was dropped from the store at %s (%s); it joins again by itself when it is back", f.Name, f.At.UTC().Format(time.RFC3339), f.Why)
+			w.add(Attention, f.Name, f.Name,
+				w.by.Look(f.Name, pki.RoleServer)+w.lostForGood("barque kubectl delete node "+f.Name),
+				"server %s was dropped from the store at %s (%s); it joins again by itself when it is back", f.Name,
+				f.At.UTC().Format(time.RFC3339), f.Why)
 			continue
 		}
 		why := "this cluster was recovered, or began with a backup, without it"
@@ -165,9 +175,12 @@ func (w *warner) former() {
 			why = fmt.Sprintf("it was taken out at %s (%s)", f.At.UTC().Format(time.RFC3339), f.Why)
 		}
 		if !f.Succession.IsZero() {
-			why += fmt.Sprintf("; or it had joined again, and this cluster was recovered, or began with a backup, at %s without it", f.Succession.UTC().Format(time.RFC3339))
+			why += fmt.Sprintf(
+				"; or it had joined again, and this cluster was recovered, or began with a backup, at %s without it",
+				f.Succession.UTC().Format(time.RFC3339))
 		}
-		w.add(Attention, f.Name, f.Name, w.by.JoinAnew(f.Name)+w.lostForGood("barque kubectl delete node "+f.Name), "server %s is no member of the store any more, but still has its Node: %s", f.Name, why)
+		w.add(Attention, f.Name, f.Name, w.by.JoinAnew(f.Name)+w.lostForGood("barque kubectl delete node "+f.Name),
+			"server %s is no member of the store any more, but still has its Node: %s", f.Name, why)
 	}
 }
 
@@ -182,12 +195,14 @@ func (w *warner) ills(m *MemberStatus) {
 			ills = append(ills, ill)
 			continue
 		}
-		w.add(Attention, m.Name, "", "barque cert readmit "+m.Name+"; or, when its machine was set up anew, on "+m.Name+": "+rejoin,
+		w.add(Attention, m.Name, "",
+			"barque cert readmit "+m.Name+"; or, when its machine was set up anew, on "+m.Name+": "+rejoin,
 			"agent %s is locked out: the servers refuse its certificates, which were revoked. Its pods go on, and nobody manages them", m.Name)
 	}
 	if len(ills) > 0 {
 		// A kubelet that is ill may not have a Node to describe.
-		w.add(Attention, m.Name, m.Name, w.by.Look(m.Name, m.Role), "node %s reports a fault of its %s", m.Name, strings.Join(ills, ", "))
+		w.add(Attention, m.Name, m.Name, w.by.Look(m.Name, m.Role), "node %s reports a fault of its %s", m.Name,
+			strings.Join(ills, ", "))
 	}
 }
 
@@ -202,7 +217,9 @@ func (w *warner) apart() {
 				"agent %s considers itself a member of another cluster, %s, with the same CA, and takes no part in gossip: this cluster is not the successor of that one", a.Name, a.Cluster)
 			continue
 		}
-		w.add(Attention, a.Name, a.Name, w.by.Look(a.Name, pki.RoleAgent)+w.lostForGood("barque kubectl delete node "+a.Name), "agent %s is Ready, and no server sees it by gossip", a.Name)
+		w.add(Attention, a.Name, a.Name,
+			w.by.Look(a.Name, pki.RoleAgent)+w.lostForGood("barque kubectl delete node "+a.Name),
+			"agent %s is Ready, and no server sees it by gossip", a.Name)
 	}
 }
 
@@ -212,7 +229,8 @@ func (w *warner) apart() {
 func (w *warner) votes() {
 	q := w.status.Quorum
 	if q.Voters == 2 && q.Answering == 2 && len(w.statuses) == 2 {
-		w.add(Attention, "", "", "barque token create --role server", "two servers vote, so neither may fail: let a third one join")
+		w.add(Attention, "", "", "barque token create --role server",
+			"two servers vote, so neither may fail: let a third one join")
 	}
 	if q.Voters != 1 || w.status.Leader == "" {
 		return
@@ -233,7 +251,8 @@ func (w *warner) votes() {
 	}
 	switch {
 	case len(others) > 0:
-		w.add(Critical, "", "", mend, "only server %s votes, so it may not fail; without a vote: %s", w.status.Leader, strings.Join(others, ", "))
+		w.add(Critical, "", "", mend, "only server %s votes, so it may not fail; without a vote: %s", w.status.Leader,
+			strings.Join(others, ", "))
 	case len(w.status.Former) > 0: // each has its own warning
 		w.add(Critical, "", "", mend, "only server %s votes, so it may not fail", w.status.Leader)
 	}
@@ -243,24 +262,33 @@ func (w *warner) votes() {
 func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
 	switch {
 	case s.Superseded != nil:
-		w.add(Critical, m.Name, m.Name, w.by.JoinAnew(m.Name), "server %s is superseded: cluster %s goes on in place of its own, and it stops", m.Name, s.Superseded.Successor)
+		w.add(Critical, m.Name, m.Name, w.by.JoinAnew(m.Name),
+			"server %s is superseded: cluster %s goes on in place of its own, and it stops", m.Name,
+			s.Superseded.Successor)
 	case m.Store.Quarantined != "":
-		w.add(Critical, m.Name, m.Name, "wait, it recovers by itself; otherwise: barque cluster remove "+m.Name+", and then, there: "+w.by.JoinAnew(m.Name),
+		w.add(Critical, m.Name, m.Name,
+			"wait, it recovers by itself; otherwise: barque cluster remove "+m.Name+", and then, there: "+
+				w.by.JoinAnew(m.Name),
 			"server %s is in quarantine and serves nothing: %s", m.Name, m.Store.Quarantined)
 	case m.Store.DiskError != "":
-		w.add(Critical, m.Name, m.Name, "df -h; dmesg | tail", "server %s cannot write its log and falls behind: %s", m.Name, m.Store.DiskError)
+		w.add(Critical, m.Name, m.Name, "df -h; dmesg | tail", "server %s cannot write its log and falls behind: %s",
+			m.Name, m.Store.DiskError)
 	case m.state() != "" && m.Health.BlockedSeconds > 0:
 		what := "lose its vote"
 		if m.state() == "leaving" {
 			what = "leave the store"
 		}
-		w.add(Attention, m.Name, "", "start the servers that do not answer; for one that is lost for good: barque cluster remove NAME; "+
-			"for one more server: barque token create --role server; to keep this one: barque cluster promote "+m.Name,
+		w.add(Attention, m.Name, "",
+			"start the servers that do not answer; for one that is lost for good: barque cluster remove NAME; "+
+				"for one more server: barque token create --role server; to keep this one: barque cluster promote "+
+				m.Name,
 			"server %s is to %s and cannot yet: %s", m.Name, what, m.Health.Reason)
 	case m.state() == "standby":
 		w.add(Attention, m.Name, "", "barque cluster promote "+m.Name, "server %s: %s", m.Name, m.Health.Reason)
 	case m.state() == "leaving":
-		w.add(Attention, m.Name, "", "barque cluster status --watch; to keep it after all: barque cluster promote "+m.Name, "server %s is to leave the store: %s", m.Name, m.Health.Reason)
+		w.add(Attention, m.Name, "",
+			"barque cluster status --watch; to keep it after all: barque cluster promote "+m.Name,
+			"server %s is to leave the store: %s", m.Name, m.Health.Reason)
 	case m.Store.DiskFull: // the leader finds it ill for that
 	case m.Health != nil && (m.Health.State != "" || !m.Health.Healthy):
 		w.add(Attention, m.Name, "", "barque cluster status --watch", "server %s: %s", m.Name, m.Health.Reason)
@@ -270,13 +298,21 @@ func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
 		if m.Disk != nil {
 			path = m.Disk.Path
 		}
-		w.add(Critical, m.Name, m.Name, fmt.Sprintf("df -h %[1]s; du -xh %[1]s | sort -h | tail; remove files that are not Barque's, or enlarge the volume", path), "the disk of server %s is full and it runs on its reserve: make room on the volume of its data directory", m.Name)
+		w.add(Critical, m.Name, m.Name,
+			fmt.Sprintf(
+				"df -h %[1]s; du -xh %[1]s | sort -h | tail; remove files that are not Barque's, or enlarge the volume",
+				path),
+			"the disk of server %s is full and it runs on its reserve: make room on the volume of its data directory",
+			m.Name)
 	}
 	if lag := m.Store.LagSeconds; m.Store.LagEntries > lagEntriesTooMany || lag != nil && *lag > lagTooLong.Seconds() {
-		w.add(Attention, m.Name, m.Name, "iostat -x 1; top", "server %s is %d entries behind the leader%s", m.Name, m.Store.LagEntries, withSeconds(", which is ", lag))
+		w.add(Attention, m.Name, m.Name, "iostat -x 1; top", "server %s is %d entries behind the leader%s", m.Name,
+			m.Store.LagEntries, withSeconds(", which is ", lag))
 	}
 	if m.Store.DiskP50Seconds > slowDisk.Seconds() {
-		w.add(Attention, m.Name, m.Name, "iostat -x 1", "the disk of server %s is slow: half of its writes to the log take %s or more", m.Name, seconds(m.Store.DiskP50Seconds))
+		w.add(Attention, m.Name, m.Name, "iostat -x 1",
+			"the disk of server %s is slow: half of its writes to the log take %s or more", m.Name,
+			seconds(m.Store.DiskP50Seconds))
 	}
 	if m.Store.ExtensionSeconds >= longExtension.Seconds() {
 		w.add(Attention, m.Name, m.Name, "top; cat /proc/pressure/cpu",
@@ -294,17 +330,23 @@ func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
 		w.add(Critical, m.Name, "", "barque cluster status", "server %s, which leads: %s", m.Name, s.Undecided)
 	}
 	for _, addr := range slices.Sorted(maps.Keys(s.Foreign)) {
-		w.add(Critical, m.Name, m.Name, w.by.Start+"; only if that cluster goes on in place of this one, which is abandoned: "+w.by.JoinAnew(m.Name),
-			"server %s has no leader, and found a server of another cluster, %s, at %s, in place of one of its own", m.Name, s.Foreign[addr], addr)
+		w.add(Critical, m.Name, m.Name,
+			w.by.Start+"; only if that cluster goes on in place of this one, which is abandoned: "+
+				w.by.JoinAnew(m.Name),
+			"server %s has no leader, and found a server of another cluster, %s, at %s, in place of one of its own",
+			m.Name, s.Foreign[addr], addr)
 	}
 }
 
 func (w *warner) machine(m *MemberStatus) {
 	if off := m.ClockOffset; off > clockTooFar.Seconds() || off < -clockTooFar.Seconds() {
-		w.add(Attention, m.Name, m.Name, "timedatectl status", "the clock of server %s is %s off", m.Name, seconds(max(off, -off)))
+		w.add(Attention, m.Name, m.Name, "timedatectl status", "the clock of server %s is %s off", m.Name,
+			seconds(max(off, -off)))
 	}
 	if d := m.Disk; d != nil && !m.Store.DiskFull && d.Free < d.Bytes/volumeNearlyFull {
-		w.add(Attention, m.Name, m.Name, "df -h "+d.Path, "the volume of %s on server %s is nearly full: %d MiB of %d are free", d.Path, m.Name, d.Free>>20, d.Bytes>>20)
+		w.add(Attention, m.Name, m.Name, "df -h "+d.Path,
+			"the volume of %s on server %s is nearly full: %d MiB of %d are free", d.Path, m.Name, d.Free>>20,
+			d.Bytes>>20)
 	}
 }
 
@@ -319,7 +361,8 @@ func (w *warner) unsealed() {
 		}
 	}
 	if len(names) > 0 {
-		w.add(Attention, "", "each of them", MendRefused, "no scheduled backups are made by %s: %s", strings.Join(names, ", "), why)
+		w.add(Attention, "", "each of them", MendRefused, "no scheduled backups are made by %s: %s",
+			strings.Join(names, ", "), why)
 	}
 }
 
@@ -332,11 +375,15 @@ func (w *warner) backups(m *MemberStatus) {
 	late := w.status.Time.Add(-time.Duration(b.EverySeconds*float64(time.Second))*5/4 - backupGrace)
 	switch {
 	case b.Newest == nil && m.Started.Before(late):
-		w.add(Attention, m.Name, "", saveBackup, "server %s has made no backup since it was started at %s", m.Name, m.Started.UTC().Format(time.RFC3339))
+		w.add(Attention, m.Name, "", saveBackup, "server %s has made no backup since it was started at %s", m.Name,
+			m.Started.UTC().Format(time.RFC3339))
 	case b.Newest != nil && b.Newest.Created.After(w.status.Time.Add(clockTooFar)):
-		w.add(Attention, m.Name, m.Name, "timedatectl status", "the newest backup of server %s is dated %s, in the future: its clock was ahead", m.Name, b.Newest.Created.UTC().Format(time.RFC3339))
+		w.add(Attention, m.Name, m.Name, "timedatectl status",
+			"the newest backup of server %s is dated %s, in the future: its clock was ahead", m.Name,
+			b.Newest.Created.UTC().Format(time.RFC3339))
 	case b.Newest != nil && b.Newest.Created.Before(late) && m.Started.Before(late):
-		w.add(Attention, m.Name, "", saveBackup, "the newest backup of server %s is of %s", m.Name, b.Newest.Created.UTC().Format(time.RFC3339))
+		w.add(Attention, m.Name, "", saveBackup, "the newest backup of server %s is of %s", m.Name,
+			b.Newest.Created.UTC().Format(time.RFC3339))
 	}
 }
 
@@ -355,9 +402,11 @@ func (w *warner) certificates(m *MemberStatus) {
 		}
 		switch {
 		case !c.NotAfter.After(w.status.Time):
-			w.add(Critical, m.Name, "", mend, "the certificate %q of server %s ended at %s", c.Name, m.Name, c.NotAfter.UTC().Format(time.RFC3339))
+			w.add(Critical, m.Name, "", mend, "the certificate %q of server %s ended at %s", c.Name, m.Name,
+				c.NotAfter.UTC().Format(time.RFC3339))
 		case c.Warning != "":
-			w.add(Attention, m.Name, "", mend, "the certificate %q of server %s ends at %s: %s", c.Name, m.Name, c.NotAfter.UTC().Format(time.RFC3339), c.Warning)
+			w.add(Attention, m.Name, "", mend, "the certificate %q of server %s ends at %s: %s", c.Name, m.Name,
+				c.NotAfter.UTC().Format(time.RFC3339), c.Warning)
 		}
 	}
 }
@@ -372,7 +421,8 @@ func (w *warner) space() {
 	if size.Space == "full" {
 		severity = Critical
 	}
-	w.add(severity, "", "", "barque kubectl delete unneeded objects, or start all servers with a higher --store-memory-limit", "%s", text)
+	w.add(severity, "", "",
+		"barque kubectl delete unneeded objects, or start all servers with a higher --store-memory-limit", "%s", text)
 }
 
 // ways warns of servers that do not reach each other, and of long ways.
@@ -393,11 +443,14 @@ func (w *warner) ways() {
 				if reached[[2]string{way.To, m.Name}] {
 					back = fmt.Sprintf(", although %s reaches %s", way.To, m.Name)
 				}
-				w.add(Critical, m.Name, m.Name, w.by.From(m.Name, "nc -zv "+to.Address+" 6444"), "server %s does not reach server %s%s: %s", m.Name, way.To, back, way.Error)
+				w.add(Critical, m.Name, m.Name, w.by.From(m.Name, "nc -zv "+to.Address+" 6444"),
+					"server %s does not reach server %s%s: %s", m.Name, way.To, back, way.Error)
 			case *way.RTTSeconds > slowWay.Seconds():
-				mend := w.by.From(m.Name, "cat /proc/net/dev") + "; errors and drops that grow there, or on the machine of " + way.To +
+				mend := w.by.From(m.Name, "cat /proc/net/dev") +
+					"; errors and drops that grow there, or on the machine of " + way.To +
 					", are of a link; without them, look at the load of the two machines and the network between"
-				w.add(Attention, m.Name, m.Name, mend, "the way from server %s to %s and back takes %s", m.Name, way.To, seconds(*way.RTTSeconds))
+				w.add(Attention, m.Name, m.Name, mend, "the way from server %s to %s and back takes %s", m.Name, way.To,
+					seconds(*way.RTTSeconds))
 			}
 		}
 	}
@@ -448,7 +501,8 @@ func (w *warner) views() {
 		if m != nil {
 			address = m.Address
 		}
-		w.add(Attention, node, "", openGossip(m)+address+" and all nodes", "the servers do not see %s alike by gossip: it is %s", node, strings.Join(said, " and "))
+		w.add(Attention, node, "", openGossip(m)+address+" and all nodes",
+			"the servers do not see %s alike by gossip: it is %s", node, strings.Join(said, " and "))
 	}
 }
 

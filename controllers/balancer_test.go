@@ -31,7 +31,8 @@ func (balancer) Balance(
 	if len(status.LoadBalancer.Ingress) == 0 {
 		address := netip.AddrFrom4([4]byte{192, 0, 2, s.Name[0]})
 		status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{balancers.Ingress(address, balancers.Wanted(s))}
-		meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: balancers.PoolCondition, Status: metav1.ConditionTrue, Reason: "Assigned"})
+		meta.SetStatusCondition(&status.Conditions,
+			metav1.Condition{Type: balancers.PoolCondition, Status: metav1.ConditionTrue, Reason: "Assigned"})
 	}
 	return status, true, nil
 }
@@ -42,8 +43,10 @@ func loadBalancer(name string, ips ...string) *corev1.Service {
 		Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}},
 	}}
 	for _, ip := range ips {
-		s.Status.Conditions = []metav1.Condition{{Type: balancers.PoolCondition, Status: metav1.ConditionTrue, Reason: "Assigned"}}
-		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, balancers.Ingress(netip.MustParseAddr(ip), balancers.Wanted(s)))
+		s.Status.Conditions = []metav1.Condition{
+			{Type: balancers.PoolCondition, Status: metav1.ConditionTrue, Reason: "Assigned"}}
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress,
+			balancers.Ingress(netip.MustParseAddr(ip), balancers.Wanted(s)))
 	}
 	return s
 }

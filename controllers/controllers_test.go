@@ -65,7 +65,8 @@ type resources struct{ *fakediscovery.FakeDiscovery }
 
 func (resources) ServerPreferredResources() ([]*metav1.APIResourceList, error) {
 	return []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{
-		{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: metav1.Verbs{"get", "list", "watch", "delete", "deletecollection", "patch"}},
+		{Name: "configmaps", Kind: "ConfigMap", Namespaced: true,
+			Verbs: metav1.Verbs{"get", "list", "watch", "delete", "deletecollection", "patch"}},
 	}}}, nil
 }
 
@@ -92,16 +93,20 @@ func TestEveryControllerWorksWithinASecondOfTheElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t,
 			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}},
-			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}})
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"},
+				Status: corev1.NodeStatus{
+					Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}})
 		w := world{make(chan struct{})}
 		routines, err := controllers.New(controllers.Config{
 			Informers: c.Informers,
 			ClientsOf: func(string) controllers.Clients {
 				return controllers.Clients{
 					API: func(context.Context) (kubernetes.Interface, error) {
-						return discovering{c.Client, &resources{&fakediscovery.FakeDiscovery{Fake: &c.Client.Fake}}}, nil
+						return discovering{c.Client, &resources{&fakediscovery.FakeDiscovery{Fake: &c.Client.Fake}}},
+							nil
 					},
-					Config: func(context.Context) *rest.Config { return &rest.Config{Host: "http://127.0.0.1:1"} }, // no request is sent to it
+					// no request is sent to it
+					Config: func(context.Context) *rest.Config { return &rest.Config{Host: "http://127.0.0.1:1"} },
 					Metadata: func(context.Context) (metadata.Interface, error) {
 						return fakemetadata.NewSimpleMetadataClient(fakemetadata.NewTestScheme()), nil
 					},
@@ -139,7 +144,9 @@ func TestEveryControllerWorksWithinASecondOfTheElection(t *testing.T) {
 			mu.Lock()
 			for _, r := range routines {
 				if after, ok := began[r.Name]; !ok || after >= time.Second {
-					t.Errorf("term %d: 30 s after the election: %s has begun to work: %v, after %v; want it within a second", n+1, r.Name, ok, after)
+					t.Errorf(
+						"term %d: 30 s after the election: %s has begun to work: %v, after %v; want it within a second",
+						n+1, r.Name, ok, after)
 				}
 			}
 			if t.Failed() {

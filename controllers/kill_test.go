@@ -77,7 +77,8 @@ type ledger struct {
 }
 
 func isWrite(a clienttesting.Action) bool {
-	return slices.Contains([]string{"create", "update", "patch", "delete", "delete-collection"}, a.GetVerb()) && a.GetResource().Resource != "events"
+	return slices.Contains([]string{"create", "update", "patch", "delete", "delete-collection"}, a.GetVerb()) &&
+		a.GetResource().Resource != "events"
 }
 
 // begin notes a write, and reports whether the leader ends at it.
@@ -96,7 +97,8 @@ func (l *ledger) begin(a clienttesting.Action) (here bool) {
 	case interface{ GetName() string }:
 		name = a.GetName()
 	}
-	l.writes = append(l.writes, strings.Join(strings.Fields(a.GetVerb()+" "+a.GetResource().Resource+" "+name+" "+a.GetSubresource()), " "))
+	l.writes = append(l.writes,
+		strings.Join(strings.Fields(a.GetVerb()+" "+a.GetResource().Resource+" "+name+" "+a.GetSubresource()), " "))
 	return len(l.writes) == l.kill
 }
 
@@ -199,7 +201,10 @@ func lagging(c *controllertest.Cluster, lag func(resource string) time.Duration)
 
 // lateWatch begins a watch that is late. It shows its objects as show makes them, unless that is
 // nil.
-func lateWatch(c *controllertest.Cluster, a clienttesting.Action, lag func(resource string) time.Duration, show func(kruntime.Object) kruntime.Object) (watch.Interface, error) {
+func lateWatch(
+	c *controllertest.Cluster, a clienttesting.Action, lag func(resource string) time.Duration,
+	show func(kruntime.Object) kruntime.Object,
+) (watch.Interface, error) {
 	w, err := c.Client.InvokesWatch(a)
 	if err != nil {
 		return nil, err
@@ -294,7 +299,10 @@ func (o *outside) Sign(*x509.Certificate, crypto.PublicKey, time.Time) ([]byte, 
 }
 
 // routines makes a server's controllers.
-func (s scenario) routines(t *testing.T, c *controllertest.Cluster, factory informers.SharedInformerFactory, o *outside, l *ledger, lag func(string) time.Duration) []runtime.Routine {
+func (s scenario) routines(
+	t *testing.T, c *controllertest.Cluster, factory informers.SharedInformerFactory, o *outside, l *ledger,
+	lag func(string) time.Duration,
+) []runtime.Routine {
 	t.Helper()
 	settings := controllers.DefaultSettings()
 	settings.Controllers = strings.Split(s.controllers, ",")
@@ -306,20 +314,24 @@ func (s scenario) routines(t *testing.T, c *controllertest.Cluster, factory info
 					return clientOf(rights.guard(t, user, callOf(c, lead, l))), nil
 				},
 				Config: func(lead context.Context) *rest.Config {
-					return &rest.Config{Host: "http://api", Transport: &webAPI{do: callOf(c, lead, l), load: func() int64 {
-						if l.isArmed() {
-							return s.load
-						}
-						return initialLoad
-					}, may: func(r *http.Request) error { return rights.mayRequest(t, user, r) }}}
+					return &rest.Config{Host: "http://api",
+						Transport: &webAPI{do: callOf(c, lead, l), load: func() int64 {
+							if l.isArmed() {
+								return s.load
+							}
+							return initialLoad
+						}, may: func(r *http.Request) error { return rights.mayRequest(t, user, r) }}}
 				},
 				Metadata: func(lead context.Context) (metadata.Interface, error) {
-					return metadataOf(t, rights.guard(t, user, callOf(c, lead, l)), func(a clienttesting.Action, show func(kruntime.Object) kruntime.Object) (watch.Interface, error) {
-						if err := rights.may(t, user, a); err != nil {
-							return nil, err
-						}
-						return lateWatch(c, a, lag, show)
-					}), nil
+					return metadataOf(t, rights.guard(t, user, callOf(c, lead, l)),
+						func(
+							a clienttesting.Action, show func(kruntime.Object) kruntime.Object,
+						) (watch.Interface, error) {
+							if err := rights.may(t, user, a); err != nil {
+								return nil, err
+							}
+							return lateWatch(c, a, lag, show)
+						}), nil
 				},
 			}
 		},
@@ -327,7 +339,9 @@ func (s scenario) routines(t *testing.T, c *controllertest.Cluster, factory info
 		Servers: o, ServerReady: o.ready, Roles: o, LoadBalancers: balancer{},
 		QuotaEvaluators: func(list quotav1.ListerForResourceFunc) []quotav1.Evaluator {
 			pods := corev1.SchemeGroupVersion.WithResource("pods")
-			return []quotav1.Evaluator{generic.NewObjectCountEvaluator(pods.GroupResource(), generic.ListResourceUsingListerFunc(list, pods), corev1.ResourcePods)}
+			return []quotav1.Evaluator{
+				generic.NewObjectCountEvaluator(pods.GroupResource(), generic.ListResourceUsingListerFunc(list, pods),
+					corev1.ResourcePods)}
 		},
 	})
 	if err != nil {
@@ -367,7 +381,8 @@ func (s scenario) run(t *testing.T, kill int, after bool, lag func(string) time.
 		l := &ledger{kill: kill, after: after, created: map[string]int{}, deleted: map[string]int{},
 			end: sync.OnceFunc(func() { lose(errors.New("the end of the term")); close(ended) })}
 		o := &outside{world: world{make(chan struct{})}, mortal: s.dies}
-		first, second := s.routines(t, c, c.Informers, o, l, func(string) time.Duration { return 0 }), s.routines(t, c, other, o, l, lag)
+		first, second := s.routines(t, c, c.Informers, o, l, func(string) time.Duration { return 0 }),
+			s.routines(t, c, other, o, l, lag)
 		other.StartWithContext(stopped)
 		other.WaitForCacheSync(stopped.Done())
 
@@ -415,20 +430,23 @@ func (s scenario) run(t *testing.T, kill int, after bool, lag func(string) time.
 func succeed(t *testing.T, c *controllertest.Cluster) {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	_, err := c.Informers.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(_, now any) {
-		pod := now.(*corev1.Pod)
-		if ref := metav1.GetControllerOfNoCopy(pod); ref == nil || ref.Kind != "Job" || pod.Status.Phase != corev1.PodRunning {
-			return
-		}
-		time.AfterFunc(5*time.Second, func() {
-			pod, err := c.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
-			if err != nil || pod.Status.Phase != corev1.PodRunning {
+	_, err := c.Informers.Core().V1().Pods().Informer().AddEventHandler(
+		cache.ResourceEventHandlerFuncs{UpdateFunc: func(_, now any) {
+			pod := now.(*corev1.Pod)
+			if ref := metav1.GetControllerOfNoCopy(pod); ref == nil || ref.Kind != "Job" ||
+				pod.Status.Phase != corev1.PodRunning {
 				return
 			}
-			pod.Status.Phase = corev1.PodSucceeded
-			_, _ = c.Client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{}) // a conflict is one of another end
-		})
-	}})
+			time.AfterFunc(5*time.Second, func() {
+				pod, err := c.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+				if err != nil || pod.Status.Phase != corev1.PodRunning {
+					return
+				}
+				pod.Status.Phase = corev1.PodSucceeded
+				// a conflict is one of another end
+				_, _ = c.Client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+			})
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -445,7 +463,8 @@ func TestLeaderEndsAtEveryWrite(t *testing.T) {
 		"pods lag":   func(r string) time.Duration { return map[bool]time.Duration{true: 3 * second}[r == "pods"] },
 		"owners lag": func(r string) time.Duration { return map[bool]time.Duration{true: 3 * second}[r != "pods"] },
 		"history lag": func(r string) time.Duration {
-			return map[bool]time.Duration{true: 3 * second}[r == "controllerrevisions" || r == "replicasets" || r == "jobs"]
+			return map[bool]time.Duration{true: 3 * second}[r == "controllerrevisions" || r == "replicasets" ||
+				r == "jobs"]
 		},
 	}
 	for _, s := range scenarios() {
@@ -505,7 +524,8 @@ func pointer[T any](v T) *T { return &v }
 var labelled = map[string]string{"app": "x"}
 
 func template() corev1.PodTemplateSpec {
-	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labelled}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "one"}}}}
+	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labelled},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "one"}}}}
 }
 
 func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "d", Name: name} }
@@ -515,7 +535,10 @@ func selects() *metav1.LabelSelector { return &metav1.LabelSelector{MatchLabels:
 func nodesOf(names ...string) []kruntime.Object {
 	var out []kruntime.Object
 	for _, name := range names {
-		out = append(out, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}})
+		out = append(out,
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name},
+				Status: corev1.NodeStatus{
+					Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}})
 	}
 	return out
 }
@@ -552,47 +575,63 @@ func expectPods(t *testing.T, c *controllertest.Cluster, l *ledger, there, creat
 	if err != nil {
 		return err
 	}
-	if n, made, gone := len(list.Items), count(l.created, "pods"), count(l.deleted, "pods"); n != there || made != created || gone != deleted {
-		return fmt.Errorf("%d pods are there, %d were created and %d deleted; want %d, %d and %d", n, made, gone, there, created, deleted)
+	if n, made, gone := len(list.Items), count(l.created, "pods"), count(l.deleted, "pods"); n != there ||
+		made != created || gone != deleted {
+		return fmt.Errorf("%d pods are there, %d were created and %d deleted; want %d, %d and %d", n, made, gone, there,
+			created, deleted)
 	}
 	return nil
 }
 
 // scenarios are all of them: each controller that writes is in one.
 func scenarios() []scenario {
-	return slices.Concat(workloadScenarios(), moreWorkloadScenarios(), networkScenarios(), nodeScenarios(), clusterScenarios(), storageScenarios(), credentialScenarios())
+	return slices.Concat(workloadScenarios(), moreWorkloadScenarios(), networkScenarios(), nodeScenarios(),
+		clusterScenarios(), storageScenarios(), credentialScenarios())
 }
 
 func none() []kruntime.Object { return nil }
 
 func workloadScenarios() []scenario {
 	set := func(replicas int32) *appsv1.ReplicaSet {
-		return &appsv1.ReplicaSet{ObjectMeta: named("rs"), Spec: appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: selects(), Template: template()}}
+		return &appsv1.ReplicaSet{ObjectMeta: named("rs"),
+			Spec: appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: selects(), Template: template()}}
 	}
 	stateful := func(replicas int32) *appsv1.StatefulSet {
 		return &appsv1.StatefulSet{ObjectMeta: named("web"), Spec: appsv1.StatefulSetSpec{
-			Replicas: &replicas, Selector: selects(), Template: template(), PodManagementPolicy: appsv1.OrderedReadyPodManagement,
+			Replicas: &replicas, Selector: selects(), Template: template(),
+			PodManagementPolicy: appsv1.OrderedReadyPodManagement,
 			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType,
-				RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: pointer(int32(0))}}, // as the API has it
-			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}}, RevisionHistoryLimit: pointer(int32(0)),
+				// as the API has it
+				RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: pointer(int32(0))}},
+			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}},
+			RevisionHistoryLimit: pointer(int32(0)),
 		}}
 	}
 	daemon := func() *appsv1.DaemonSet {
 		one := intstr.FromInt32(1)
-		return &appsv1.DaemonSet{ObjectMeta: named("ds"), Spec: appsv1.DaemonSetSpec{Selector: selects(), Template: template(), RevisionHistoryLimit: pointer(int32(0)),
-			UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.RollingUpdateDaemonSetStrategyType, RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: &one, MaxSurge: pointer(intstr.FromInt32(0))}}}}
+		return &appsv1.DaemonSet{ObjectMeta: named("ds"),
+			Spec: appsv1.DaemonSetSpec{Selector: selects(), Template: template(),
+				RevisionHistoryLimit: pointer(int32(0)),
+				UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.RollingUpdateDaemonSetStrategyType,
+					RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: &one,
+						MaxSurge: pointer(intstr.FromInt32(0))}}}}
 	}
 	deploy := func() *appsv1.Deployment {
 		one, zero := intstr.FromInt32(1), intstr.FromInt32(0)
-		return &appsv1.Deployment{ObjectMeta: named("web"), Spec: appsv1.DeploymentSpec{Replicas: pointer(int32(3)), Selector: selects(), Template: template(),
-			RevisionHistoryLimit: pointer(int32(0)), ProgressDeadlineSeconds: pointer(int32(600)),
-			Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &one, MaxUnavailable: &zero}}}}
+		return &appsv1.Deployment{ObjectMeta: named("web"),
+			Spec: appsv1.DeploymentSpec{Replicas: pointer(int32(3)), Selector: selects(), Template: template(),
+				RevisionHistoryLimit: pointer(int32(0)), ProgressDeadlineSeconds: pointer(int32(600)),
+				Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType,
+					RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &one, MaxUnavailable: &zero}}}}
 	}
 	job := func() *batchv1.Job {
 		labels := map[string]string{"job": "j"}
 		return &batchv1.Job{ObjectMeta: named("j"), Spec: batchv1.JobSpec{
-			Parallelism: pointer(int32(2)), Completions: pointer(int32(4)), BackoffLimit: pointer(int32(6)), CompletionMode: pointer(batchv1.NonIndexedCompletion),
-			Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever}},
+			Parallelism: pointer(int32(2)), Completions: pointer(int32(4)), BackoffLimit: pointer(int32(6)),
+			CompletionMode: pointer(batchv1.NonIndexedCompletion),
+			Selector:       &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever}},
 		}}
 	}
 	done := func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
@@ -600,7 +639,9 @@ func workloadScenarios() []scenario {
 		if err != nil {
 			return err
 		}
-		if j.Status.Succeeded != 4 || j.Status.Failed != 0 || !slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == batchv1.JobComplete }) {
+		if j.Status.Succeeded != 4 || j.Status.Failed != 0 ||
+			!slices.ContainsFunc(j.Status.Conditions,
+				func(c batchv1.JobCondition) bool { return c.Type == batchv1.JobComplete }) {
 			return fmt.Errorf("status %+v", j.Status)
 		}
 		return expectPods(t, c, l, 4, 4, 0)
@@ -610,30 +651,43 @@ func workloadScenarios() []scenario {
 			name: "a ReplicaSet grows", controllers: "replicaset", takes: time.Minute,
 			objects: func() []kruntime.Object { return []kruntime.Object{set(1)} },
 			change: func(t *testing.T, c *controllertest.Cluster) {
-				edit(t, c.Client.AppsV1().ReplicaSets("d"), "rs", func(s *appsv1.ReplicaSet) { s.Spec.Replicas = pointer(int32(5)) })
+				edit(t, c.Client.AppsV1().ReplicaSets("d"), "rs",
+					func(s *appsv1.ReplicaSet) { s.Spec.Replicas = pointer(int32(5)) })
 			},
-			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error { return expectPods(t, c, l, 5, 4, 0) },
+			check: func(
+				t *testing.T, c *controllertest.Cluster, l *ledger,
+			) error {
+				return expectPods(t, c, l, 5, 4, 0)
+			},
 		},
 		{
 			name: "a ReplicaSet shrinks", controllers: "replicaset", takes: time.Minute,
 			objects: func() []kruntime.Object { return []kruntime.Object{set(5)} },
 			change: func(t *testing.T, c *controllertest.Cluster) {
-				edit(t, c.Client.AppsV1().ReplicaSets("d"), "rs", func(s *appsv1.ReplicaSet) { s.Spec.Replicas = pointer(int32(2)) })
+				edit(t, c.Client.AppsV1().ReplicaSets("d"), "rs",
+					func(s *appsv1.ReplicaSet) { s.Spec.Replicas = pointer(int32(2)) })
 			},
-			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error { return expectPods(t, c, l, 2, 0, 3) },
+			check: func(
+				t *testing.T, c *controllertest.Cluster, l *ledger,
+			) error {
+				return expectPods(t, c, l, 2, 0, 3)
+			},
 		},
 		{
 			name: "a Deployment rolls out", controllers: "deployment,replicaset", takes: 3 * time.Minute,
 			objects: func() []kruntime.Object { return []kruntime.Object{deploy()} },
 			change: func(t *testing.T, c *controllertest.Cluster) {
-				edit(t, c.Client.AppsV1().Deployments("d"), "web", func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "two" })
+				edit(t, c.Client.AppsV1().Deployments("d"), "web",
+					func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "two" })
 			},
 			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
 				d, err := c.Client.AppsV1().Deployments("d").Get(t.Context(), "web", metav1.GetOptions{})
 				if err != nil {
 					return err
 				}
-				if d.Status.UpdatedReplicas != 3 || d.Status.AvailableReplicas != 3 || d.Status.ObservedGeneration != d.Generation || count(l.created, "replicasets") != 1 || count(l.deleted, "replicasets") != 1 {
+				if d.Status.UpdatedReplicas != 3 || d.Status.AvailableReplicas != 3 ||
+					d.Status.ObservedGeneration != d.Generation || count(l.created, "replicasets") != 1 ||
+					count(l.deleted, "replicasets") != 1 {
 					return fmt.Errorf("status %+v, created %v, deleted %v", d.Status, l.created, l.deleted)
 				}
 				return expectPods(t, c, l, 3, 3, 3)
@@ -655,22 +709,29 @@ func workloadScenarios() []scenario {
 			name: "a StatefulSet shrinks", controllers: "statefulset", takes: 3 * time.Minute,
 			objects: func() []kruntime.Object { return []kruntime.Object{stateful(4)} },
 			change: func(t *testing.T, c *controllertest.Cluster) {
-				edit(t, c.Client.AppsV1().StatefulSets("d"), "web", func(s *appsv1.StatefulSet) { s.Spec.Replicas = pointer(int32(2)) })
+				edit(t, c.Client.AppsV1().StatefulSets("d"), "web",
+					func(s *appsv1.StatefulSet) { s.Spec.Replicas = pointer(int32(2)) })
 			},
-			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error { return expectPods(t, c, l, 2, 0, 2) },
+			check: func(
+				t *testing.T, c *controllertest.Cluster, l *ledger,
+			) error {
+				return expectPods(t, c, l, 2, 0, 2)
+			},
 		},
 		{
 			name: "a StatefulSet rolls out", controllers: "statefulset", takes: 5 * time.Minute,
 			objects: func() []kruntime.Object { return []kruntime.Object{stateful(2)} },
 			change: func(t *testing.T, c *controllertest.Cluster) {
-				edit(t, c.Client.AppsV1().StatefulSets("d"), "web", func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers[0].Image = "two" })
+				edit(t, c.Client.AppsV1().StatefulSets("d"), "web",
+					func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers[0].Image = "two" })
 			},
 			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
 				s, err := c.Client.AppsV1().StatefulSets("d").Get(t.Context(), "web", metav1.GetOptions{})
 				if err != nil {
 					return err
 				}
-				if s.Status.UpdatedReplicas != 2 || s.Status.CurrentRevision != s.Status.UpdateRevision || count(l.created, "controllerrevisions") != 1 || count(l.deleted, "controllerrevisions") != 1 {
+				if s.Status.UpdatedReplicas != 2 || s.Status.CurrentRevision != s.Status.UpdateRevision ||
+					count(l.created, "controllerrevisions") != 1 || count(l.deleted, "controllerrevisions") != 1 {
 					return fmt.Errorf("status %+v, created %v, deleted %v", s.Status, l.created, l.deleted)
 				}
 				// Its pods keep their names: each was deleted once and created once.
@@ -680,14 +741,23 @@ func workloadScenarios() []scenario {
 		{
 			name: "a DaemonSet begins", controllers: "daemonset", takes: time.Minute,
 			objects: func() []kruntime.Object { return nodesOf("n1", "n2", "n3") },
-			change:  func(t *testing.T, c *controllertest.Cluster) { add(t, c.Client.AppsV1().DaemonSets("d"), daemon()) },
-			check:   func(t *testing.T, c *controllertest.Cluster, l *ledger) error { return expectPods(t, c, l, 3, 3, 0) },
+			change: func(
+				t *testing.T, c *controllertest.Cluster,
+			) {
+				add(t, c.Client.AppsV1().DaemonSets("d"), daemon())
+			},
+			check: func(
+				t *testing.T, c *controllertest.Cluster, l *ledger,
+			) error {
+				return expectPods(t, c, l, 3, 3, 0)
+			},
 		},
 		{
 			name: "a DaemonSet rolls out", controllers: "daemonset", takes: 5 * time.Minute,
 			objects: func() []kruntime.Object { return append(nodesOf("n1", "n2"), daemon()) },
 			change: func(t *testing.T, c *controllertest.Cluster) {
-				edit(t, c.Client.AppsV1().DaemonSets("d"), "ds", func(d *appsv1.DaemonSet) { d.Spec.Template.Spec.Containers[0].Image = "two" })
+				edit(t, c.Client.AppsV1().DaemonSets("d"), "ds",
+					func(d *appsv1.DaemonSet) { d.Spec.Template.Spec.Containers[0].Image = "two" })
 			},
 			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
 				d, err := c.Client.AppsV1().DaemonSets("d").Get(t.Context(), "ds", metav1.GetOptions{})
@@ -717,24 +787,30 @@ func workloadScenarios() []scenario {
 		{
 			// The Job of a time ends and is deleted within a second: only the CronJob's status
 			// shows that it existed.
-			name: "a CronJob whose Jobs are deleted at once", controllers: "cronjob", takes: 150 * time.Second, objects: none,
+			name: "a CronJob whose Jobs are deleted at once", controllers: "cronjob", takes: 150 * time.Second,
+			objects: none,
 			change: func(t *testing.T, c *controllertest.Cluster) {
-				c.Client.PrependReactor("update", "cronjobs", func(a clienttesting.Action) (bool, kruntime.Object, error) {
-					if a.GetSubresource() == "status" {
-						time.AfterFunc(time.Second, func() { // brief: virtual time
-							jobs, err := c.Client.BatchV1().Jobs("d").List(context.Background(), metav1.ListOptions{})
-							if err != nil {
-								return
-							}
-							for _, j := range jobs.Items {
-								_ = c.Client.BatchV1().Jobs("d").Delete(context.Background(), j.Name, metav1.DeleteOptions{})
-							}
-						})
-					}
-					return false, nil, nil
-				})
-				add(t, c.Client.BatchV1().CronJobs("d"), &batchv1.CronJob{ObjectMeta: named("cron"), Spec: batchv1.CronJobSpec{Schedule: "* * * * *", ConcurrencyPolicy: batchv1.AllowConcurrent,
-					SuccessfulJobsHistoryLimit: pointer(int32(3)), FailedJobsHistoryLimit: pointer(int32(1))}})
+				c.Client.PrependReactor("update", "cronjobs",
+					func(a clienttesting.Action) (bool, kruntime.Object, error) {
+						if a.GetSubresource() == "status" {
+							time.AfterFunc(time.Second, func() { // brief: virtual time
+								jobs, err := c.Client.BatchV1().Jobs("d").List(context.Background(),
+									metav1.ListOptions{})
+								if err != nil {
+									return
+								}
+								for _, j := range jobs.Items {
+									_ = c.Client.BatchV1().Jobs("d").Delete(context.Background(), j.Name,
+										metav1.DeleteOptions{})
+								}
+							})
+						}
+						return false, nil, nil
+					})
+				add(t, c.Client.BatchV1().CronJobs("d"),
+					&batchv1.CronJob{ObjectMeta: named("cron"),
+						Spec: batchv1.CronJobSpec{Schedule: "* * * * *", ConcurrencyPolicy: batchv1.AllowConcurrent,
+							SuccessfulJobsHistoryLimit: pointer(int32(3)), FailedJobsHistoryLimit: pointer(int32(1))}})
 			},
 			check: func(_ *testing.T, _ *controllertest.Cluster, l *ledger) error {
 				if n := count(l.created, "jobs"); n < 2 {
@@ -744,16 +820,21 @@ func workloadScenarios() []scenario {
 			},
 		},
 		{
-			name: "a budget and a Service follow their pods", controllers: "replicaset,disruption,endpointslice,endpoints", takes: time.Minute,
+			name:        "a budget and a Service follow their pods",
+			controllers: "replicaset,disruption,endpointslice,endpoints", takes: time.Minute,
 			objects: func() []kruntime.Object {
 				one := intstr.FromInt32(1)
 				return []kruntime.Object{set(2),
-					&policyv1.PodDisruptionBudget{ObjectMeta: named("b"), Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &one, Selector: selects()}},
-					&corev1.Service{ObjectMeta: named("s"), Spec: corev1.ServiceSpec{Selector: labelled, ClusterIP: "10.43.0.9", Ports: []corev1.ServicePort{{Port: 80}}}},
+					&policyv1.PodDisruptionBudget{ObjectMeta: named("b"),
+						Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &one, Selector: selects()}},
+					&corev1.Service{ObjectMeta: named("s"),
+						Spec: corev1.ServiceSpec{Selector: labelled, ClusterIP: "10.43.0.9",
+							Ports: []corev1.ServicePort{{Port: 80}}}},
 				}
 			},
 			change: func(t *testing.T, c *controllertest.Cluster) {
-				edit(t, c.Client.AppsV1().ReplicaSets("d"), "rs", func(s *appsv1.ReplicaSet) { s.Spec.Replicas = pointer(int32(4)) })
+				edit(t, c.Client.AppsV1().ReplicaSets("d"), "rs",
+					func(s *appsv1.ReplicaSet) { s.Spec.Replicas = pointer(int32(4)) })
 			},
 			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
 				b, err := c.Client.PolicyV1().PodDisruptionBudgets("d").Get(t.Context(), "b", metav1.GetOptions{})
@@ -782,8 +863,11 @@ func workloadScenarios() []scenario {
 			},
 			change: func(t *testing.T, c *controllertest.Cluster) {
 				for _, name := range []string{"p", "q"} {
-					add(t, c.Client.CoreV1().Pods("d"), &corev1.Pod{ObjectMeta: named(name), Spec: corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{
-						{Name: "one", ResourceClaimTemplateName: pointer("gpus")}, {Name: "two", ResourceClaimTemplateName: pointer("gpus")}}}})
+					add(t, c.Client.CoreV1().Pods("d"),
+						&corev1.Pod{ObjectMeta: named(name),
+							Spec: corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{
+								{Name: "one", ResourceClaimTemplateName: pointer("gpus")},
+								{Name: "two", ResourceClaimTemplateName: pointer("gpus")}}}})
 				}
 			},
 			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
@@ -804,8 +888,9 @@ func workloadScenarios() []scenario {
 			objects: func() []kruntime.Object { return nil },
 			change: func(t *testing.T, c *controllertest.Cluster) {
 				claim := &resourcev1.ResourceClaim{ObjectMeta: named("held"), Status: resourcev1.ResourceClaimStatus{
-					Allocation:  &resourcev1.AllocationResult{},
-					ReservedFor: []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "gone", UID: "gone"}}}}
+					Allocation: &resourcev1.AllocationResult{},
+					ReservedFor: []resourcev1.ResourceClaimConsumerReference{
+						{Resource: "pods", Name: "gone", UID: "gone"}}}}
 				claim.Finalizers = []string{resourcev1.Finalizer}
 				add(t, c.Client.ResourceV1().ResourceClaims("d"), claim)
 			},
@@ -826,12 +911,15 @@ func workloadScenarios() []scenario {
 				return []kruntime.Object{&corev1.ServiceAccount{ObjectMeta: named("robot")}}
 			},
 			change: func(t *testing.T, c *controllertest.Cluster) {
-				c.Client.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, kruntime.Object, error) {
-					if a.GetSubresource() != "token" {
-						return false, nil, nil
-					}
-					return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: "signed"}}, nil
-				})
+				c.Client.PrependReactor("create", "serviceaccounts",
+					func(a clienttesting.Action) (bool, kruntime.Object, error) {
+						if a.GetSubresource() != "token" {
+							return false, nil, nil
+						}
+						return true,
+							&authenticationv1.TokenRequest{
+								Status: authenticationv1.TokenRequestStatus{Token: "signed"}}, nil
+					})
 				secret := &corev1.Secret{ObjectMeta: named("s"), Type: corev1.SecretTypeServiceAccountToken}
 				secret.Annotations = map[string]string{corev1.ServiceAccountNameKey: "robot"}
 				add(t, c.Client.CoreV1().Secrets("d"), secret)
@@ -841,14 +929,16 @@ func workloadScenarios() []scenario {
 				if err != nil {
 					return err
 				}
-				if string(s.Data[corev1.ServiceAccountTokenKey]) != "signed" || len(s.Data[corev1.ServiceAccountRootCAKey]) == 0 {
+				if string(s.Data[corev1.ServiceAccountTokenKey]) != "signed" ||
+					len(s.Data[corev1.ServiceAccountRootCAKey]) == 0 {
 					return fmt.Errorf("the Secret has %v", s.Data)
 				}
 				return once(l.deleted, "secrets", 0)
 			},
 		},
 		{
-			name: "nodes join", controllers: "nodeipam", takes: time.Minute, objects: func() []kruntime.Object { return nodesOf("n1") },
+			name: "nodes join", controllers: "nodeipam", takes: time.Minute,
+			objects: func() []kruntime.Object { return nodesOf("n1") },
 			change: func(t *testing.T, c *controllertest.Cluster) {
 				for _, name := range []string{"n2", "n3", "n4"} {
 					add(t, c.Client.CoreV1().Nodes(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})

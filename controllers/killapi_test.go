@@ -47,8 +47,11 @@ func (apis) ServerPreferredResources() ([]*metav1.APIResourceList, error) {
 			{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: verbs},
 			{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: verbs},
 		}},
-		{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{{Name: "replicasets", Kind: "ReplicaSet", Namespaced: true, Verbs: verbs}}},
-		{GroupVersion: "batch/v1", APIResources: []metav1.APIResource{{Name: "jobs", Kind: "Job", Namespaced: true, Verbs: verbs}}},
+		{GroupVersion: "apps/v1",
+			APIResources: []metav1.APIResource{
+				{Name: "replicasets", Kind: "ReplicaSet", Namespaced: true, Verbs: verbs}}},
+		{GroupVersion: "batch/v1",
+			APIResources: []metav1.APIResource{{Name: "jobs", Kind: "Job", Namespaced: true, Verbs: verbs}}},
 	}, nil
 }
 
@@ -70,7 +73,10 @@ func kindOf(gvr schema.GroupVersionResource) schema.GroupVersionKind {
 }
 
 // metadataOf makes a metadata client.
-func metadataOf(t testing.TB, do call, watching func(a clienttesting.Action, show func(kruntime.Object) kruntime.Object) (watch.Interface, error)) metadata.Interface {
+func metadataOf(
+	t testing.TB, do call,
+	watching func(a clienttesting.Action, show func(kruntime.Object) kruntime.Object) (watch.Interface, error),
+) metadata.Interface {
 	client := fakemetadata.NewSimpleMetadataClient(fakemetadata.NewTestScheme())
 	client.PrependReactor("*", "*", func(a clienttesting.Action) (bool, kruntime.Object, error) {
 		if list, ok := a.(clienttesting.ListActionImpl); ok {
@@ -154,7 +160,8 @@ func (w *webAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &http.Response{StatusCode: code, Request: r, Body: io.NopCloser(bytes.NewReader(body)), Header: http.Header{"Content-Type": {"application/json"}}}, nil
+	return &http.Response{StatusCode: code, Request: r, Body: io.NopCloser(bytes.NewReader(body)),
+		Header: http.Header{"Content-Type": {"application/json"}}}, nil
 }
 
 func (w *webAPI) answer(r *http.Request) (any, error) {
@@ -171,13 +178,16 @@ func (w *webAPI) answer(r *http.Request) (any, error) {
 	case path == "/api":
 		return metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}}, nil
 	case path == "/apis":
-		return metav1.APIGroupList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIGroupList"}, Groups: []metav1.APIGroup{group("apps", "v1")}}, nil
+		return metav1.APIGroupList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIGroupList"},
+			Groups: []metav1.APIGroup{group("apps", "v1")}}, nil
 	case path == "/api/v1":
-		return metav1.APIResourceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"}, GroupVersion: "v1"}, nil
+		return metav1.APIResourceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"},
+			GroupVersion: "v1"}, nil
 	case path == "/apis/apps/v1":
-		return metav1.APIResourceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"}, GroupVersion: "apps/v1", APIResources: []metav1.APIResource{
-			{Name: "replicasets", Kind: "ReplicaSet", Namespaced: true},
-			{Name: "replicasets/scale", Kind: "Scale", Group: "autoscaling", Version: "v1", Namespaced: true}}}, nil
+		return metav1.APIResourceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"},
+			GroupVersion: "apps/v1", APIResources: []metav1.APIResource{
+				{Name: "replicasets", Kind: "ReplicaSet", Namespaced: true},
+				{Name: "replicasets/scale", Kind: "Scale", Group: "autoscaling", Version: "v1", Namespaced: true}}}, nil
 	case isScale && strings.HasSuffix(scale, "/scale"):
 		return w.scale(r, strings.TrimSuffix(scale, "/scale"))
 	case path == "/apis/metrics.k8s.io/v1beta1/namespaces/d/pods":
@@ -212,26 +222,32 @@ func (w *webAPI) scale(r *http.Request, name string) (any, error) {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "autoscaling/v1", Kind: "Scale"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: set.UID, ResourceVersion: set.ResourceVersion},
 		Spec:       autoscalingv1.ScaleSpec{Replicas: *set.Spec.Replicas},
-		Status:     autoscalingv1.ScaleStatus{Replicas: set.Status.Replicas, Selector: metav1.FormatLabelSelector(set.Spec.Selector)},
+		Status: autoscalingv1.ScaleStatus{Replicas: set.Status.Replicas,
+			Selector: metav1.FormatLabelSelector(set.Spec.Selector)},
 	}, nil
 }
 
 // figures shares the load among the pods that run.
 func (w *webAPI) figures() (any, error) {
-	obj, err := w.do(clienttesting.NewListAction(podsGVR, corev1.SchemeGroupVersion.WithKind("Pod"), "d", metav1.ListOptions{}))
+	obj, err := w.do(
+		clienttesting.NewListAction(podsGVR, corev1.SchemeGroupVersion.WithKind("Pod"), "d", metav1.ListOptions{}))
 	if err != nil {
 		return nil, err
 	}
-	list := metricsv1beta1.PodMetricsList{TypeMeta: metav1.TypeMeta{APIVersion: "metrics.k8s.io/v1beta1", Kind: "PodMetricsList"}}
+	list := metricsv1beta1.PodMetricsList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "metrics.k8s.io/v1beta1", Kind: "PodMetricsList"}}
 	for _, pod := range obj.(*corev1.PodList).Items {
 		if pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil {
-			list.Items = append(list.Items, metricsv1beta1.PodMetrics{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: pod.Name, Labels: pod.Labels},
-				Timestamp: metav1.NewTime(time.Now()), Window: metav1.Duration{Duration: 15 * time.Second}})
+			list.Items = append(list.Items,
+				metricsv1beta1.PodMetrics{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: pod.Name, Labels: pod.Labels},
+					Timestamp:  metav1.NewTime(time.Now()), Window: metav1.Duration{Duration: 15 * time.Second}})
 		}
 	}
 	for i := range list.Items {
 		used := resource.MustParse(strconv.FormatInt(w.load()/int64(len(list.Items)), 10) + "m")
-		list.Items[i].Containers = []metricsv1beta1.ContainerMetrics{{Name: "c", Usage: corev1.ResourceList{corev1.ResourceCPU: used}}}
+		list.Items[i].Containers = []metricsv1beta1.ContainerMetrics{
+			{Name: "c", Usage: corev1.ResourceList{corev1.ResourceCPU: used}}}
 	}
 	return list, nil
 }

@@ -106,7 +106,8 @@ func there[T any](t *testing.T, client interface {
 // vanish deletes a pod without grace.
 func vanish(t *testing.T, c *controllertest.Cluster, name string) {
 	t.Helper()
-	if err := c.Client.CoreV1().Pods("d").Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: pointer(int64(0))}); err != nil {
+	if err := c.Client.CoreV1().Pods("d").Delete(t.Context(), name,
+		metav1.DeleteOptions{GracePeriodSeconds: pointer(int64(0))}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -114,17 +115,19 @@ func vanish(t *testing.T, c *controllertest.Cluster, name string) {
 // driver says of new attachments a second later that they are done, as a driver does.
 func driver(t *testing.T, c *controllertest.Cluster) {
 	t.Helper()
-	_, err := c.Informers.Storage().V1().VolumeAttachments().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
-		name := obj.(*storagev1.VolumeAttachment).Name
-		time.AfterFunc(time.Second, func() { // brief: virtual time
-			a, err := c.Client.StorageV1().VolumeAttachments().Get(context.Background(), name, metav1.GetOptions{})
-			if err != nil {
-				return
-			}
-			a.Status.Attached = true
-			_, _ = c.Client.StorageV1().VolumeAttachments().UpdateStatus(context.Background(), a, metav1.UpdateOptions{}) // a conflict is one of another end
-		})
-	}})
+	_, err := c.Informers.Storage().V1().VolumeAttachments().Informer().AddEventHandler(
+		cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
+			name := obj.(*storagev1.VolumeAttachment).Name
+			time.AfterFunc(time.Second, func() { // brief: virtual time
+				a, err := c.Client.StorageV1().VolumeAttachments().Get(context.Background(), name, metav1.GetOptions{})
+				if err != nil {
+					return
+				}
+				a.Status.Attached = true
+				_, _ = c.Client.StorageV1().VolumeAttachments().UpdateStatus(context.Background(), a,
+					metav1.UpdateOptions{}) // a conflict is one of another end
+			})
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,19 +140,30 @@ func moreWorkloadScenarios() []scenario {
 			name: "a ReplicationController grows", controllers: "replicationcontroller", takes: time.Minute,
 			objects: func() []kruntime.Object {
 				pods := template()
-				return []kruntime.Object{&corev1.ReplicationController{ObjectMeta: named("rc"), Spec: corev1.ReplicationControllerSpec{Replicas: pointer(int32(1)), Selector: labelled, Template: &pods}}}
+				return []kruntime.Object{
+					&corev1.ReplicationController{ObjectMeta: named("rc"),
+						Spec: corev1.ReplicationControllerSpec{Replicas: pointer(int32(1)), Selector: labelled,
+							Template: &pods}}}
 			},
 			change: func(t *testing.T, c *controllertest.Cluster) {
-				edit(t, c.Client.CoreV1().ReplicationControllers("d"), "rc", func(r *corev1.ReplicationController) { r.Spec.Replicas = pointer(int32(4)) })
+				edit(t, c.Client.CoreV1().ReplicationControllers("d"), "rc",
+					func(r *corev1.ReplicationController) { r.Spec.Replicas = pointer(int32(4)) })
 			},
-			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error { return expectPods(t, c, l, 4, 3, 0) },
+			check: func(
+				t *testing.T, c *controllertest.Cluster, l *ledger,
+			) error {
+				return expectPods(t, c, l, 4, 3, 0)
+			},
 		},
 		{
 			name: "a Job's time passes", controllers: "ttlafterfinished,garbagecollector", takes: 3 * time.Minute,
 			objects: func() []kruntime.Object {
 				job := func(name string, kept int32) *batchv1.Job {
-					return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name)}, Spec: batchv1.JobSpec{TTLSecondsAfterFinished: &kept},
-						Status: batchv1.JobStatus{CompletionTime: pointer(now()), Conditions: []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: now()}}}}
+					return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name)},
+						Spec: batchv1.JobSpec{TTLSecondsAfterFinished: &kept},
+						Status: batchv1.JobStatus{CompletionTime: pointer(now()),
+							Conditions: []batchv1.JobCondition{
+								{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: now()}}}}
 				}
 				short, long := job("short", 150), job("long", 3600)
 				ref := func(j *batchv1.Job) metav1.OwnerReference {
@@ -168,19 +182,27 @@ func moreWorkloadScenarios() []scenario {
 			name: "an autoscaler follows its load", controllers: "hpa,replicaset", takes: 15 * time.Minute, load: 1600,
 			objects: func() []kruntime.Object {
 				pods := template()
-				pods.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(requested, resource.DecimalSI)}
+				pods.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
+					corev1.ResourceCPU: *resource.NewMilliQuantity(requested, resource.DecimalSI)}
 				return []kruntime.Object{
-					&appsv1.ReplicaSet{ObjectMeta: named("rs"), Spec: appsv1.ReplicaSetSpec{Replicas: pointer(int32(2)), Selector: selects(), Template: pods}},
-					&autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: named("rs"), Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
-						ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs"}, MinReplicas: pointer(int32(1)), MaxReplicas: 10,
-						Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceCPU,
-							Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: pointer(int32(50))}}}},
-					}},
+					&appsv1.ReplicaSet{ObjectMeta: named("rs"),
+						Spec: appsv1.ReplicaSetSpec{Replicas: pointer(int32(2)), Selector: selects(), Template: pods}},
+					&autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: named("rs"),
+						Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+							ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1",
+								Kind: "ReplicaSet", Name: "rs"}, MinReplicas: pointer(int32(1)), MaxReplicas: 10,
+							Metrics: []autoscalingv2.MetricSpec{
+								{Type: autoscalingv2.ResourceMetricSourceType,
+									Resource: &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceCPU,
+										Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType,
+											AverageUtilization: pointer(int32(50))}}}},
+						}},
 				}
 			},
 			change: func(*testing.T, *controllertest.Cluster) {},
 			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
-				a, err := c.Client.AutoscalingV2().HorizontalPodAutoscalers("d").Get(t.Context(), "rs", metav1.GetOptions{})
+				a, err := c.Client.AutoscalingV2().HorizontalPodAutoscalers("d").Get(t.Context(), "rs",
+					metav1.GetOptions{})
 				if err != nil {
 					return err
 				}
@@ -195,14 +217,18 @@ func moreWorkloadScenarios() []scenario {
 
 func networkScenarios() []scenario {
 	cidr := func(name, block string) *networkingv1.ServiceCIDR {
-		return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{block}}}
+		return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{block}}}
 	}
 	return []scenario{
 		{
 			name: "a ServiceCIDR comes and another goes", controllers: "servicecidr", takes: time.Minute,
 			objects: func() []kruntime.Object {
-				address := &networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: "10.44.0.9", Labels: map[string]string{networkingv1.LabelManagedBy: "ipallocator.k8s.io"}}}
-				return []kruntime.Object{cidr("stays", "10.43.0.0/16"), cidr("goes", "10.44.0.0/16"), cidr("used", "10.45.0.0/16"), address,
+				address := &networkingv1.IPAddress{
+					ObjectMeta: metav1.ObjectMeta{Name: "10.44.0.9",
+						Labels: map[string]string{networkingv1.LabelManagedBy: "ipallocator.k8s.io"}}}
+				return []kruntime.Object{cidr("stays", "10.43.0.0/16"), cidr("goes", "10.44.0.0/16"),
+					cidr("used", "10.45.0.0/16"), address,
 					&networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: "10.45.0.9", Labels: address.Labels}}}
 			},
 			change: func(t *testing.T, c *controllertest.Cluster) {
@@ -218,7 +244,8 @@ func networkScenarios() []scenario {
 				if err != nil {
 					return err
 				}
-				if len(made.Finalizers) != 1 || !meta.IsStatusConditionTrue(made.Status.Conditions, networkingv1.ServiceCIDRConditionReady) {
+				if len(made.Finalizers) != 1 ||
+					!meta.IsStatusConditionTrue(made.Status.Conditions, networkingv1.ServiceCIDRConditionReady) {
 					return fmt.Errorf("the new one: %+v", made)
 				}
 				used, err := cidrs.Get(t.Context(), "used", metav1.GetOptions{})
@@ -234,11 +261,14 @@ func networkScenarios() []scenario {
 		{
 			name: "Endpoints are mirrored", controllers: "endpointslicemirroring", takes: time.Minute,
 			objects: func() []kruntime.Object {
-				return []kruntime.Object{&corev1.Service{ObjectMeta: named("db"), Spec: corev1.ServiceSpec{ClusterIP: "10.43.0.9"}}}
+				return []kruntime.Object{
+					&corev1.Service{ObjectMeta: named("db"), Spec: corev1.ServiceSpec{ClusterIP: "10.43.0.9"}}}
 			},
 			change: func(t *testing.T, c *controllertest.Cluster) {
-				add(t, c.Client.CoreV1().Endpoints("d"), &corev1.Endpoints{ObjectMeta: named("db"), Subsets: []corev1.EndpointSubset{{
-					Addresses: []corev1.EndpointAddress{{IP: "10.0.0.1"}, {IP: "fd00::1"}}, Ports: []corev1.EndpointPort{{Port: 5432}}}}})
+				add(t, c.Client.CoreV1().Endpoints("d"),
+					&corev1.Endpoints{ObjectMeta: named("db"), Subsets: []corev1.EndpointSubset{{
+						Addresses: []corev1.EndpointAddress{{IP: "10.0.0.1"}, {IP: "fd00::1"}},
+						Ports:     []corev1.EndpointPort{{Port: 5432}}}}})
 			},
 			check: func(t *testing.T, c *controllertest.Cluster, _ *ledger) error {
 				list, err := c.Client.DiscoveryV1().EndpointSlices("d").List(t.Context(), metav1.ListOptions{})
@@ -262,7 +292,8 @@ func networkScenarios() []scenario {
 			},
 			check: func(t *testing.T, c *controllertest.Cluster, _ *ledger) error {
 				list, err := c.Client.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{})
-				if err != nil || len(list.Items) != 1 || !slices.Equal(list.Items[0].Endpoints[0].Addresses, []string{"10.0.0.1"}) {
+				if err != nil || len(list.Items) != 1 ||
+					!slices.Equal(list.Items[0].Endpoints[0].Addresses, []string{"10.0.0.1"}) {
 					return fmt.Errorf("slices %+v, %v", list.Items, err)
 				}
 				return there(t, c.Client.CoreV1().Endpoints("default"), "kubernetes")
@@ -289,10 +320,14 @@ func nodeScenarios() []scenario {
 					taints = append(taints, taint.ToString())
 				}
 				slices.Sort(taints)
-				if !slices.Equal(taints, []string{"node.kubernetes.io/unreachable:NoExecute", "node.kubernetes.io/unreachable:NoSchedule"}) || node.Status.Conditions[0].Status != corev1.ConditionUnknown {
+				if !slices.Equal(taints,
+					[]string{"node.kubernetes.io/unreachable:NoExecute",
+						"node.kubernetes.io/unreachable:NoSchedule"}) ||
+					node.Status.Conditions[0].Status != corev1.ConditionUnknown {
 					return fmt.Errorf("taints %v, conditions %+v", taints, node.Status.Conditions)
 				}
-				if well, err := c.Client.CoreV1().Nodes().Get(t.Context(), "n2", metav1.GetOptions{}); err != nil || len(well.Spec.Taints) > 0 {
+				if well, err := c.Client.CoreV1().Nodes().Get(t.Context(), "n2", metav1.GetOptions{}); err != nil ||
+					len(well.Spec.Taints) > 0 {
 					return fmt.Errorf("a node that lives: %+v, %v", well, err)
 				}
 				return expectPods(t, c, l, 1, 0, 2)
@@ -335,7 +370,8 @@ func nodeScenarios() []scenario {
 			},
 		},
 		{
-			name: "servers join", controllers: "noderole", takes: time.Minute, objects: func() []kruntime.Object { return nodesOf("n1") },
+			name: "servers join", controllers: "noderole", takes: time.Minute,
+			objects: func() []kruntime.Object { return nodesOf("n1") },
 			change: func(t *testing.T, c *controllertest.Cluster) {
 				for _, name := range []string{"server-1", "server-2", "n2"} {
 					add(t, c.Client.CoreV1().Nodes(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -361,7 +397,8 @@ func nodeScenarios() []scenario {
 			},
 			change: func(t *testing.T, c *controllertest.Cluster) { remove(t, c.Client.CoreV1().Nodes(), "n2") },
 			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
-				return cmp.Or(expectPods(t, c, l, 1, 0, 2), once(l.deleted, "pods", 2), there(t, c.Client.CoreV1().Pods("d"), "c"))
+				return cmp.Or(expectPods(t, c, l, 1, 0, 2), once(l.deleted, "pods", 2),
+					there(t, c.Client.CoreV1().Pods("d"), "c"))
 			},
 		},
 	}
@@ -369,7 +406,8 @@ func nodeScenarios() []scenario {
 
 func clusterScenarios() []scenario {
 	owner := func() *appsv1.ReplicaSet {
-		return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "rs", UID: "rs-uid"}, Spec: appsv1.ReplicaSetSpec{Replicas: pointer(int32(2)), Selector: selects(), Template: template()}}
+		return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "rs", UID: "rs-uid"},
+			Spec: appsv1.ReplicaSetSpec{Replicas: pointer(int32(2)), Selector: selects(), Template: template()}}
 	}
 	// family is an owner with two pods and a ConfigMap, which owns another one, and one without an
 	// owner.
@@ -379,7 +417,8 @@ func clusterScenarios() []scenario {
 		of := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: first.Name, UID: first.UID}
 		first = configMap(first.Name, ref)
 		first.UID = of.UID
-		return []kruntime.Object{rs, on("n1", "a", ref), on("n1", "b", ref), first, configMap("second", of), configMap("alone")}
+		return []kruntime.Object{rs, on("n1", "a", ref), on("n1", "b", ref), first, configMap("second", of),
+			configMap("alone")}
 	}
 	delete := func(policy metav1.DeletionPropagation) func(t *testing.T, c *controllertest.Cluster) {
 		return func(t *testing.T, c *controllertest.Cluster) {
@@ -387,11 +426,14 @@ func clusterScenarios() []scenario {
 		}
 	}
 	familyGone := func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
-		return cmp.Or(gone(t, c.Client.AppsV1().ReplicaSets("d"), "rs"), gone(t, c.Client.CoreV1().Pods("d"), "a", "b"), gone(t, c.Client.CoreV1().ConfigMaps("d"), "first", "second"),
-			there(t, c.Client.CoreV1().ConfigMaps("d"), "alone"), once(l.deleted, "pods", 2), once(l.deleted, "configmaps", 2))
+		return cmp.Or(gone(t, c.Client.AppsV1().ReplicaSets("d"), "rs"), gone(t, c.Client.CoreV1().Pods("d"), "a", "b"),
+			gone(t, c.Client.CoreV1().ConfigMaps("d"), "first", "second"),
+			there(t, c.Client.CoreV1().ConfigMaps("d"), "alone"), once(l.deleted, "pods", 2),
+			once(l.deleted, "configmaps", 2))
 	}
 	namespace := func(name string) *corev1.Namespace {
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{corev1.FinalizerKubernetes}}}
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{corev1.FinalizerKubernetes}}}
 	}
 	return []scenario{
 		{
@@ -415,7 +457,9 @@ func clusterScenarios() []scenario {
 						return fmt.Errorf("pod %s has owners %v", p.Name, p.OwnerReferences)
 					}
 				}
-				return cmp.Or(gone(t, c.Client.AppsV1().ReplicaSets("d"), "rs"), there(t, c.Client.CoreV1().ConfigMaps("d"), "first", "second", "alone"), expectPods(t, c, l, 2, 0, 0))
+				return cmp.Or(gone(t, c.Client.AppsV1().ReplicaSets("d"), "rs"),
+					there(t, c.Client.CoreV1().ConfigMaps("d"), "first", "second", "alone"),
+					expectPods(t, c, l, 2, 0, 0))
 			},
 		},
 		{
@@ -423,11 +467,14 @@ func clusterScenarios() []scenario {
 			objects: func() []kruntime.Object {
 				other := configMap("other")
 				other.Namespace = "e"
-				return []kruntime.Object{namespace("d"), namespace("e"), on("n1", "a"), on("n1", "b"), configMap("one"), configMap("two"), other}
+				return []kruntime.Object{namespace("d"), namespace("e"), on("n1", "a"), on("n1", "b"), configMap("one"),
+					configMap("two"), other}
 			},
 			change: func(t *testing.T, c *controllertest.Cluster) { remove(t, c.Client.CoreV1().Namespaces(), "d") },
 			check: func(t *testing.T, c *controllertest.Cluster, _ *ledger) error {
-				return cmp.Or(gone(t, c.Client.CoreV1().Namespaces(), "d"), gone(t, c.Client.CoreV1().Pods("d"), "a", "b"), gone(t, c.Client.CoreV1().ConfigMaps("d"), "one", "two"),
+				return cmp.Or(gone(t, c.Client.CoreV1().Namespaces(), "d"),
+					gone(t, c.Client.CoreV1().Pods("d"), "a", "b"),
+					gone(t, c.Client.CoreV1().ConfigMaps("d"), "one", "two"),
 					there(t, c.Client.CoreV1().Namespaces(), "e"), there(t, c.Client.CoreV1().ConfigMaps("e"), "other"))
 			},
 		},
@@ -436,19 +483,23 @@ func clusterScenarios() []scenario {
 			objects: func() []kruntime.Object {
 				rs := owner()
 				rs.Spec.Replicas = pointer(int32(5))
-				return []kruntime.Object{rs, &corev1.ResourceQuota{ObjectMeta: named("q"), Spec: corev1.ResourceQuotaSpec{Hard: amounts("pods", "10", "count/configmaps", "10")}}}
+				return []kruntime.Object{rs,
+					&corev1.ResourceQuota{ObjectMeta: named("q"),
+						Spec: corev1.ResourceQuotaSpec{Hard: amounts("pods", "10", "count/configmaps", "10")}}}
 			},
 			change: func(t *testing.T, c *controllertest.Cluster) {
 				add(t, c.Client.CoreV1().ConfigMaps("d"), configMap("one"))
 				add(t, c.Client.CoreV1().ConfigMaps("d"), configMap("two"))
-				edit(t, c.Client.AppsV1().ReplicaSets("d"), "rs", func(s *appsv1.ReplicaSet) { s.Spec.Replicas = pointer(int32(2)) })
+				edit(t, c.Client.AppsV1().ReplicaSets("d"), "rs",
+					func(s *appsv1.ReplicaSet) { s.Spec.Replicas = pointer(int32(2)) })
 			},
 			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
 				q, err := c.Client.CoreV1().ResourceQuotas("d").Get(t.Context(), "q", metav1.GetOptions{})
 				if err != nil {
 					return err
 				}
-				if pods, maps := q.Status.Used["pods"], q.Status.Used["count/configmaps"]; pods.Value() != 2 || maps.Value() != 2 {
+				if pods, maps := q.Status.Used["pods"], q.Status.Used["count/configmaps"]; pods.Value() != 2 ||
+					maps.Value() != 2 {
 					return fmt.Errorf("used is %v", q.Status.Used)
 				}
 				return expectPods(t, c, l, 2, 0, 3)
@@ -458,14 +509,19 @@ func clusterScenarios() []scenario {
 			name: "a ClusterRole is made of others", controllers: "clusterrole-aggregation", takes: time.Minute,
 			objects: func() []kruntime.Object {
 				of := &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{*selects()}}
-				return []kruntime.Object{&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "one"}, AggregationRule: of}, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "two"}, AggregationRule: of}}
+				return []kruntime.Object{
+					&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "one"}, AggregationRule: of},
+					&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "two"}, AggregationRule: of}}
 			},
 			change: func(t *testing.T, c *controllertest.Cluster) {
-				add(t, c.Client.RbacV1().ClusterRoles(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "part", Labels: labelled}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}}}})
+				add(t, c.Client.RbacV1().ClusterRoles(),
+					&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "part", Labels: labelled},
+						Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}}}})
 			},
 			check: func(t *testing.T, c *controllertest.Cluster, _ *ledger) error {
 				for _, name := range []string{"one", "two"} {
-					if role, err := c.Client.RbacV1().ClusterRoles().Get(t.Context(), name, metav1.GetOptions{}); err != nil || len(role.Rules) != 1 {
+					if role, err := c.Client.RbacV1().ClusterRoles().Get(t.Context(), name,
+						metav1.GetOptions{}); err != nil || len(role.Rules) != 1 {
 						return fmt.Errorf("role %s: %+v, %v", name, role, err)
 					}
 				}
@@ -476,12 +532,14 @@ func clusterScenarios() []scenario {
 			name: "policies come", controllers: "validatingadmissionpolicy-status", takes: time.Minute, objects: none,
 			change: func(t *testing.T, c *controllertest.Cluster) {
 				for _, name := range []string{"one", "two"} {
-					add(t, c.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies(), &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}})
+					add(t, c.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies(),
+						&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}})
 				}
 			},
 			check: func(t *testing.T, c *controllertest.Cluster, _ *ledger) error {
 				for _, name := range []string{"one", "two"} {
-					p, err := c.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), name, metav1.GetOptions{})
+					p, err := c.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), name,
+						metav1.GetOptions{})
 					if err != nil || p.Status.ObservedGeneration != p.Generation || p.Status.TypeChecking == nil {
 						return fmt.Errorf("policy %s: %+v, %v", name, p, err)
 					}
@@ -494,14 +552,19 @@ func clusterScenarios() []scenario {
 			objects: func() []kruntime.Object { return []kruntime.Object{configMap("one"), configMap("two")} },
 			change: func(t *testing.T, c *controllertest.Cluster) {
 				for _, name := range []string{"one", "two"} {
-					add(t, c.Client.StoragemigrationV1().StorageVersionMigrations(), &migrationv1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: name},
-						Spec: migrationv1.StorageVersionMigrationSpec{Resource: metav1.GroupResource{Resource: "configmaps"}}})
+					add(t, c.Client.StoragemigrationV1().StorageVersionMigrations(),
+						&migrationv1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: name},
+							Spec: migrationv1.StorageVersionMigrationSpec{
+								Resource: metav1.GroupResource{Resource: "configmaps"}}})
 				}
 			},
 			check: func(t *testing.T, c *controllertest.Cluster, _ *ledger) error {
 				for _, name := range []string{"one", "two"} {
-					m, err := c.Client.StoragemigrationV1().StorageVersionMigrations().Get(t.Context(), name, metav1.GetOptions{})
-					if err != nil || !meta.IsStatusConditionTrue(m.Status.Conditions, string(migrationv1.MigrationSucceeded)) || !meta.IsStatusConditionFalse(m.Status.Conditions, string(migrationv1.MigrationRunning)) {
+					m, err := c.Client.StoragemigrationV1().StorageVersionMigrations().Get(t.Context(), name,
+						metav1.GetOptions{})
+					if err != nil ||
+						!meta.IsStatusConditionTrue(m.Status.Conditions, string(migrationv1.MigrationSucceeded)) ||
+						!meta.IsStatusConditionFalse(m.Status.Conditions, string(migrationv1.MigrationRunning)) {
 						return fmt.Errorf("migration %s: %+v, %v", name, m, err)
 					}
 				}
@@ -512,21 +575,30 @@ func clusterScenarios() []scenario {
 }
 
 func storageScenarios() []scenario {
-	claim := func(name string, class *string, changes ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
-		c := &corev1.PersistentVolumeClaim{ObjectMeta: named(name), Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: class,
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Resources: corev1.VolumeResourceRequirements{Requests: amounts("storage", "1Gi")}}}
+	claim := func(
+		name string, class *string, changes ...func(*corev1.PersistentVolumeClaim),
+	) *corev1.PersistentVolumeClaim {
+		c := &corev1.PersistentVolumeClaim{ObjectMeta: named(name),
+			Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: class,
+				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				Resources:   corev1.VolumeResourceRequirements{Requests: amounts("storage", "1Gi")}}}
 		for _, change := range changes {
 			change(c)
 		}
 		return c
 	}
 	volume := func(name string, source corev1.PersistentVolumeSource) *corev1.PersistentVolume {
-		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: source, Capacity: amounts("storage", "1Gi"),
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain}}
+		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: source, Capacity: amounts("storage", "1Gi"),
+				AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain}}
 	}
 	nfs := corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/p"}}
 	using := func(pod *corev1.Pod, claim string) *corev1.Pod {
-		pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+		pod.Spec.Volumes = []corev1.Volume{
+			{Name: "v",
+				VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
 		return pod
 	}
 	bound := func(uid, volume string) func(*corev1.PersistentVolumeClaim) {
@@ -554,7 +626,8 @@ func storageScenarios() []scenario {
 				for _, v := range volumes.Items {
 					if ref := v.Spec.ClaimRef; ref != nil {
 						if v.Status.Phase != corev1.VolumeBound || owners[ref.Name] != "" {
-							return fmt.Errorf("volume %s is %s for %s, which has %q", v.Name, v.Status.Phase, ref.Name, owners[ref.Name])
+							return fmt.Errorf("volume %s is %s for %s, which has %q", v.Name, v.Status.Phase, ref.Name,
+								owners[ref.Name])
 						}
 						owners[ref.Name] = v.Name
 					}
@@ -571,9 +644,12 @@ func storageScenarios() []scenario {
 		{
 			name: "a volume follows its pod", controllers: "attachdetach", takes: 2 * time.Minute,
 			objects: func() []kruntime.Object {
-				v := volume("v", corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "driver", VolumeHandle: "h"}})
+				v := volume("v",
+					corev1.PersistentVolumeSource{
+						CSI: &corev1.CSIPersistentVolumeSource{Driver: "driver", VolumeHandle: "h"}})
 				v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "d", Name: "c", UID: "claim-uid"}
-				return append(nodesOf("n1", "n2"), v, claim("c", nil, bound("claim-uid", "v")), using(on("n1", "a"), "c"))
+				return append(nodesOf("n1", "n2"), v, claim("c", nil, bound("claim-uid", "v")),
+					using(on("n1", "a"), "c"))
 			},
 			change: func(t *testing.T, c *controllertest.Cluster) {
 				driver(t, c)
@@ -586,7 +662,8 @@ func storageScenarios() []scenario {
 					return fmt.Errorf("attachments %+v, %v", list.Items, err)
 				}
 				for node, want := range map[string]int{"n1": 0, "n2": 1} {
-					if n, err := c.Client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{}); err != nil || len(n.Status.VolumesAttached) != want {
+					if n, err := c.Client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{}); err != nil ||
+						len(n.Status.VolumesAttached) != want {
 						return fmt.Errorf("the status of node %s names %v, %v", node, n.Status.VolumesAttached, err)
 					}
 				}
@@ -603,7 +680,9 @@ func storageScenarios() []scenario {
 			},
 			check: func(t *testing.T, c *controllertest.Cluster, _ *ledger) error {
 				is, err := c.Client.CoreV1().PersistentVolumeClaims("d").Get(t.Context(), "c", metav1.GetOptions{})
-				if err != nil || len(is.Status.Conditions) != 1 || is.Status.Conditions[0].Type != corev1.PersistentVolumeClaimUnused || is.Status.Conditions[0].Status != corev1.ConditionTrue {
+				if err != nil || len(is.Status.Conditions) != 1 ||
+					is.Status.Conditions[0].Type != corev1.PersistentVolumeClaimUnused ||
+					is.Status.Conditions[0].Status != corev1.ConditionTrue {
 					return fmt.Errorf("claim %+v, %v", is, err)
 				}
 				return nil
@@ -614,23 +693,30 @@ func storageScenarios() []scenario {
 			change: func(t *testing.T, c *controllertest.Cluster) {
 				pod := on("", "a")
 				for _, name := range []string{"one", "two"} {
-					pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
-						VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: claim("", nil).Spec}}}})
+					pod.Spec.Volumes = append(pod.Spec.Volumes,
+						corev1.Volume{Name: name,
+							VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+								VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{
+									Spec: claim("", nil).Spec}}}})
 				}
 				add(t, c.Client.CoreV1().Pods("d"), pod)
 			},
 			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
-				return cmp.Or(there(t, c.Client.CoreV1().PersistentVolumeClaims("d"), "a-one", "a-two"), once(l.created, "persistentvolumeclaims", 2))
+				return cmp.Or(there(t, c.Client.CoreV1().PersistentVolumeClaims("d"), "a-one", "a-two"),
+					once(l.created, "persistentvolumeclaims", 2))
 			},
 		},
 		{
-			name: "storage is protected while it is used", controllers: "pvcprotection,pvprotection,vacprotection", takes: time.Minute,
+			name: "storage is protected while it is used", controllers: "pvcprotection,pvprotection,vacprotection",
+			takes: time.Minute,
 			objects: func() []kruntime.Object {
-				return []kruntime.Object{claim("used", nil), claim("free", nil), using(on("n1", "a"), "used"), volume("free", nfs),
+				return []kruntime.Object{claim("used", nil), claim("free", nil), using(on("n1", "a"), "used"),
+					volume("free", nfs),
 					&storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "free"}}}
 			},
 			change: func(t *testing.T, c *controllertest.Cluster) {
-				claims, volumes, classes := c.Client.CoreV1().PersistentVolumeClaims("d"), c.Client.CoreV1().PersistentVolumes(), c.Client.StorageV1().VolumeAttributesClasses()
+				claims, volumes, classes := c.Client.CoreV1().PersistentVolumeClaims("d"),
+					c.Client.CoreV1().PersistentVolumes(), c.Client.StorageV1().VolumeAttributesClasses()
 				add(t, claims, claim("new", nil))
 				add(t, volumes, volume("new", nfs))
 				add(t, classes, &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "new"}})
@@ -640,30 +726,41 @@ func storageScenarios() []scenario {
 				remove(t, classes, "free")
 			},
 			check: func(t *testing.T, c *controllertest.Cluster, _ *ledger) error {
-				claims, volumes, classes := c.Client.CoreV1().PersistentVolumeClaims("d"), c.Client.CoreV1().PersistentVolumes(), c.Client.StorageV1().VolumeAttributesClasses()
+				claims, volumes, classes := c.Client.CoreV1().PersistentVolumeClaims("d"),
+					c.Client.CoreV1().PersistentVolumes(), c.Client.StorageV1().VolumeAttributesClasses()
 				newClaim, err1 := claims.Get(t.Context(), "new", metav1.GetOptions{})
 				newVolume, err2 := volumes.Get(t.Context(), "new", metav1.GetOptions{})
 				newClass, err3 := classes.Get(t.Context(), "new", metav1.GetOptions{})
-				if err := cmp.Or(err1, err2, err3); err != nil || len(newClaim.Finalizers) != 1 || len(newVolume.Finalizers) != 1 || len(newClass.Finalizers) != 1 {
-					return fmt.Errorf("finalizers %v, %v and %v, %v", newClaim.Finalizers, newVolume.Finalizers, newClass.Finalizers, err)
+				if err := cmp.Or(err1, err2, err3); err != nil || len(newClaim.Finalizers) != 1 ||
+					len(newVolume.Finalizers) != 1 || len(newClass.Finalizers) != 1 {
+					return fmt.Errorf("finalizers %v, %v and %v, %v", newClaim.Finalizers, newVolume.Finalizers,
+						newClass.Finalizers, err)
 				}
-				return cmp.Or(there(t, claims, "used"), gone(t, claims, "free"), gone(t, volumes, "free"), gone(t, classes, "free"))
+				return cmp.Or(there(t, claims, "used"), gone(t, claims, "free"), gone(t, volumes, "free"),
+					gone(t, classes, "free"))
 			},
 		},
 		{
 			name: "local volumes are made", controllers: "localprovisioner", takes: time.Minute,
 			objects: func() []kruntime.Object {
 				node := nodesOf("n1")[0].(*corev1.Node)
-				node.Labels, node.Annotations = map[string]string{corev1.LabelHostname: "n1"}, map[string]string{localpv.RootAnnotation: "/data/volumes"}
+				node.Labels, node.Annotations = map[string]string{corev1.LabelHostname: "n1"},
+					map[string]string{localpv.RootAnnotation: "/data/volumes"}
 				node.Status.Capacity = amounts("ephemeral-storage", "10Gi")
-				return []kruntime.Object{node, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "local"}, Provisioner: localpv.Provisioner,
-					ReclaimPolicy: pointer(corev1.PersistentVolumeReclaimDelete), VolumeBindingMode: pointer(storagev1.VolumeBindingWaitForFirstConsumer)}}
+				return []kruntime.Object{node,
+					&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "local"},
+						Provisioner:       localpv.Provisioner,
+						ReclaimPolicy:     pointer(corev1.PersistentVolumeReclaimDelete),
+						VolumeBindingMode: pointer(storagev1.VolumeBindingWaitForFirstConsumer)}}
 			},
 			change: func(t *testing.T, c *controllertest.Cluster) {
 				for _, name := range []string{"c1", "c2"} {
-					add(t, c.Client.CoreV1().PersistentVolumeClaims("d"), claim(name, pointer("local"), func(c *corev1.PersistentVolumeClaim) {
-						c.Annotations = map[string]string{"volume.kubernetes.io/storage-provisioner": localpv.Provisioner, "volume.kubernetes.io/selected-node": "n1"}
-					}))
+					add(t, c.Client.CoreV1().PersistentVolumeClaims("d"),
+						claim(name, pointer("local"), func(c *corev1.PersistentVolumeClaim) {
+							c.Annotations = map[string]string{
+								"volume.kubernetes.io/storage-provisioner": localpv.Provisioner,
+								"volume.kubernetes.io/selected-node":       "n1"}
+						}))
 				}
 			},
 			check: func(_ *testing.T, _ *controllertest.Cluster, l *ledger) error {
@@ -674,24 +771,35 @@ func storageScenarios() []scenario {
 			name: "a device is tainted", controllers: "devicetainteviction", takes: time.Minute,
 			objects: func() []kruntime.Object {
 				pod := on("n1", "a")
-				pod.UID, pod.Spec.ResourceClaims = "pod-uid", []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: pointer("c")}}
+				pod.UID, pod.Spec.ResourceClaims = "pod-uid",
+					[]corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: pointer("c")}}
 				devices := &resourcev1.ResourceClaim{ObjectMeta: named("c")}
-				devices.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "a", UID: "pod-uid"}}
-				devices.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
-					{Request: "r", Driver: "driver", Pool: "n1", Device: "x"}}}}
-				return []kruntime.Object{pod, devices, on("n1", "b"), &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourcev1.ResourceSliceSpec{
-					Driver: "driver", Pool: resourcev1.ResourcePool{Name: "n1", Generation: 1, ResourceSliceCount: 1}, Devices: []resourcev1.Device{{Name: "x"}}}}}
+				devices.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{
+					{Resource: "pods", Name: "a", UID: "pod-uid"}}
+				devices.Status.Allocation = &resourcev1.AllocationResult{
+					Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
+						{Request: "r", Driver: "driver", Pool: "n1", Device: "x"}}}}
+				return []kruntime.Object{pod, devices, on("n1", "b"),
+					&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"},
+						Spec: resourcev1.ResourceSliceSpec{
+							Driver:  "driver",
+							Pool:    resourcev1.ResourcePool{Name: "n1", Generation: 1, ResourceSliceCount: 1},
+							Devices: []resourcev1.Device{{Name: "x"}}}}}
 			},
 			change: func(t *testing.T, c *controllertest.Cluster) {
-				add(t, c.Client.ResourceV1().DeviceTaintRules(), &resourcev1.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "ill"}, Spec: resourcev1.DeviceTaintRuleSpec{
-					DeviceSelector: &resourcev1.DeviceTaintSelector{Driver: pointer("driver")},
-					Taint:          resourcev1.DeviceTaint{Key: "ill", Effect: resourcev1.DeviceTaintEffectNoExecute, TimeAdded: pointer(metav1.Now())}}})
+				add(t, c.Client.ResourceV1().DeviceTaintRules(),
+					&resourcev1.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "ill"},
+						Spec: resourcev1.DeviceTaintRuleSpec{
+							DeviceSelector: &resourcev1.DeviceTaintSelector{Driver: pointer("driver")},
+							Taint: resourcev1.DeviceTaint{Key: "ill", Effect: resourcev1.DeviceTaintEffectNoExecute,
+								TimeAdded: pointer(metav1.Now())}}})
 			},
 			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
 				rule, err := c.Client.ResourceV1().DeviceTaintRules().Get(t.Context(), "ill", metav1.GetOptions{})
 				// The reason is Completed, or NotStarted from a leader without evictions of its
 				// own, as upstream has it.
-				if err != nil || len(rule.Status.Conditions) != 1 || rule.Status.Conditions[0].Status != metav1.ConditionFalse {
+				if err != nil || len(rule.Status.Conditions) != 1 ||
+					rule.Status.Conditions[0].Status != metav1.ConditionFalse {
 					return fmt.Errorf("rule %+v, %v", rule, err)
 				}
 				return expectPods(t, c, l, 1, 0, 1)
@@ -702,27 +810,37 @@ func storageScenarios() []scenario {
 
 func credentialScenarios() []scenario {
 	token := func(id string, life time.Duration) *corev1.Secret {
-		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-" + id}, Type: corev1.SecretTypeBootstrapToken, Data: map[string][]byte{
-			"token-id": []byte(id), "token-secret": []byte("0123456789abcdef"), "usage-bootstrap-signing": []byte("true"), "expiration": []byte(time.Now().Add(life).Format(time.RFC3339))}}
+		return &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-" + id},
+			Type:       corev1.SecretTypeBootstrapToken, Data: map[string][]byte{
+				"token-id": []byte(id), "token-secret": []byte("0123456789abcdef"),
+				"usage-bootstrap-signing": []byte("true"),
+				"expiration":              []byte(time.Now().Add(life).Format(time.RFC3339))}}
 	}
 	info := func() *corev1.ConfigMap {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: "cluster-info"}, Data: map[string]string{"kubeconfig": "k"}}
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: "cluster-info"},
+			Data: map[string]string{"kubeconfig": "k"}}
 	}
 	request := func(t *testing.T, name string) *certificatesv1.CertificateSigningRequest {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
 			t.Fatal(err)
 		}
-		der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}}}, key)
+		der, err := x509.CreateCertificateRequest(rand.Reader,
+			&x509.CertificateRequest{
+				Subject: pkix.Name{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}}}, key)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: certificatesv1.CertificateSigningRequestSpec{
-			SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName, Username: "system:node:" + name, Usages: []certificatesv1.KeyUsage{"client auth", "digital signature"},
-			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})}}
+		return &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: certificatesv1.CertificateSigningRequestSpec{
+				SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName, Username: "system:node:" + name,
+				Usages:  []certificatesv1.KeyUsage{"client auth", "digital signature"},
+				Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})}}
 	}
 	bundle := func(name, content string) *certificatesv1.ClusterTrustBundle {
-		return &certificatesv1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: certificates.ServingSigner, TrustBundle: content}}
+		return &certificatesv1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: certificates.ServingSigner, TrustBundle: content}}
 	}
 	return []scenario{
 		{
@@ -734,30 +852,37 @@ func credentialScenarios() []scenario {
 				add(t, c.Client.CoreV1().Secrets(metav1.NamespaceSystem), token("cccccc", time.Hour))
 			},
 			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
-				is, err := c.Client.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(t.Context(), "cluster-info", metav1.GetOptions{})
-				if err != nil || len(is.Data) != 3 || is.Data["jws-kubeconfig-bbbbbb"] == "" || is.Data["jws-kubeconfig-cccccc"] == "" {
+				is, err := c.Client.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(t.Context(), "cluster-info",
+					metav1.GetOptions{})
+				if err != nil || len(is.Data) != 3 || is.Data["jws-kubeconfig-bbbbbb"] == "" ||
+					is.Data["jws-kubeconfig-cccccc"] == "" {
 					return fmt.Errorf("signed is %v, %v", is.Data, err)
 				}
 				return once(l.deleted, "secrets", 1)
 			},
 		},
 		{
-			name: "kubelets ask for certificates", controllers: "csrapproving,csrsigning", takes: time.Minute, objects: none,
+			name: "kubelets ask for certificates", controllers: "csrapproving,csrsigning", takes: time.Minute,
+			objects: none,
 			change: func(t *testing.T, c *controllertest.Cluster) {
-				c.Client.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, kruntime.Object, error) {
-					object := a.(clienttesting.CreateActionImpl).Object
-					review := object.(*authorizationv1.SubjectAccessReview).DeepCopy()
-					review.Status.Allowed = true
-					return true, review, nil
-				})
+				c.Client.PrependReactor("create", "subjectaccessreviews",
+					func(a clienttesting.Action) (bool, kruntime.Object, error) {
+						object := a.(clienttesting.CreateActionImpl).Object
+						review := object.(*authorizationv1.SubjectAccessReview).DeepCopy()
+						review.Status.Allowed = true
+						return true, review, nil
+					})
 				for _, name := range []string{"n1", "n2"} {
 					add(t, c.Client.CertificatesV1().CertificateSigningRequests(), request(t, name))
 				}
 			},
 			check: func(t *testing.T, c *controllertest.Cluster, _ *ledger) error {
 				for _, name := range []string{"n1", "n2"} {
-					r, err := c.Client.CertificatesV1().CertificateSigningRequests().Get(t.Context(), name, metav1.GetOptions{})
-					if err != nil || len(r.Status.Conditions) != 1 || r.Status.Conditions[0].Type != certificatesv1.CertificateApproved || string(r.Status.Certificate) != "signed" {
+					r, err := c.Client.CertificatesV1().CertificateSigningRequests().Get(t.Context(), name,
+						metav1.GetOptions{})
+					if err != nil || len(r.Status.Conditions) != 1 ||
+						r.Status.Conditions[0].Type != certificatesv1.CertificateApproved ||
+						string(r.Status.Certificate) != "signed" {
 						return fmt.Errorf("request %+v, %v", r, err)
 					}
 				}
@@ -765,23 +890,27 @@ func credentialScenarios() []scenario {
 			},
 		},
 		{
-			name: "requests for certificates are old", controllers: "csrcleaner,podcertificaterequestcleaner", takes: 2 * time.Minute,
+			name: "requests for certificates are old", controllers: "csrcleaner,podcertificaterequestcleaner",
+			takes: 2 * time.Minute,
 			objects: func() []kruntime.Object {
 				// The controllers run for two minutes before the change.
 				ago := func(d time.Duration) metav1.Time { return metav1.NewTime(time.Now().Add(150*time.Second - d)) }
 				csr := func(name string, age time.Duration) *certificatesv1.CertificateSigningRequest {
-					return &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: ago(age)}}
+					return &certificatesv1.CertificateSigningRequest{
+						ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: ago(age)}}
 				}
 				of := func(name string, age time.Duration) *certificatesv1.PodCertificateRequest {
 					r := &certificatesv1.PodCertificateRequest{ObjectMeta: named(name)}
 					r.CreationTimestamp = ago(age)
 					return r
 				}
-				return []kruntime.Object{csr("old", 24*time.Hour), csr("older", 24*time.Hour), csr("young", time.Hour), of("old", 15*time.Minute), of("young", time.Minute)}
+				return []kruntime.Object{csr("old", 24*time.Hour), csr("older", 24*time.Hour), csr("young", time.Hour),
+					of("old", 15*time.Minute), of("young", time.Minute)}
 			},
 			change: func(*testing.T, *controllertest.Cluster) {},
 			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
-				return cmp.Or(there(t, c.Client.CertificatesV1().CertificateSigningRequests(), "young"), there(t, c.Client.CertificatesV1().PodCertificateRequests("d"), "young"),
+				return cmp.Or(there(t, c.Client.CertificatesV1().CertificateSigningRequests(), "young"),
+					there(t, c.Client.CertificatesV1().PodCertificateRequests("d"), "young"),
 					once(l.deleted, "certificatesigningrequests", 2), once(l.deleted, "podcertificaterequests", 1))
 			},
 		},

@@ -43,7 +43,8 @@ type rightsOf struct {
 
 func newRightsOf() *rightsOf {
 	index := func() cache.Indexer {
-		return cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		return cache.NewIndexer(cache.MetaNamespaceKeyFunc,
+			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	}
 	roles, bindings, clusterRoles, clusterBindings := index(), index(), index(), index()
 	for _, o := range rbac.DefaultRoles() {
@@ -58,8 +59,9 @@ func newRightsOf() *rightsOf {
 	for _, o := range rbac.DefaultClusterRoleBindings() {
 		_ = clusterBindings.Add(&o)
 	}
-	return &rightsOf{used: map[string]map[string]bool{}, authz: rbac.NewAuthorizer(listers.NewRoleLister(roles), listers.NewRoleBindingLister(bindings),
-		listers.NewClusterRoleLister(clusterRoles), listers.NewClusterRoleBindingLister(clusterBindings))}
+	return &rightsOf{used: map[string]map[string]bool{},
+		authz: rbac.NewAuthorizer(listers.NewRoleLister(roles), listers.NewRoleBindingLister(bindings),
+			listers.NewClusterRoleLister(clusterRoles), listers.NewClusterRoleBindingLister(clusterBindings))}
 }
 
 // userOf has the groups of a user of a controller.
@@ -85,15 +87,18 @@ func (r *rightsOf) authorize(t *testing.T, a authorizer.AttributesRecord) error 
 	if err == nil && decision == authorizer.DecisionAllow {
 		return nil
 	}
-	err = fmt.Errorf("%s may not %s %s/%s %s in %q (%s) %s: %v", a.User.GetName(), a.Verb, a.APIGroup, a.Resource, a.Subresource, a.Namespace, reason, a.Path, err)
+	err = fmt.Errorf("%s may not %s %s/%s %s in %q (%s) %s: %v", a.User.GetName(), a.Verb, a.APIGroup, a.Resource,
+		a.Subresource, a.Namespace, reason, a.Path, err)
 	t.Error(err)
 	return apierrors.NewForbidden(schema.GroupResource{Group: a.APIGroup, Resource: a.Resource}, a.Name, err)
 }
 
 // may reports whether a user may do something.
 func (r *rightsOf) may(t *testing.T, name string, a clienttesting.Action) error {
-	at := authorizer.AttributesRecord{User: userOf(name), Verb: strings.ReplaceAll(a.GetVerb(), "-", ""), Namespace: a.GetNamespace(), APIGroup: a.GetResource().Group,
-		APIVersion: a.GetResource().Version, Resource: a.GetResource().Resource, Subresource: a.GetSubresource(), ResourceRequest: true}
+	at := authorizer.AttributesRecord{User: userOf(name), Verb: strings.ReplaceAll(a.GetVerb(), "-", ""),
+		Namespace: a.GetNamespace(), APIGroup: a.GetResource().Group,
+		APIVersion: a.GetResource().Version, Resource: a.GetResource().Resource, Subresource: a.GetSubresource(),
+		ResourceRequest: true}
 	if at.Subresource == "finalize" {
 		at.Verb = "update" // the typed client writes so
 	}
@@ -119,12 +124,16 @@ func (r *rightsOf) may(t *testing.T, name string, a clienttesting.Action) error 
 
 // mayRequest is may for a request of HTTP.
 func (r *rightsOf) mayRequest(t *testing.T, name string, req *http.Request) error {
-	info, err := (&request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}).NewRequestInfo(req)
+	info, err := (&request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"),
+		GrouplessAPIPrefixes: sets.NewString("api")}).NewRequestInfo(req)
 	if err != nil {
 		return err
 	}
-	return r.authorize(t, authorizer.AttributesRecord{User: userOf(name), Verb: info.Verb, Namespace: info.Namespace, APIGroup: info.APIGroup, APIVersion: info.APIVersion,
-		Resource: info.Resource, Subresource: info.Subresource, Name: info.Name, ResourceRequest: info.IsResourceRequest, Path: info.Path})
+	return r.authorize(t,
+		authorizer.AttributesRecord{User: userOf(name), Verb: info.Verb, Namespace: info.Namespace,
+			APIGroup: info.APIGroup, APIVersion: info.APIVersion,
+			Resource: info.Resource, Subresource: info.Subresource, Name: info.Name,
+			ResourceRequest: info.IsResourceRequest, Path: info.Path})
 }
 
 // guard allows a user the calls that it has the right to.
@@ -176,7 +185,8 @@ var unseen = map[string]string{
 
 // elsewhere reports whether a right is seen by admission, or used by nearly all controllers.
 func elsewhere(verb, resource string) bool {
-	return resource == "events" || resource == "signers" || strings.HasSuffix(resource, "/finalizers") || verb == "escalate"
+	return resource == "events" || resource == "signers" || strings.HasSuffix(resource, "/finalizers") ||
+		verb == "escalate"
 }
 
 // mine returns the rules that a user has, and not everybody with an account in kube-system.
@@ -228,7 +238,8 @@ func TestRightsAreUsed(t *testing.T) {
 					plain, sub, _ := strings.Cut(resource, "/")
 					is := right(verb, rule.APIGroups[0], plain, sub)
 					has[is] = true
-					if rule.APIGroups[0] != "*" && !rights.used[name][is] && !elsewhere(verb, resource) && !slices.Contains(reasons, is) {
+					if rule.APIGroups[0] != "*" && !rights.used[name][is] && !elsewhere(verb, resource) &&
+						!slices.Contains(reasons, is) {
 						t.Errorf("no scenario uses this right of %s: %s; remove it, or name it in unseen", name, is)
 					}
 				}
@@ -251,7 +262,8 @@ func TestControllersAreInTheControlPlane(t *testing.T) {
 	var got []string
 	for _, name := range controllers.Users() {
 		got = append(got, name)
-		if namespace, account, err := serviceaccount.SplitUsername(name); err == nil && !rbac.IsController(namespace, account) && account != "node-controller" {
+		if namespace, account, err := serviceaccount.SplitUsername(name); err == nil &&
+			!rbac.IsController(namespace, account) && account != "node-controller" {
 			t.Errorf("%s has no role", name)
 		}
 	}

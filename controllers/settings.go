@@ -37,7 +37,8 @@ type Settings struct {
 
 // DefaultSettings are the defaults of kube-controller-manager.
 func DefaultSettings() Settings {
-	s := Settings{Controllers: []string{"*"}, Workers: map[string]int{}, NodeMaskBits: 24, NodeMaskBits6: 64, FinishedPods: 12500, ForceDetachAfter: attachdetach.DefaultForceAfter, Autoscaling: hpa.DefaultSettings()}
+	s := Settings{Controllers: []string{"*"}, Workers: map[string]int{}, NodeMaskBits: 24, NodeMaskBits6: 64,
+		FinishedPods: 12500, ForceDetachAfter: attachdetach.DefaultForceAfter, Autoscaling: hpa.DefaultSettings()}
 	for _, f := range WorkerFlags() {
 		s.Workers[f.Flag] = f.Default
 	}
@@ -126,7 +127,8 @@ func (s Settings) Check(pods []netip.Prefix) error {
 			known = known || e.called(name)
 		}
 		if !known {
-			return fmt.Errorf("--controllers: there is no controller %q; there are %s", name, strings.Join(Names(), ", "))
+			return fmt.Errorf("--controllers: there is no controller %q; there are %s", name,
+				strings.Join(Names(), ", "))
 		}
 	}
 	for flag, n := range s.Workers {
@@ -138,11 +140,15 @@ func (s Settings) Check(pods []netip.Prefix) error {
 		return fmt.Errorf("--force-detach-after %s: want 0 (never) at least", s.ForceDetachAfter)
 	}
 	for _, cidr := range pods {
-		if low, high := cidr.Bits(), min(30, cidr.Bits()+16); cidr.Addr().Is4() && (s.NodeMaskBits < low || s.NodeMaskBits > high) {
-			return fmt.Errorf("--node-cidr-mask-size %d: want from %d to %d for the pods' range %s", s.NodeMaskBits, low, high, cidr)
+		if low, high := cidr.Bits(), min(30, cidr.Bits()+16); cidr.Addr().Is4() &&
+			(s.NodeMaskBits < low || s.NodeMaskBits > high) {
+			return fmt.Errorf("--node-cidr-mask-size %d: want from %d to %d for the pods' range %s", s.NodeMaskBits,
+				low, high, cidr)
 		}
-		if low, high := cidr.Bits(), min(122, cidr.Bits()+16); cidr.Addr().Is6() && (s.NodeMaskBits6 < low || s.NodeMaskBits6 > high) {
-			return fmt.Errorf("--node-cidr-mask-size-ipv6 %d: want from %d to %d for the pods' range %s", s.NodeMaskBits6, low, high, cidr)
+		if low, high := cidr.Bits(), min(122, cidr.Bits()+16); cidr.Addr().Is6() &&
+			(s.NodeMaskBits6 < low || s.NodeMaskBits6 > high) {
+			return fmt.Errorf("--node-cidr-mask-size-ipv6 %d: want from %d to %d for the pods' range %s",
+				s.NodeMaskBits6, low, high, cidr)
 		}
 	}
 	return s.Autoscaling.Check()

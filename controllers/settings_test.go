@@ -69,9 +69,10 @@ func TestWrongSettings(t *testing.T) {
 		"smaller blocks":  {func(s *Settings) { s.NodeMaskBits = 26 }, ""},
 		"larger than all": {func(s *Settings) { s.NodeMaskBits = 15 }, "--node-cidr-mask-size 15: want from 16 to 30"},
 		"no pods":         {func(s *Settings) { s.NodeMaskBits = 31 }, "--node-cidr-mask-size 31"},
-		"unknown":         {func(s *Settings) { s.Controllers = []string{"*", "-dogs"} }, `no controller "dogs"; there are serviceaccount-controller`},
-		"no workers":      {func(s *Settings) { s.Workers["concurrent-gc-syncs"] = 0 }, "--concurrent-gc-syncs 0"},
-		"no tolerance":    {func(s *Settings) { s.Autoscaling.Tolerance = 0 }, "--horizontal-pod-autoscaler-tolerance"},
+		"unknown": {func(s *Settings) { s.Controllers = []string{"*", "-dogs"} },
+			`no controller "dogs"; there are serviceaccount-controller`},
+		"no workers":   {func(s *Settings) { s.Workers["concurrent-gc-syncs"] = 0 }, "--concurrent-gc-syncs 0"},
+		"no tolerance": {func(s *Settings) { s.Autoscaling.Tolerance = 0 }, "--horizontal-pod-autoscaler-tolerance"},
 	} {
 		s := DefaultSettings()
 		c.change(&s)

@@ -41,7 +41,9 @@ func (c *Copy) Renew() bool {
 		err = GiveToSudoer(c.plan.Kubeconfig(), os.Getenv, os.Chown)
 	}
 	if err != nil {
-		c.tell(fmt.Sprintf("the kubeconfig of the dev cluster is not renewed: %v; `%s` renews it", err, CommandLine(c.plan.Dir, "up")))
+		c.tell(
+			fmt.Sprintf("the kubeconfig of the dev cluster is not renewed: %v; `%s` renews it", err,
+				CommandLine(c.plan.Dir, "up")))
 	}
 	c.renewed = err == nil
 	return c.renewed
@@ -60,5 +62,6 @@ func (c *Copy) Afterwards() string {
 	if c.plan == nil {
 		return ""
 	}
-	return fmt.Sprintf("; when it is done, `%s` renews the kubeconfig of the dev cluster", CommandLine(c.plan.Dir, "up"))
+	return fmt.Sprintf("; when it is done, `%s` renews the kubeconfig of the dev cluster",
+		CommandLine(c.plan.Dir, "up"))
 }

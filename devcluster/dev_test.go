@@ -59,7 +59,8 @@ func TestPlanRefusesNonsense(t *testing.T) {
 		servers, agents int
 	}{{"", 3, 0}, {"Big", 3, 0}, {"a-very-long-name", 3, 0}, {"x", 0, 0}, {"x", 10, 0}, {"x", 1, -1}, {"x/y", 1, 0}} {
 		dir, wrong := filepath.Join(t.TempDir(), "x"), (*WrongError)(nil)
-		if _, err := Up(t.Context(), Options{Name: c.name, Dir: dir, Servers: c.servers, Agents: c.agents}); !errors.As(err, &wrong) {
+		if _, err := Up(t.Context(),
+			Options{Name: c.name, Dir: dir, Servers: c.servers, Agents: c.agents}); !errors.As(err, &wrong) {
 			t.Errorf("a cluster %q with %d servers and %d agents: %v", c.name, c.servers, c.agents, err)
 		}
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
@@ -232,7 +233,8 @@ func TestCommandsNeedACluster(t *testing.T) {
 	if err := os.WriteFile(planPath(dir), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(dir); err == nil || errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "down --name") {
+	if _, err := Load(dir); err == nil || errors.Is(err, os.ErrNotExist) ||
+		!strings.Contains(err.Error(), "down --name") {
 		t.Fatalf("a damaged plan: %v", err)
 	}
 }
@@ -250,11 +252,13 @@ func TestEveryStartTellsANodeWhomToJoin(t *testing.T) {
 	}
 	for i, flag := range map[int]string{1: "--join", 2: "--server"} {
 		args := strings.Join(p.nodeArgs(&p.Nodes[i]), " ")
-		if !strings.Contains(args, "--token-file "+p.tokenFile(&p.Nodes[i])+" "+flag+" https://"+p.apiAddr(&p.Nodes[0])) {
+		if !strings.Contains(args,
+			"--token-file "+p.tokenFile(&p.Nodes[i])+" "+flag+" https://"+p.apiAddr(&p.Nodes[0])) {
 			t.Errorf("%s: %s", p.Nodes[i].Name, args)
 		}
 	}
-	if agent := p.nodeArgs(&p.Nodes[2]); slices.Contains(agent, "--snapshot-unsealed") || !slices.Contains(p.nodeArgs(&p.Nodes[1]), "--snapshot-unsealed") {
+	if agent := p.nodeArgs(&p.Nodes[2]); slices.Contains(agent, "--snapshot-unsealed") ||
+		!slices.Contains(p.nodeArgs(&p.Nodes[1]), "--snapshot-unsealed") {
 		t.Errorf("scheduled backups: %v", agent)
 	}
 	p.ServerArgs = []string{"--snapshot-key-file=/key"}
@@ -262,13 +266,15 @@ func TestEveryStartTellsANodeWhomToJoin(t *testing.T) {
 		t.Errorf("scheduled backups that are sealed: %v", args)
 	}
 	p.ServerArgs = []string{"--no-node"}
-	if agent := p.nodeArgs(&p.Nodes[2]); slices.Contains(agent, "--no-node") || !slices.Contains(p.nodeArgs(&p.Nodes[1]), "--no-node") {
+	if agent := p.nodeArgs(&p.Nodes[2]); slices.Contains(agent, "--no-node") ||
+		!slices.Contains(p.nodeArgs(&p.Nodes[1]), "--no-node") {
 		t.Errorf("what is for servers: %v", agent)
 	}
 }
 
 func TestClustersWithSimilarNamesAreToldApart(t *testing.T) {
-	for namespace, want := range map[string]string{"barque-a-s1": "s1", "barque-a-a12": "a12", "barque-a-b-s1": "", "barque-b-s1": "", "barque-a-": "", "other": ""} {
+	for namespace, want := range map[string]string{"barque-a-s1": "s1", "barque-a-a12": "a12", "barque-a-b-s1": "",
+		"barque-b-s1": "", "barque-a-": "", "other": ""} {
 		if node, ok := nodeOf("a", namespace); ok != (want != "") || ok && node != want {
 			t.Errorf("%s: node %q, %v", namespace, node, ok)
 		}
@@ -317,7 +323,8 @@ func TestUpTellsOfOtherArguments(t *testing.T) {
 	if err := p.save(); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Up(t.Context(), Options{Name: p.Name, Dir: p.Dir, Servers: 3, Args: []string{"--zone=b"}, Progress: func(string, ...any) {}})
+	_, err = Up(t.Context(),
+		Options{Name: p.Name, Dir: p.Dir, Servers: 3, Args: []string{"--zone=b"}, Progress: func(string, ...any) {}})
 	if err == nil || !strings.Contains(err.Error(), "(--zone=a)") || !strings.Contains(err.Error(), "dev down") {
 		t.Fatal(err)
 	}
@@ -384,7 +391,8 @@ func TestProcessesAreKnownByTheirArguments(t *testing.T) {
 		{"sh", false, false},
 	} {
 		args := strings.Fields(c.args)
-		if node, containerd := isNode(args, "/w", "/d/s1"), isContainerd(args, "/d/s1"); node != c.node || containerd != c.containerd {
+		if node, containerd := isNode(args, "/w", "/d/s1"), isContainerd(args, "/d/s1"); node != c.node ||
+			containerd != c.containerd {
 			t.Errorf("%s: node %v, containerd %v", c.args, node, containerd)
 		}
 	}
@@ -431,15 +439,18 @@ func TestAServerJoinsAgainByOneThatServes(t *testing.T) {
 	for _, c := range []struct{ name, by int }{{0, 1}, {1, 0}, {1, 2}, {2, 1}} {
 		n, by := &p.Nodes[c.name], &p.Nodes[c.by]
 		args := p.rejoinArgs(n, by)
-		if !slices.Contains(args, "--wipe") || !hasFlag(args, "--join", func(v string) bool { return v == "https://"+p.apiAddr(by) }) ||
-			!hasFlag(args, "--token-file", func(v string) bool { return v == p.tokenFile(n) }) || !isNode(commandLine(args), "/", p.DataDir(n)) {
+		if !slices.Contains(args, "--wipe") ||
+			!hasFlag(args, "--join", func(v string) bool { return v == "https://"+p.apiAddr(by) }) ||
+			!hasFlag(args, "--token-file", func(v string) bool { return v == p.tokenFile(n) }) ||
+			!isNode(commandLine(args), "/", p.DataDir(n)) {
 			t.Errorf("%s by %s: %q", n.Name, by.Name, args)
 		}
 		if plain := p.nodeArgs(n); slices.Contains(plain, "--wipe") {
 			t.Errorf("%s always drops its store: %q", n.Name, plain)
 		}
 	}
-	for name, want := range map[string]string{"s2": "no other server is ready: s1 does not run", "a1": "is no server", "s9": "s9"} {
+	for name, want := range map[string]string{"s2": "no other server is ready: s1 does not run", "a1": "is no server",
+		"s9": "s9"} {
 		if err := Rejoin(t.Context(), dir, name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", name, err, want)
 		}
@@ -488,7 +499,8 @@ func tokenServer(t *testing.T, deletes int) (client rest.Interface, left *int) {
 		w.Header().Set("Content-Type", "application/json")
 		if r.Method == http.MethodPost {
 			var order token.Order
-			if err := json.NewDecoder(r.Body).Decode(&order); err != nil || order.Role != token.Server || order.Uses != 1 {
+			if err := json.NewDecoder(r.Body).Decode(&order); err != nil || order.Role != token.Server ||
+				order.Uses != 1 {
 				t.Errorf("asked for %+v, %v", order, err)
 			}
 			*left++
@@ -541,7 +553,8 @@ func TestADevClusterDoesNotMindAFullDisk(t *testing.T) {
 		t.Fatalf("ignored %v, %v", ignored, err)
 	}
 	thresholds, err := kubeletconfig.Thresholds(c)
-	if err != nil || len(thresholds) != 1 || thresholds[0].Signal != eviction.MemoryAvailable || *c.ImageGCHighThresholdPercent != 100 {
+	if err != nil || len(thresholds) != 1 || thresholds[0].Signal != eviction.MemoryAvailable ||
+		*c.ImageGCHighThresholdPercent != 100 {
 		t.Errorf("images are removed at %d %%, pods at %v; %v", *c.ImageGCHighThresholdPercent, thresholds, err)
 	}
 	if err := p.removeFiles(); err != nil {

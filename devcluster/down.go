@@ -28,7 +28,8 @@ func Down(ctx context.Context, name, dir string, anyway bool, progress func(stri
 			return err
 		}
 		if len(p.Nodes) > 0 && !anyway {
-			return fmt.Errorf("a dev cluster %q is there, but its plan is not in %s: run this where it was started, or with its --dir; if its files are lost, `%s` removes what can be found", name, dir, CommandLine(dir, "down", "--name", name))
+			return fmt.Errorf(
+				"a dev cluster %q is there, but its plan is not in %s: run this where it was started, or with its --dir; if its files are lost, `%s` removes what can be found", name, dir, CommandLine(dir, "down", "--name", name))
 		}
 		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) && len(p.Nodes) == 0 {
 			progress("there is no dev cluster %q", name)
@@ -118,7 +119,8 @@ func nodeOf(cluster, namespace string) (node string, ok bool) {
 func (p *Plan) stopProxies() error {
 	all, err := processesWhere(func(pid int) (bool, error) {
 		args := argsOf(pid)
-		return len(args) > 1 && args[1] == "proxy" && hasFlag(args, "--kubeconfig", func(v string) bool { return v == p.Kubeconfig() }), nil
+		return len(args) > 1 && args[1] == "proxy" &&
+			hasFlag(args, "--kubeconfig", func(v string) bool { return v == p.Kubeconfig() }), nil
 	})
 	if err != nil {
 		return err
@@ -145,7 +147,8 @@ func (p *Plan) removeNode(ctx context.Context, n *Node) error {
 	if err := containerd.Purge(ctx, p.DataDir(n), p.cgroup(n)); err != nil {
 		return err
 	}
-	left, err := processesIn(p.netns(n), procstat.Whole) // a process of another home that visits, as to call a Service, goes on
+	// a process of another home that visits, as to call a Service, goes on
+	left, err := processesIn(p.netns(n), procstat.Whole)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,8 @@ func TestInterruptedCommand(t *testing.T) {
 	for _, code := range []int{0, 3} {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		cmd := exec.CommandContext(ctx, "sh", "-c", fmt.Sprintf("trap 'exit %d' TERM; echo; while :; do sleep 0.1; done", code))
+		cmd := exec.CommandContext(ctx, "sh", "-c",
+			fmt.Sprintf("trap 'exit %d' TERM; echo; while :; do sleep 0.1; done", code))
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 		out, err := cmd.StdoutPipe()
 		if err != nil {

@@ -21,7 +21,9 @@ func ParseFamilies(names []string) ([]Family, error) {
 	for _, name := range names {
 		family := Family(strings.ToLower(strings.TrimSpace(name)))
 		if family != IPv4 && family != IPv6 {
-			return nil, wrong("--ip-families %s: want ipv4, ipv6, or both with the primary one first (ipv4,ipv6)", strings.Join(names, ","))
+			return nil,
+				wrong("--ip-families %s: want ipv4, ipv6, or both with the primary one first (ipv4,ipv6)",
+					strings.Join(names, ","))
 		}
 		families = append(families, family)
 	}

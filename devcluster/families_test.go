@@ -24,7 +24,8 @@ func TestParseFamilies(t *testing.T) {
 		for _, f := range families {
 			names = append(names, string(f))
 		}
-		if refused := (*WrongError)(nil); want == "!" && !errors.As(err, &refused) || want != "!" && (err != nil || strings.Join(names, ",") != want) {
+		if refused := (*WrongError)(nil); want == "!" && !errors.As(err, &refused) ||
+			want != "!" && (err != nil || strings.Join(names, ",") != want) {
 			t.Errorf("%q: %v, %v; want %s", text, names, err, want)
 		}
 	}
@@ -40,11 +41,14 @@ func TestArgumentsOfFamilies(t *testing.T) {
 	}{
 		{nil, "10.77.0.11", "", "", 1},
 		{[]Family{IPv4}, "10.77.0.11", "", "", 1},
-		{[]Family{IPv4, IPv6}, "10.77.0.11,fd00:10:77::11", "10.42.0.0/16,fd00:42::/56", "10.43.0.0/16,fd00:43::/112", 2},
-		{[]Family{IPv6, IPv4}, "fd00:10:77::11,10.77.0.11", "fd00:42::/56,10.42.0.0/16", "fd00:43::/112,10.43.0.0/16", 2},
+		{[]Family{IPv4, IPv6}, "10.77.0.11,fd00:10:77::11", "10.42.0.0/16,fd00:42::/56", "10.43.0.0/16,fd00:43::/112",
+			2},
+		{[]Family{IPv6, IPv4}, "fd00:10:77::11,10.77.0.11", "fd00:42::/56,10.42.0.0/16", "fd00:43::/112,10.43.0.0/16",
+			2},
 		{[]Family{IPv6}, "fd00:10:77::11", "fd00:42::/56", "fd00:43::/112", 2},
 	} {
-		p := &Plan{Name: "x", Dir: "/d", Families: c.families, Subnet: netip.MustParsePrefix("10.77.0.0/24"), Args: []string{"--cluster-cidr=mine"}}
+		p := &Plan{Name: "x", Dir: "/d", Families: c.families, Subnet: netip.MustParsePrefix("10.77.0.0/24"),
+			Args: []string{"--cluster-cidr=mine"}}
 		if c.all == 2 {
 			p.Subnet6 = netip.MustParsePrefix("fd00:10:77::/64")
 		}
@@ -53,10 +57,12 @@ func TestArgumentsOfFamilies(t *testing.T) {
 		is := func(args []string, flag, want string) bool {
 			return hasFlag(args, flag, func(v string) bool { return v == want })
 		}
-		if !is(server, "--node-ip", c.ips) || c.pods != "" && (!is(server, "--cluster-cidr", c.pods) || !is(server, "--service-cidr", c.service)) {
+		if !is(server, "--node-ip", c.ips) ||
+			c.pods != "" && (!is(server, "--cluster-cidr", c.pods) || !is(server, "--service-cidr", c.service)) {
 			t.Errorf("%v: the server has %q", c.families, server)
 		}
-		if last := strings.Join(server, " "); strings.LastIndex(last, "--cluster-cidr") != strings.Index(last, "--cluster-cidr=mine") {
+		if last := strings.Join(server, " "); strings.LastIndex(last, "--cluster-cidr") != strings.Index(last,
+			"--cluster-cidr=mine") {
 			t.Errorf("%v: the user's range does not come last: %s", c.families, last)
 		}
 		if strings.Contains(strings.Join(agent, " "), "--service-cidr") || len(p.Nodes[1].addresses()) != c.all {
@@ -96,7 +102,8 @@ func TestNetworkOfTwoFamilies(t *testing.T) {
 	err = osthread.InNetwork(p.netns(n), func() error {
 		for _, outside := range []string{"192.0.2.1", "2001:db8::1"} {
 			ways, err := netlink.RouteGet(netip.MustParseAddr(outside).AsSlice())
-			if err != nil || len(ways) != 1 || !ways[0].Gw.Equal(gateway(p.subnetOf(netip.MustParseAddr(outside))).AsSlice()) {
+			if err != nil || len(ways) != 1 ||
+				!ways[0].Gw.Equal(gateway(p.subnetOf(netip.MustParseAddr(outside))).AsSlice()) {
 				t.Errorf("the way to %s is %v, %v", outside, ways, err)
 			}
 		}

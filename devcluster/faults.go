@@ -103,7 +103,8 @@ func Kill(ctx context.Context, dir, name string, machine bool) error {
 			return err
 		}
 		if len(ours) == 0 && !machine { // a machine's pods may be left
-			return fmt.Errorf("%s does not run, so nothing was killed; `%s` ends its pods, too", name, p.command("kill", "--machine", name))
+			return fmt.Errorf("%s does not run, so nothing was killed; `%s` ends its pods, too", name,
+				p.command("kill", "--machine", name))
 		}
 		// All processes are killed before the first is waited for: a machine dies at once.
 		for _, process := range ours {
@@ -149,7 +150,8 @@ func Start(ctx context.Context, dir, name string, voters Voters, progress func(f
 	// The lock is released: a ready server needs a quorum, which may need the start of another
 	// server.
 	if _, err = plan.waitServing(ctx, n, startPatience, voters); errors.Is(err, errTooFew) {
-		progress("%s runs, and will be ready when more than half of the servers with a vote do: start another one", name)
+		progress("%s runs, and will be ready when more than half of the servers with a vote do: start another one",
+			name)
 		return nil
 	}
 	if errors.Is(err, ErrLeftBehind) {
@@ -292,7 +294,8 @@ func (p *Plan) own(n *Node) ([]*Process, error) {
 	}
 	var out []*Process
 	for _, process := range all {
-		if args := argsOf(process.PID); isNode(args, directoryOf(process.PID), p.DataDir(n)) || isContainerd(args, p.DataDir(n)) {
+		if args := argsOf(process.PID); isNode(args, directoryOf(process.PID), p.DataDir(n)) ||
+			isContainerd(args, p.DataDir(n)) {
 			out = append(out, process)
 		}
 	}
@@ -316,7 +319,8 @@ func isNode(args []string, workDir, dataDir string) bool {
 // isContainerd reports whether arguments are those of the containerd of the node with this data
 // directory.
 func isContainerd(args []string, dataDir string) bool {
-	return len(args) > 1 && args[1] == containerd.Command && hasFlag(args, "--config", func(v string) bool { return strings.HasPrefix(v, dataDir+"/") })
+	return len(args) > 1 && args[1] == containerd.Command &&
+		hasFlag(args, "--config", func(v string) bool { return strings.HasPrefix(v, dataDir+"/") })
 }
 
 func hasFlag(args []string, flag string, value func(string) bool) bool {
@@ -381,7 +385,8 @@ func Inspect(dir string) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Status{Name: p.Name, Kubeconfig: p.Kubeconfig(), Endpoint: fmt.Sprintf("https://127.0.0.1:%d", p.APIPort), Proxy: p.Proxy.Alive()}
+	s := &Status{Name: p.Name, Kubeconfig: p.Kubeconfig(), Endpoint: fmt.Sprintf("https://127.0.0.1:%d", p.APIPort),
+		Proxy: p.Proxy.Alive()}
 	if s.Partitioned, err = p.partitioned(); err != nil {
 		return nil, err
 	}

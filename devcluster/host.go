@@ -68,7 +68,9 @@ func lockHost(ctx context.Context) (unlock func(), err error) {
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("another barque dev command has been changing the machine's network all the time: %w", context.Cause(ctx))
+			return nil,
+				fmt.Errorf("another barque dev command has been changing the machine's network all the time: %w",
+					context.Cause(ctx))
 		}
 	}
 }

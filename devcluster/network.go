@@ -81,7 +81,8 @@ func (p *Plan) makeNamespace(n *Node) error {
 			// Only a missing default route is added.
 			to := gateway(p.subnetOf(addr))
 			everything := &net.IPNet{IP: make(net.IP, to.BitLen()/8), Mask: net.CIDRMask(0, to.BitLen())}
-			if err := netlink.RouteReplace(&netlink.Route{LinkIndex: eth0.Attrs().Index, Gw: to.AsSlice(), Dst: everything}); err != nil {
+			if err := netlink.RouteReplace(
+				&netlink.Route{LinkIndex: eth0.Attrs().Index, Gw: to.AsSlice(), Dst: everything}); err != nil {
 				return fmt.Errorf("default route of %s by %s: %w", n.Name, to, err)
 			}
 		}
@@ -125,7 +126,9 @@ func addAddr(link netlink.Link, addr netip.Addr, bits int) error {
 	}
 	err := netlink.AddrReplace(link, wanted)
 	if addr.Is6() && errors.Is(err, unix.EACCES) {
-		return fmt.Errorf("give %s the address %s: IPv6 is off on this machine (sysctl net.ipv6.conf.all.disable_ipv6): %w", link.Attrs().Name, addr, err)
+		return fmt.Errorf(
+			"give %s the address %s: IPv6 is off on this machine (sysctl net.ipv6.conf.all.disable_ipv6): %w",
+			link.Attrs().Name, addr, err)
 	}
 	if err != nil {
 		return fmt.Errorf("give %s the address %s: %w", link.Attrs().Name, addr, err)

@@ -80,7 +80,8 @@ const (
 // checkSize refuses names and sizes that no cluster can have.
 func checkSize(name string, servers, agents int) error {
 	if !clusterName.MatchString(name) {
-		return wrong("cluster name %q: want at most 12 lower-case letters, digits and dashes, beginning with a letter", name)
+		return wrong("cluster name %q: want at most 12 lower-case letters, digits and dashes, beginning with a letter",
+			name)
 	}
 	if servers < 1 || servers > maxServers || agents < 0 || agents > maxAgents {
 		return wrong("want 1 to %d servers and 0 to %d agents, not %d and %d", maxServers, maxAgents, servers, agents)
@@ -137,7 +138,9 @@ func freeSubnets(used []netip.Prefix) (subnet, subnet6 netip.Prefix, err error) 
 			return subnet, subnet6, nil
 		}
 	}
-	return netip.Prefix{}, netip.Prefix{}, errors.New("no free network between 10.77.0.0/24 and 10.99.0.0/24 (fd00:10:77::/64 and fd00:10:99::/64): every one overlaps an address of this machine")
+	return netip.Prefix{}, netip.Prefix{},
+		errors.New(
+			"no free network between 10.77.0.0/24 and 10.99.0.0/24 (fd00:10:77::/64 and fd00:10:99::/64): every one overlaps an address of this machine")
 }
 
 // Names derive from the plan. Interface names have at most 15 characters.
@@ -190,7 +193,9 @@ func Load(dir string) (*Plan, error) {
 	}
 	p := new(Plan)
 	if err := json.Unmarshal(data, p); err != nil {
-		return nil, fmt.Errorf("%s is damaged (%w); `%s` removes what the cluster of that name made", planPath(dir), err, CommandLine(dir, "down", "--name", "NAME"))
+		return nil,
+			fmt.Errorf("%s is damaged (%w); `%s` removes what the cluster of that name made", planPath(dir), err,
+				CommandLine(dir, "down", "--name", "NAME"))
 	}
 	return p, nil
 }

@@ -62,7 +62,8 @@ const revokePatience = 5 * time.Second
 // withToken calls join with a join token for a server. When join fails, the token is deleted,
 // unless its server runs: the server may be about to join.
 func withToken(ctx context.Context, client rest.Interface, join func(joinToken string) (runs bool, err error)) error {
-	made, err := token.Create(ctx, client, token.Spec{Role: Server, TTL: token.ServerTTL, Uses: token.ServerUses, Description: "barque dev start --wipe"})
+	made, err := token.Create(ctx, client,
+		token.Spec{Role: Server, TTL: token.ServerTTL, Uses: token.ServerUses, Description: "barque dev start --wipe"})
 	if err != nil {
 		return fmt.Errorf("make a token: %w", err)
 	}
@@ -73,7 +74,8 @@ func withToken(ctx context.Context, client rest.Interface, join func(joinToken s
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokePatience) // also after Ctrl-C
 	defer cancel()
 	if left := token.Delete(ctx, client, made.ID); left != nil {
-		return fmt.Errorf("%w; the join token made for it was not deleted (%v): `barque token delete %s`", err, left, made.ID)
+		return fmt.Errorf("%w; the join token made for it was not deleted (%v): `barque token delete %s`", err, left,
+			made.ID)
 	}
 	return err
 }

@@ -39,7 +39,9 @@ func (p *Plan) masqueradeIn(conn *nftables.Conn, subnet netip.Prefix) {
 		family, source, destination = nftables.TableFamilyIPv6, 8, 24
 	}
 	table := conn.AddTable(&nftables.Table{Family: family, Name: p.table()})
-	chain := conn.AddChain(&nftables.Chain{Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
+	chain := conn.AddChain(
+		&nftables.Chain{Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT,
+			Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
 	network := subnet.Masked().Addr().AsSlice()
 	size := uint32(len(network))
 	mask := net.CIDRMask(subnet.Bits(), subnet.Addr().BitLen())
@@ -52,13 +54,16 @@ func (p *Plan) masqueradeIn(conn *nftables.Conn, subnet netip.Prefix) {
 	}
 	// Where br_netfilter is loaded, packets across the bridge also pass this rule. Pods on
 	// different nodes must see each other's own addresses.
-	leaves := []expr.Any{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1}, &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: interfaceName(p.bridge())}}
-	rule := slices.Concat(inSubnet(source, expr.CmpOpEq), inSubnet(destination, expr.CmpOpNeq), leaves, []expr.Any{&expr.Masq{}})
+	leaves := []expr.Any{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: interfaceName(p.bridge())}}
+	rule := slices.Concat(inSubnet(source, expr.CmpOpEq), inSubnet(destination, expr.CmpOpNeq), leaves,
+		[]expr.Any{&expr.Masq{}})
 	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: rule})
 }
 
 func (p *Plan) removeMasquerade() error {
-	return errors.Join(deleteTable(nftables.TableFamilyIPv4, p.table()), deleteTable(nftables.TableFamilyIPv6, p.table()))
+	return errors.Join(deleteTable(nftables.TableFamilyIPv4, p.table()),
+		deleteTable(nftables.TableFamilyIPv6, p.table()))
 }
 
 // partition cuts the named nodes off from all others, and from this machine. Nodes named together
@@ -78,11 +83,16 @@ func (p *Plan) partition(names []string) error {
 	}
 	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyBridge, Name: p.table()})
 	hook := func(name string, h *nftables.ChainHook) *nftables.Chain {
-		return conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeFilter, Hooknum: h, Priority: nftables.ChainPriorityFilter})
+		return conn.AddChain(
+			&nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeFilter, Hooknum: h,
+				Priority: nftables.ChainPriorityFilter})
 	}
-	forward, input, output := hook("forward", nftables.ChainHookForward), hook("input", nftables.ChainHookInput), hook("output", nftables.ChainHookOutput)
+	forward, input, output := hook("forward", nftables.ChainHookForward), hook("input", nftables.ChainHookInput),
+		hook("output", nftables.ChainHookOutput)
 	drop := func(chain *nftables.Chain, matches ...[]expr.Any) {
-		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(slices.Concat(matches...), &expr.Verdict{Kind: expr.VerdictDrop})})
+		conn.AddRule(
+			&nftables.Rule{Table: table, Chain: chain,
+				Exprs: append(slices.Concat(matches...), &expr.Verdict{Kind: expr.VerdictDrop})})
 	}
 	for i := range p.Nodes {
 		a := &p.Nodes[i]
@@ -121,7 +131,8 @@ func (p *Plan) partitioned() (bool, error) {
 }
 
 func interfaceIs(key expr.MetaKey, name string) []expr.Any {
-	return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: interfaceName(name)}}
+	return []expr.Any{&expr.Meta{Key: key, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: interfaceName(name)}}
 }
 
 // interfaceName is a name as the kernel compares it, padded with zeros.

@@ -79,7 +79,9 @@ func Up(ctx context.Context, o Options) (*Plan, error) {
 	case err != nil:
 		return nil, err
 	case p.Complete && !slices.ContainsFunc(p.servers(), func(n *Node) bool { return n.Process.Alive() }):
-		return p, fmt.Errorf("the dev cluster %q is there, and none of its servers runs: `%s` starts each again; after the machine was restarted, `%s` and `%s` make a new one", p.Name, p.command("start", "NODE"), p.command("down"), p.command("up"))
+		return p,
+			fmt.Errorf(
+				"the dev cluster %q is there, and none of its servers runs: `%s` starts each again; after the machine was restarted, `%s` and `%s` make a new one", p.Name, p.command("start", "NODE"), p.command("down"), p.command("up"))
 	case p.Complete:
 		err := errors.Join(p.RenewKubeconfig(), ErrRunning)
 		if p.otherArgs(o) {
@@ -87,8 +89,11 @@ func Up(ctx context.Context, o Options) (*Plan, error) {
 		}
 		return p, err
 	case p.otherArgs(o):
-		return p, fmt.Errorf("a start of the dev cluster %q did not finish, and its nodes have other arguments (%s): give the same ones or none to go on, or remove it first with `%s`",
-			p.Name, cmp.Or(strings.Join(append(slices.Clone(p.Args), p.ServerArgs...), " "), "none"), p.command("down"))
+		return p,
+			fmt.Errorf(
+				"a start of the dev cluster %q did not finish, and its nodes have other arguments (%s): give the same ones or none to go on, or remove it first with `%s`",
+				p.Name, cmp.Or(strings.Join(append(slices.Clone(p.Args), p.ServerArgs...), " "), "none"),
+				p.command("down"))
 	default:
 		o.Progress("going on with a start that did not finish")
 	}
@@ -111,7 +116,8 @@ func Up(ctx context.Context, o Options) (*Plan, error) {
 // otherArgs reports whether arguments are given for the nodes that are not those of the plan. The
 // nodes that run have the plan's.
 func (p *Plan) otherArgs(o Options) bool {
-	return o.Args != nil && !slices.Equal(o.Args, p.Args) || o.ServerArgs != nil && !slices.Equal(o.ServerArgs, p.ServerArgs)
+	return o.Args != nil && !slices.Equal(o.Args, p.Args) ||
+		o.ServerArgs != nil && !slices.Equal(o.ServerArgs, p.ServerArgs)
 }
 
 // takeNetwork allocates the cluster's networks on this machine, for a new plan if there is none.
@@ -139,7 +145,9 @@ func begin(o Options) (*Plan, error) {
 			return nil, fmt.Errorf("%w, with --dir", err)
 		}
 		if _, err := os.Stat("/run/netns/" + p.netns(&p.Nodes[i])); err == nil {
-			return nil, fmt.Errorf("a dev cluster named %q is there already, from another directory; remove it with `%s`, or choose another --name", o.Name, CommandLine(o.Dir, "down", "--name", o.Name))
+			return nil,
+				fmt.Errorf(
+					"a dev cluster named %q is there already, from another directory; remove it with `%s`, or choose another --name", o.Name, CommandLine(o.Dir, "down", "--name", o.Name))
 		}
 	}
 	if p.APIPort, err = freePort(o.APIPort); err != nil {
@@ -255,7 +263,8 @@ func newToken(ctx context.Context, config *rest.Config, role, description string
 	if err != nil {
 		return "", err
 	}
-	made, err := token.Create(ctx, client.Discovery().RESTClient(), token.Spec{Role: role, TTL: time.Hour, Description: description})
+	made, err := token.Create(ctx, client.Discovery().RESTClient(),
+		token.Spec{Role: role, TTL: time.Hour, Description: description})
 	return made.Token, err
 }
 
@@ -296,8 +305,10 @@ func (p *Plan) nodeArgs(n *Node) []string {
 
 // joinArgs is nodeArgs with another server to join. That server itself gets no join arguments.
 func (p *Plan) joinArgs(n, by *Node) []string {
-	args := []string{n.Role, "--data-dir", p.DataDir(n), "--name", n.Name, "--node-ip", p.nodeIPs(n), "--cgroup-root", p.cgroup(n),
-		"--pod-logs-dir", filepath.Join(p.DataDir(n), "log/pods"), "--kubelet-root-dir", filepath.Join(p.DataDir(n), "kubelet"),
+	args := []string{n.Role, "--data-dir", p.DataDir(n), "--name", n.Name, "--node-ip", p.nodeIPs(n), "--cgroup-root",
+		p.cgroup(n),
+		"--pod-logs-dir", filepath.Join(p.DataDir(n), "log/pods"), "--kubelet-root-dir",
+		filepath.Join(p.DataDir(n), "kubelet"),
 		"--kubelet-config", p.kubeletFile()}
 	if n.Name != by.Name {
 		flag := map[string]string{Server: "--join", Agent: "--server"}[n.Role]
@@ -347,7 +358,8 @@ func (p *Plan) startProxy() error {
 	if err != nil {
 		return err
 	}
-	command := []string{self, "proxy", "--listen", fmt.Sprintf("127.0.0.1:%d", p.APIPort), "--kubeconfig", p.Kubeconfig()}
+	command := []string{self, "proxy", "--listen", fmt.Sprintf("127.0.0.1:%d", p.APIPort), "--kubeconfig",
+		p.Kubeconfig()}
 	for _, s := range p.servers() {
 		command = append(command, "--server", p.apiAddr(s))
 	}
@@ -376,9 +388,10 @@ func (p *Plan) waitEndpoint(ctx context.Context, timeout time.Duration) error {
 	if err != nil {
 		return err
 	}
-	return poll(ctx, p.Proxy, "the endpoint's proxy", p.proxyLog(), timeout, "does not lead to the cluster", func(ctx context.Context) error {
-		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
-	})
+	return poll(ctx, p.Proxy, "the endpoint's proxy", p.proxyLog(), timeout, "does not lead to the cluster",
+		func(ctx context.Context) error {
+			return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+		})
 }
 
 // waitServing waits until the server is ready, and returns a client configuration for it. voters is
@@ -443,7 +456,9 @@ func (p *Plan) waitNodes(ctx context.Context, o Options) error {
 }
 
 // wait repeats try until it succeeds, the node's process ends, or the time is over.
-func (p *Plan) wait(ctx context.Context, n *Node, timeout time.Duration, what string, try func(context.Context) error) error {
+func (p *Plan) wait(
+	ctx context.Context, n *Node, timeout time.Duration, what string, try func(context.Context) error,
+) error {
 	return poll(ctx, n.Process, n.Name, p.LogFile(n), timeout, what, try)
 }
 
@@ -451,7 +466,10 @@ func (p *Plan) wait(ctx context.Context, n *Node, timeout time.Duration, what st
 func hopeless(err error) bool { return errors.Is(err, errTooFew) || errors.Is(err, ErrLeftBehind) }
 
 // poll does the work of wait; try gives up with an error that is hopeless.
-func poll(ctx context.Context, process *Process, name, log string, timeout time.Duration, what string, try func(context.Context) error) error {
+func poll(
+	ctx context.Context, process *Process, name, log string, timeout time.Duration, what string,
+	try func(context.Context) error,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	ticker := time.NewTicker(50 * time.Millisecond)
@@ -473,7 +491,8 @@ func poll(ctx context.Context, process *Process, name, log string, timeout time.
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s %s: %w; its last words (%s):\n%s", name, what, errors.Join(last, context.Cause(ctx)), log, process.words(log, 12))
+			return fmt.Errorf("%s %s: %w; its last words (%s):\n%s", name, what, errors.Join(last, context.Cause(ctx)),
+				log, process.words(log, 12))
 		case <-ticker.C:
 		}
 	}

@@ -35,13 +35,16 @@ type ending struct {
 // endings are the ways to end.
 var endings = []ending{
 	{name: "done", script: "echo last words", code: 0, reason: "Completed", log: "last words\n"},
-	{name: "failed", script: "echo last words >&2; echo why > /dev/termination-log; exit 7", code: 7, reason: "Error", log: "last words\n"},
+	{name: "failed", script: "echo last words >&2; echo why > /dev/termination-log; exit 7", code: 7, reason: "Error",
+		log: "last words\n"},
 	{name: "killed", script: "exit 137", code: 137, reason: "Error"},
 	{name: "code255", script: "exit 255", code: 255, reason: "Error"},
-	{name: "full", script: "i=0; while [ $i -lt 4000 ]; do echo 0123456789012345678901234567890123456789; i=$((i+1)); done; echo last words",
+	{name: "full",
+		script:  "i=0; while [ $i -lt 4000 ]; do echo 0123456789012345678901234567890123456789; i=$((i+1)); done; echo last words",
 		blocked: true, code: 0, reason: "Completed", log: "last words\n"},
 	{name: "oom", script: "x=x; while :; do x=$x$x; done", memory: "16Mi", code: 137, reason: "OOMKilled"},
-	{name: "again", script: "[ -e /out/second ] && sleep 1000; touch /out/second; exit 9", policy: v1.RestartPolicyAlways, code: 9, reason: "Error"},
+	{name: "again", script: "[ -e /out/second ] && sleep 1000; touch /out/second; exit 9",
+		policy: v1.RestartPolicyAlways, code: 9, reason: "Error"},
 }
 
 // create makes the pod.
@@ -56,7 +59,8 @@ func (e ending) create(f *fixture, suffix string) {
 		policy = v1.RestartPolicyNever
 	}
 	pod := script(e.name+suffix, policy, nil, "while [ ! -e /out/end ]; do sleep 0.05; done; "+e.script)
-	pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "out", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: out}}})
+	pod.Spec.Volumes = append(pod.Spec.Volumes,
+		v1.Volume{Name: "out", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: out}}})
 	c := &pod.Spec.Containers[0]
 	c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: "out", MountPath: "/out"})
 	if e.memory != "" {
@@ -93,7 +97,8 @@ func (e ending) awaitEnd(f *fixture, suffix string) {
 	f.t.Helper()
 	_, id, _ := strings.Cut(f.get(e.name + suffix).Status.ContainerStatuses[0].ContainerID, "://")
 	await.True(f.t, e.name+" has ended", func() bool {
-		_, err := os.Stat(filepath.Join(f.dataDir, "containerd/state/io.containerd.runtime.v2.task/k8s.io", id, "exit.json"))
+		_, err := os.Stat(
+			filepath.Join(f.dataDir, "containerd/state/io.containerd.runtime.v2.task/k8s.io", id, "exit.json"))
 		return err == nil
 	})
 }
@@ -116,7 +121,8 @@ func (e ending) check(f *fixture, suffix string, logs bool) {
 		return ended != nil && p.Status.Phase != v1.PodRunning
 	})
 	if ended.ExitCode != e.code || ended.Reason != e.reason {
-		f.t.Errorf("%s%s: ended with %d, %q; want %d, %q", e.name, suffix, ended.ExitCode, ended.Reason, e.code, e.reason)
+		f.t.Errorf("%s%s: ended with %d, %q; want %d, %q", e.name, suffix, ended.ExitCode, ended.Reason, e.code,
+			e.reason)
 	}
 	if ended.FinishedAt.IsZero() || ended.FinishedAt.Before(&ended.StartedAt) {
 		f.t.Errorf("%s%s: from %v to %v", e.name, suffix, ended.StartedAt, ended.FinishedAt)
@@ -124,7 +130,8 @@ func (e ending) check(f *fixture, suffix string, logs bool) {
 	if e.name == "failed" && ended.Message != "why\n" {
 		f.t.Errorf("%s%s: message %q", e.name, suffix, ended.Message)
 	}
-	if want := map[bool]v1.PodPhase{true: v1.PodSucceeded, false: v1.PodFailed}[e.code == 0]; e.policy == "" && pod.Status.Phase != want {
+	if want := map[bool]v1.PodPhase{true: v1.PodSucceeded, false: v1.PodFailed}[e.code == 0]; e.policy == "" &&
+		pod.Status.Phase != want {
 		f.t.Errorf("%s%s: the pod is %s, want %s", e.name, suffix, pod.Status.Phase, want)
 	}
 	if e.policy == v1.RestartPolicyAlways && pod.Status.ContainerStatuses[0].RestartCount != 1 {
@@ -204,7 +211,8 @@ func (f *fixture) killShims() {
 	}
 	for _, pid := range all {
 		args, err := procstat.Args(pid)
-		shim := err == nil && len(args) > 0 && strings.HasSuffix(args[0], "containerd-shim-runc-v2") && strings.Contains(strings.Join(args, " "), f.dataDir)
+		shim := err == nil && len(args) > 0 && strings.HasSuffix(args[0], "containerd-shim-runc-v2") &&
+			strings.Contains(strings.Join(args, " "), f.dataDir)
 		groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 		inside := err == nil && bytes.Contains(groups, []byte(f.cgroup+"/"))
 		if !shim && !inside {

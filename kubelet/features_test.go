@@ -37,7 +37,8 @@ func script(name string, policy v1.RestartPolicy, init []string, scripts ...stri
 		c := v1.Container{Name: name, Image: "barque.local/hello:1", ImagePullPolicy: v1.PullIfNotPresent,
 			Command: []string{"/bin/sh", "-c", text}}
 		for i, dir := range dirs {
-			c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: fmt.Sprintf("h%d", i), MountPath: dir, ReadOnly: true})
+			c.VolumeMounts = append(c.VolumeMounts,
+				v1.VolumeMount{Name: fmt.Sprintf("h%d", i), MountPath: dir, ReadOnly: true})
 		}
 		return c
 	}
@@ -53,7 +54,8 @@ func script(name string, policy v1.RestartPolicy, init []string, scripts ...stri
 }
 
 func (f *fixture) log(pod *v1.Pod, container string, attempt int) string {
-	path := filepath.Join(f.dataDir, "logs", "default_"+pod.Name+"_"+string(pod.UID), container, fmt.Sprintf("%d.log", attempt))
+	path := filepath.Join(f.dataDir, "logs", "default_"+pod.Name+"_"+string(pod.UID), container,
+		fmt.Sprintf("%d.log", attempt))
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()
@@ -93,11 +95,13 @@ func TestFeatures(t *testing.T) {
 	f := newFixture(t)
 	ctx := context.Background()
 	if _, err := f.api.CoreV1().ConfigMaps("default").Create(ctx, &v1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: "conf", Namespace: "default"}, Data: map[string]string{"color": "blue", "size": "7"}}, metav1.CreateOptions{}); err != nil {
+		ObjectMeta: metav1.ObjectMeta{Name: "conf", Namespace: "default"},
+		Data:       map[string]string{"color": "blue", "size": "7"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.api.CoreV1().Secrets("default").Create(ctx, &v1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "key", Namespace: "default"}, Data: map[string][]byte{"token": []byte("s3cret")}}, metav1.CreateOptions{}); err != nil {
+		ObjectMeta: metav1.ObjectMeta{Name: "key", Namespace: "default"},
+		Data:       map[string][]byte{"token": []byte("s3cret")}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	f.start()
@@ -110,21 +114,33 @@ func TestFeatures(t *testing.T) {
 		mode := int32(0o400)
 		pod.Spec.Volumes = append(pod.Spec.Volumes,
 			v1.Volume{Name: "shared", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
-			v1.Volume{Name: "conf", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}}}},
-			v1.Volume{Name: "secret", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "key", DefaultMode: &mode}}},
+			v1.Volume{Name: "conf",
+				VolumeSource: v1.VolumeSource{
+					ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}}}},
+			v1.Volume{Name: "secret",
+				VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "key", DefaultMode: &mode}}},
 			v1.Volume{Name: "down", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{
-				Items: []v1.DownwardAPIVolumeFile{{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}}}})
-		pod.Spec.InitContainers[0].VolumeMounts = append(pod.Spec.InitContainers[0].VolumeMounts, v1.VolumeMount{Name: "shared", MountPath: "/shared"})
+				Items: []v1.DownwardAPIVolumeFile{
+					{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}}}})
+		pod.Spec.InitContainers[0].VolumeMounts = append(pod.Spec.InitContainers[0].VolumeMounts,
+			v1.VolumeMount{Name: "shared", MountPath: "/shared"})
 		c := &pod.Spec.Containers[0]
 		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: "shared", MountPath: "/shared"},
-			v1.VolumeMount{Name: "conf", MountPath: "/conf"}, v1.VolumeMount{Name: "shared", MountPath: "/conf/below"}, v1.VolumeMount{Name: "secret", MountPath: "/secret"},
-			v1.VolumeMount{Name: "down", MountPath: "/down"}, v1.VolumeMount{Name: "conf", MountPath: "/sub", SubPath: "size"})
+			v1.VolumeMount{Name: "conf", MountPath: "/conf"}, v1.VolumeMount{Name: "shared", MountPath: "/conf/below"},
+			v1.VolumeMount{Name: "secret", MountPath: "/secret"},
+			v1.VolumeMount{Name: "down", MountPath: "/down"},
+			v1.VolumeMount{Name: "conf", MountPath: "/sub", SubPath: "size"})
 		c.Env = []v1.EnvVar{
-			{Name: "COLOR", ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}, Key: "color"}}},
+			{Name: "COLOR",
+				ValueFrom: &v1.EnvVarSource{
+					ConfigMapKeyRef: &v1.ConfigMapKeySelector{
+						LocalObjectReference: v1.LocalObjectReference{Name: "conf"}, Key: "color"}}},
 			{Name: "ME", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
 			{Name: "IP", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "status.podIP"}}},
 		}
-		c.EnvFrom = []v1.EnvFromSource{{Prefix: "X_", ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}}}}
+		c.EnvFrom = []v1.EnvFromSource{
+			{Prefix: "X_",
+				ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}}}}
 		made := f.create(pod)
 		f.eventually("config", "running", phaseIs(v1.PodRunning))
 		conf, err := f.api.CoreV1().ConfigMaps("default").Get(ctx, "conf", metav1.GetOptions{})
@@ -138,7 +154,8 @@ func TestFeatures(t *testing.T) {
 		}
 		done := f.eventually("config", "failed", phaseIs(v1.PodFailed))
 		said := f.log(made, "c0", 0)
-		for _, want := range []string{"color=blue all=7 me=config ip=10.98.0.", "tmpfs", "s3cret", "first\nbelow\n", `app="config"`, "400", "7", "turned green\na\n"} {
+		for _, want := range []string{"color=blue all=7 me=config ip=10.98.0.", "tmpfs", "s3cret", "first\nbelow\n",
+			`app="config"`, "400", "7", "turned green\na\n"} {
 			if !strings.Contains(said, want) {
 				t.Errorf("the log lacks %q:\n%s", want, said)
 			}
@@ -162,7 +179,8 @@ func TestFeatures(t *testing.T) {
 			return len(w) == 1 && w[0].State.Waiting != nil && w[0].State.Waiting.Reason == "CrashLoopBackOff"
 		})
 		s := pod.Status.ContainerStatuses[0]
-		if s.RestartCount < 1 || s.LastTerminationState.Terminated == nil || s.LastTerminationState.Terminated.ExitCode != 5 {
+		if s.RestartCount < 1 || s.LastTerminationState.Terminated == nil ||
+			s.LastTerminationState.Terminated.ExitCode != 5 {
 			t.Errorf("status: %+v", s)
 		}
 		if pod.Status.Phase != v1.PodRunning {
@@ -195,14 +213,16 @@ func TestFeatures(t *testing.T) {
 	t.Run("missing configuration", func(t *testing.T) {
 		pod := script("missing", v1.RestartPolicyNever, nil, "echo got $V")
 		pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "V", ValueFrom: &v1.EnvVarSource{
-			SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "later"}, Key: "k"}}}}
+			SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "later"},
+				Key: "k"}}}}
 		made := f.create(pod)
 		f.eventually("missing", "waiting for its secret", func(p *v1.Pod) bool {
 			s := p.Status.ContainerStatuses
 			return len(s) == 1 && s[0].State.Waiting != nil && s[0].State.Waiting.Reason == "CreateContainerConfigError"
 		})
 		if _, err := f.api.CoreV1().Secrets("default").Create(ctx, &v1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Name: "later", Namespace: "default"}, Data: map[string][]byte{"k": []byte("it")}}, metav1.CreateOptions{}); err != nil {
+			ObjectMeta: metav1.ObjectMeta{Name: "later", Namespace: "default"},
+			Data:       map[string][]byte{"k": []byte("it")}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		f.eventually("missing", "done", phaseIs(v1.PodSucceeded))
@@ -214,11 +234,14 @@ func TestFeatures(t *testing.T) {
 	t.Run("probes", func(t *testing.T) {
 		pod := script("probed", v1.RestartPolicyAlways, nil, "touch /tmp/alive; sleep 1000 & trap 'exit 0' TERM; wait")
 		c := &pod.Spec.Containers[0]
-		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "tmp", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}})
+		pod.Spec.Volumes = append(pod.Spec.Volumes,
+			v1.Volume{Name: "tmp",
+				VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}})
 		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: "tmp", MountPath: "/tmp"})
 		exec := func(command ...string) *v1.Probe {
 			// A busy machine may take more than the second that is the default.
-			return &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: command}}, PeriodSeconds: 1, FailureThreshold: 1, TimeoutSeconds: 30}
+			return &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: command}}, PeriodSeconds: 1,
+				FailureThreshold: 1, TimeoutSeconds: 30}
 		}
 		c.StartupProbe = exec("/bin/sh", "-c", "test -e /tmp/alive")
 		c.StartupProbe.FailureThreshold = 60 // it runs from the container's start, before the script has done anything
@@ -229,7 +252,8 @@ func TestFeatures(t *testing.T) {
 			s := p.Status.ContainerStatuses
 			return len(s) == 1 && s[0].Started != nil && *s[0].Started && !s[0].Ready
 		})
-		dir := filepath.Join(f.dataDir, "kubelet", "pods", string(made.UID), "volumes", "kubernetes.io~empty-dir", "tmp")
+		dir := filepath.Join(f.dataDir, "kubelet", "pods", string(made.UID), "volumes", "kubernetes.io~empty-dir",
+			"tmp")
 		if err := os.WriteFile(filepath.Join(dir, "open"), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -237,8 +261,10 @@ func TestFeatures(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "ill"), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		f.eventually("probed", "restarted", func(p *v1.Pod) bool { return p.Status.ContainerStatuses[0].RestartCount == 1 && ready(p) })
-		if got := f.events("probed"); !strings.Contains(got, "failed liveness probe, will be restarted") || !strings.Contains(got, "Warning Unhealthy") {
+		f.eventually("probed", "restarted",
+			func(p *v1.Pod) bool { return p.Status.ContainerStatuses[0].RestartCount == 1 && ready(p) })
+		if got := f.events("probed"); !strings.Contains(got, "failed liveness probe, will be restarted") ||
+			!strings.Contains(got, "Warning Unhealthy") {
 			t.Errorf("events:\n%s", got)
 		}
 	})
@@ -247,8 +273,10 @@ func TestFeatures(t *testing.T) {
 		pod := hello("hooked")
 		c := &pod.Spec.Containers[0]
 		c.Ports = []v1.ContainerPort{{Name: "web", ContainerPort: 8080}}
-		c.ReadinessProbe = &v1.Probe{PeriodSeconds: 1, ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Path: "/healthz", Port: intstr.FromString("web")}}}
-		c.Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 1}}, PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 1}}}
+		c.ReadinessProbe = &v1.Probe{PeriodSeconds: 1,
+			ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Path: "/healthz", Port: intstr.FromString("web")}}}
+		c.Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 1}},
+			PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 1}}}
 		f.create(pod)
 		f.eventually("hooked", "ready", ready)
 		began := time.Now()
@@ -264,11 +292,13 @@ func TestFeatures(t *testing.T) {
 	t.Run("sidecar", func(t *testing.T) {
 		// The other container ends once the sidecar listens to its end, for which it has the time
 		// of a busy machine.
-		pod := script("side", v1.RestartPolicyNever, []string{"trap 'echo bye; exit 0' TERM; touch /shared/up; while true; do sleep 0.1; done"},
+		pod := script("side", v1.RestartPolicyNever,
+			[]string{"trap 'echo bye; exit 0' TERM; touch /shared/up; while true; do sleep 0.1; done"},
 			"while [ ! -e /shared/up ]; do sleep 0.1; done")
 		always, grace := v1.ContainerRestartPolicyAlways, int64(60)
 		pod.Spec.InitContainers[0].RestartPolicy, pod.Spec.TerminationGracePeriodSeconds = &always, &grace
-		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "shared", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+		pod.Spec.Volumes = append(pod.Spec.Volumes,
+			v1.Volume{Name: "shared", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
 		for _, c := range []*v1.Container{&pod.Spec.InitContainers[0], &pod.Spec.Containers[0]} {
 			c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: "shared", MountPath: "/shared"})
 		}
@@ -285,12 +315,15 @@ func TestFeatures(t *testing.T) {
 		// shows sooner or later.
 		pod := script("oom", v1.RestartPolicyOnFailure, nil, "x=0123456789; while true; do x=$x$x; done")
 		pod.Spec.Containers[0].Resources = v1.ResourceRequirements{
-			Limits:   v1.ResourceList{v1.ResourceMemory: resource.MustParse("20Mi"), v1.ResourceCPU: resource.MustParse("500m")},
-			Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse("20Mi"), v1.ResourceCPU: resource.MustParse("500m")}}
+			Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("20Mi"),
+				v1.ResourceCPU: resource.MustParse("500m")},
+			Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse("20Mi"),
+				v1.ResourceCPU: resource.MustParse("500m")}}
 		f.create(pod)
 		done := f.eventually("oom", "ended for its memory", func(p *v1.Pod) bool {
 			return p != nil && len(p.Status.ContainerStatuses) == 1 && slices.ContainsFunc(
-				[]v1.ContainerState{p.Status.ContainerStatuses[0].State, p.Status.ContainerStatuses[0].LastTerminationState},
+				[]v1.ContainerState{p.Status.ContainerStatuses[0].State,
+					p.Status.ContainerStatuses[0].LastTerminationState},
 				func(s v1.ContainerState) bool {
 					return s.Terminated != nil && s.Terminated.Reason == "OOMKilled" && s.Terminated.ExitCode == 137
 				})
@@ -322,7 +355,8 @@ func TestFeatures(t *testing.T) {
 			t.Fatalf("kill the container: %v", err)
 		}
 		again := f.eventually("victim", "back", back)
-		if last := again.Status.ContainerStatuses[0].LastTerminationState.Terminated; last == nil || last.ExitCode != 137 {
+		if last := again.Status.ContainerStatuses[0].LastTerminationState.Terminated; last == nil ||
+			last.ExitCode != 137 {
 			t.Errorf("ended as %+v", last)
 		}
 	})

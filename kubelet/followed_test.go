@@ -34,8 +34,11 @@ func TestPodsWaitForTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger := slog.New(slog.DiscardHandler)
 		allocator := &waiting{}
-		k := &Kubelet{registered: make(chan struct{}), pods: pods.New(pods.Config{Runtime: fake.New(), Allocator: allocator, Logger: logger})}
-		k.static = static.NewSource(static.SourceConfig{Dir: t.TempDir(), Pods: k.pods, Mirrors: static.NewMirrors(static.MirrorsConfig{}), Logger: logger})
+		k := &Kubelet{registered: make(chan struct{}),
+			pods: pods.New(pods.Config{Runtime: fake.New(), Allocator: allocator, Logger: logger})}
+		k.static = static.NewSource(
+			static.SourceConfig{Dir: t.TempDir(), Pods: k.pods, Mirrors: static.NewMirrors(static.MirrorsConfig{}),
+				Logger: logger})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {

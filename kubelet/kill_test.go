@@ -72,8 +72,9 @@ func newKills(t *testing.T) *kills {
 	k := &kills{fixture: f}
 	relay, socket := startRelay(t, f.dataDir, f.socket)
 	k.relay = relay
-	k.kubelet = startVictim(t, killableConfig{API: serveAPI(t, f.api), Runtime: socket, RootDir: filepath.Join(f.dataDir, "kubelet"),
-		LogDir: filepath.Join(f.dataDir, "logs"), CgroupRoot: f.cgroup})
+	k.kubelet = startVictim(t,
+		killableConfig{API: serveAPI(t, f.api), Runtime: socket, RootDir: filepath.Join(f.dataDir, "kubelet"),
+			LogDir: filepath.Join(f.dataDir, "logs"), CgroupRoot: f.cgroup})
 	return k
 }
 
@@ -122,7 +123,8 @@ func (k *kills) life(name, call string, at moment, who string) {
 		k.t.Errorf("the container that runs once has ended: %+v", once.State.Terminated)
 	}
 	if once.State.Running != nil { // its status may be late
-		await.True(k.t, "the container that runs once has said that it runs", func() bool { return k.starts(outs[0]) > 0 })
+		await.True(k.t, "the container that runs once has said that it runs",
+			func() bool { return k.starts(outs[0]) > 0 })
 	}
 	if starts := k.starts(outs[0]); starts > 1 {
 		k.t.Errorf("the container that runs once has started %d times, and is %+v", starts, once.State)
@@ -155,15 +157,19 @@ func (k *kills) pod(name string, outs []string) *v1.Pod {
 	pod := script(name, v1.RestartPolicyAlways, nil, witness, witness)
 	never := v1.ContainerRestartPolicyNever
 	pod.Spec.Containers[0].RestartPolicy = &never
-	pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "memory", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}})
+	pod.Spec.Volumes = append(pod.Spec.Volumes,
+		v1.Volume{Name: "memory",
+			VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}})
 	for i, out := range outs {
 		if err := os.MkdirAll(out, 0o755); err != nil {
 			k.t.Fatal(err)
 		}
 		volume := fmt.Sprintf("out%d", i)
-		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: volume, VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: out}}})
+		pod.Spec.Volumes = append(pod.Spec.Volumes,
+			v1.Volume{Name: volume, VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: out}}})
 		c := &pod.Spec.Containers[i]
-		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: volume, MountPath: "/out"}, v1.VolumeMount{Name: "memory", MountPath: "/memory"})
+		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: volume, MountPath: "/out"},
+			v1.VolumeMount{Name: "memory", MountPath: "/memory"})
 	}
 	return pod
 }
@@ -214,7 +220,9 @@ func (k *kills) left(ctx context.Context, pod *v1.Pod) error {
 		return err
 	}
 	for _, pid := range all {
-		if args, err := procstat.Args(pid); err == nil && len(args) > 0 && strings.HasSuffix(args[0], "containerd-shim-runc-v2") && strings.Contains(strings.Join(args, " "), k.dataDir) {
+		if args, err := procstat.Args(pid); err == nil && len(args) > 0 &&
+			strings.HasSuffix(args[0], "containerd-shim-runc-v2") &&
+			strings.Contains(strings.Join(args, " "), k.dataDir) {
 			return fmt.Errorf("a shim is left: %q", args)
 		}
 	}

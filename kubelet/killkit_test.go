@@ -66,14 +66,17 @@ func runKillable(raw string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: c.API, QPS: -1,
-		ContentConfig: rest.ContentConfig{ContentType: kruntime.ContentTypeJSON, AcceptContentTypes: kruntime.ContentTypeJSON}})
+		ContentConfig: rest.ContentConfig{ContentType: kruntime.ContentTypeJSON,
+			AcceptContentTypes: kruntime.ContentTypeJSON}})
 	if err != nil {
 		return err
 	}
 	factory := informers.NewSharedInformerFactory(client, 0)
 	k, err := kubelet.New(kubelet.Config{
-		Pods: factory.Core().V1().Pods().Informer(), NodeName: nodeName, NodeIPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, Client: client,
-		RuntimeEndpoint: c.Runtime, RootDir: c.RootDir, LogDir: c.LogDir, CgroupRoot: c.CgroupRoot, ClusterDomain: "cluster.local", Version: "v1.37.2+barque",
+		Pods: factory.Core().V1().Pods().Informer(), NodeName: nodeName,
+		NodeIPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, Client: client,
+		RuntimeEndpoint: c.Runtime, RootDir: c.RootDir, LogDir: c.LogDir, CgroupRoot: c.CgroupRoot,
+		ClusterDomain: "cluster.local", Version: "v1.37.2+barque",
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {
@@ -160,7 +163,8 @@ func (f *fixture) killContainerd() error {
 	}
 	for _, pid := range all {
 		args, err := procstat.Args(pid)
-		if err != nil || !slices.Contains(args, containerd.Command) || !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, f.dataDir+"/") }) {
+		if err != nil || !slices.Contains(args, containerd.Command) ||
+			!slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, f.dataDir+"/") }) {
 			continue
 		}
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -208,7 +212,8 @@ func (frames) Name() string                       { return "proto" }
 
 // startRelay listens beside the runtime's socket, and returns where.
 func startRelay(t *testing.T, dir, runtimeSocket string) (*relay, string) {
-	conn, err := grpc.NewClient("unix://"+strings.TrimPrefix(runtimeSocket, "unix://"), grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient("unix://"+strings.TrimPrefix(runtimeSocket, "unix://"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.ForceCodec(frames{}), grpc.MaxCallRecvMsgSize(16<<20)))
 	if err != nil {
 		t.Fatal(err)
@@ -298,7 +303,8 @@ func (r *relay) handle(_ any, in grpc.ServerStream) error {
 }
 
 // kindOf has the kinds of the resources that a kubelet lists.
-var kindOf = map[string]string{"pods": "Pod", "nodes": "Node", "csidrivers": "CSIDriver", "resourceslices": "ResourceSlice"}
+var kindOf = map[string]string{"pods": "Pod", "nodes": "Node", "csidrivers": "CSIDriver",
+	"resourceslices": "ResourceSlice"}
 
 // serveAPI serves the objects in memory over HTTP: as much of an API server as a kubelet needs.
 func serveAPI(t *testing.T, api *fake.Clientset) (url string) {
@@ -368,7 +374,9 @@ func (q query) list(api *fake.Clientset) (kruntime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return api.Invokes(clienttesting.NewListActionWithOptions(q.group(), q.version.WithKind(kind), q.namespace, metav1.ListOptions{}), list)
+	return api.Invokes(
+		clienttesting.NewListActionWithOptions(q.group(), q.version.WithKind(kind), q.namespace, metav1.ListOptions{}),
+		list)
 }
 
 // do serves all requests but watches.
@@ -389,7 +397,8 @@ func (q query) do(api *fake.Clientset, r *http.Request) (kruntime.Object, error)
 		if err != nil {
 			return nil, err
 		}
-		return api.Invokes(clienttesting.NewCreateSubresourceAction(q.group(), q.name, q.subpart, q.namespace, obj), obj)
+		return api.Invokes(clienttesting.NewCreateSubresourceAction(q.group(), q.name, q.subpart, q.namespace, obj),
+			obj)
 	case r.Method == http.MethodPut:
 		obj, err := object()
 		if err != nil {
@@ -398,9 +407,11 @@ func (q query) do(api *fake.Clientset, r *http.Request) (kruntime.Object, error)
 		return api.Invokes(clienttesting.NewUpdateSubresourceAction(q.group(), q.subpart, q.namespace, obj), obj)
 	case r.Method == http.MethodPatch:
 		kind := types.PatchType(r.Header.Get("Content-Type"))
-		return api.Invokes(clienttesting.NewPatchSubresourceAction(q.group(), q.namespace, q.name, kind, body, q.subpart), &v1.Pod{})
+		return api.Invokes(
+			clienttesting.NewPatchSubresourceAction(q.group(), q.namespace, q.name, kind, body, q.subpart), &v1.Pod{})
 	case r.Method == http.MethodDelete && q.name == "":
-		_, err := api.Invokes(clienttesting.NewDeleteCollectionAction(q.group(), q.namespace, metav1.ListOptions{}), nothing)
+		_, err := api.Invokes(clienttesting.NewDeleteCollectionAction(q.group(), q.namespace, metav1.ListOptions{}),
+			nothing)
 		return nothing, err
 	case r.Method == http.MethodDelete:
 		_, err := api.Invokes(clienttesting.NewDeleteAction(q.group(), q.namespace, q.name), &v1.Pod{})
@@ -412,9 +423,11 @@ func (q query) do(api *fake.Clientset, r *http.Request) (kruntime.Object, error)
 // watch sends the existing objects first, so that nothing is missed between a list and a watch.
 func (q query) watch(ctx context.Context, api *fake.Clientset, w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Query().Get("sendInitialEvents") != "" {
-		return apierrors.NewInvalid(q.version.WithKind(kindOf[q.resource]).GroupKind(), "", nil) // the client lists instead
+		// the client lists instead
+		return apierrors.NewInvalid(q.version.WithKind(kindOf[q.resource]).GroupKind(), "", nil)
 	}
-	follow, err := api.InvokesWatch(clienttesting.NewWatchActionWithOptions(q.group(), q.namespace, metav1.ListOptions{}))
+	follow, err := api.InvokesWatch(
+		clienttesting.NewWatchActionWithOptions(q.group(), q.namespace, metav1.ListOptions{}))
 	if err != nil {
 		return err
 	}
@@ -433,7 +446,8 @@ func (q query) watch(ctx context.Context, api *fake.Clientset, w http.ResponseWr
 		if err != nil {
 			return err
 		}
-		if err := json.NewEncoder(w).Encode(metav1.WatchEvent{Type: string(e.Type), Object: kruntime.RawExtension{Raw: raw}}); err != nil {
+		if err := json.NewEncoder(w).Encode(
+			metav1.WatchEvent{Type: string(e.Type), Object: kruntime.RawExtension{Raw: raw}}); err != nil {
 			return err
 		}
 		w.(http.Flusher).Flush()

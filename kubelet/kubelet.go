@@ -216,7 +216,8 @@ func New(c Config) (*Kubelet, error) {
 		return nil, err
 	}
 	client.UseExits(c.Exits)
-	k := &Kubelet{config: c, runtime: client, meters: meters, appArmor: node.AppArmor(), listed: make(chan struct{}), registered: make(chan struct{})}
+	k := &Kubelet{config: c, runtime: client, meters: meters, appArmor: node.AppArmor(), listed: make(chan struct{}),
+		registered: make(chan struct{})}
 	if err := k.assemble(machine); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
@@ -266,7 +267,8 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 		return err
 	}
 	groups, err := cgroups.New(cgroups.Config{
-		Root: c.CgroupRoot, PodPidsLimit: max(*set.PodPidsLimit, 0), MilliCPU: int64(machine.CPUs)*1000 - reserved.Cpu().MilliValue(), Parents: c.CgroupParents,
+		Root: c.CgroupRoot, PodPidsLimit: max(*set.PodPidsLimit, 0),
+		MilliCPU: int64(machine.CPUs)*1000 - reserved.Cpu().MilliValue(), Parents: c.CgroupParents,
 	})
 	if err != nil {
 		return err
@@ -286,10 +288,15 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	}
 	hostIPs := texts(c.NodeIPs)
 	k.node, err = node.New(node.Config{
-		Name: c.NodeName, IPs: hostIPs, ExternalIPs: texts(c.NodeExternalIPs), Hostname: c.Hostname, ProviderID: c.ProviderID, Labels: c.Labels, Taints: taints,
+		Name: c.NodeName, IPs: hostIPs, ExternalIPs: texts(c.NodeExternalIPs), Hostname: c.Hostname,
+		ProviderID: c.ProviderID, Labels: c.Labels, Taints: taints,
 		ExternalCloud: c.ExternalCloud,
-		Version:       c.Version, Port: port, MaxPods: config.MaxPods(set, machine.CPUs), Reserved: eviction.Reserve(reserved, thresholds, node.Capacity(machine, c.RootDir)), RootDir: c.RootDir, Machine: machine,
-		Client: c.Client, Runtime: k.runtime, Images: k.runtime, Found: c.Found, Moved: c.Moved, Short: k.short, Down: func() bool { return k.shutdown.Begun() }, InUse: func() ([]v1.UniqueVolumeName, bool) { return k.drivers.InUse() }, Logger: c.Logger,
+		Version:       c.Version, Port: port, MaxPods: config.MaxPods(set, machine.CPUs),
+		Reserved: eviction.Reserve(reserved, thresholds, node.Capacity(machine, c.RootDir)), RootDir: c.RootDir,
+		Machine: machine,
+		Client:  c.Client, Runtime: k.runtime, Images: k.runtime, Found: c.Found, Moved: c.Moved, Short: k.short,
+		Down:  func() bool { return k.shutdown.Begun() },
+		InUse: func() ([]v1.UniqueVolumeName, bool) { return k.drivers.InUse() }, Logger: c.Logger,
 	})
 	if err != nil {
 		return err
@@ -298,7 +305,8 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	recorder := podEvents{k.events.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: c.NodeName})}
 
 	nodeEvent := func(kind, reason, message string) {
-		recorder.recorder.Event(&v1.ObjectReference{Kind: "Node", Name: c.NodeName, UID: types.UID(c.NodeName)}, kind, reason, message)
+		recorder.recorder.Event(&v1.ObjectReference{Kind: "Node", Name: c.NodeName, UID: types.UID(c.NodeName)}, kind,
+			reason, message)
 	}
 
 	wake := func(uid types.UID) { k.pods.Wake(uid) }
@@ -317,13 +325,16 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 		Parallel: int(*set.MaxParallelImagePulls), QPS: float32(*set.RegistryPullQPS), Burst: int(set.RegistryBurst)})
 	tokens, claims := apiobjects.NewTokens(c.Client, nil), volumes.RequestedClaims{Client: c.Client}
 	k.drivers = csi.New(csi.Config{
-		NodeName: c.NodeName, RootDir: c.RootDir, Client: c.Client, Claims: claims, Tokens: tokens, Node: k.own.Load, Look: k.node.Look,
+		NodeName: c.NodeName, RootDir: c.RootDir, Client: c.Client, Claims: claims, Tokens: tokens, Node: k.own.Load,
+		Look:  k.node.Look,
 		Retry: retry, Event: recorder.recorder.Event, Logger: c.Logger,
 	})
 	files := volumes.New(volumes.Config{
-		RootDir: c.RootDir, Objects: k.objects, Tokens: tokens, Claims: claims, Node: k.own.Load, Images: volumeImages{puller, k.runtime}, Local: local,
-		Drivers: k.drivers, Changed: k.drivers.Changed, Bundles: k.bundles, Certificates: k.certificates, Allocatable: k.node.Allocatable,
-		FileLabel: selinux.OfHost(),
+		RootDir: c.RootDir, Objects: k.objects, Tokens: tokens, Claims: claims, Node: k.own.Load,
+		Images: volumeImages{puller, k.runtime}, Local: local,
+		Drivers: k.drivers, Changed: k.drivers.Changed, Bundles: k.bundles, Certificates: k.certificates,
+		Allocatable: k.node.Allocatable,
+		FileLabel:   selinux.OfHost(),
 	})
 	k.drivers.Use(files.Records)
 	if local != nil {
@@ -350,9 +361,12 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 		},
 	})
 	k.allocations, err = allocation.New(allocation.Config{
-		File: filepath.Join(c.RootDir, "allocated_pods_state"), Node: k.node.Node, Newest: k.node.Newest, Host: k.host, Wake: wake, Logger: c.Logger,
+		File: filepath.Join(c.RootDir, "allocated_pods_state"), Node: k.node.Node, Newest: k.node.Newest, Host: k.host,
+		Wake: wake, Logger: c.Logger,
 		Preempt: func(uid types.UID) {
-			k.pods.Evict(uid, pods.Eviction{Reason: "Preempting", Message: "Preempted in order to admit critical pod", Grace: preemptionGrace})
+			k.pods.Evict(uid,
+				pods.Eviction{Reason: "Preempting", Message: "Preempted in order to admit critical pod",
+					Grace: preemptionGrace})
 		},
 	})
 	if err != nil {
@@ -360,7 +374,8 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	}
 	statuses := status.New(c.Client, c.Logger)
 	k.status = statuses
-	k.mirrors = static.NewMirrors(static.MirrorsConfig{Client: c.Client, Node: k.node.Registered, Status: statuses, Wake: wake, Logger: c.Logger})
+	k.mirrors = static.NewMirrors(
+		static.MirrorsConfig{Client: c.Client, Node: k.node.Registered, Status: statuses, Wake: wake, Logger: c.Logger})
 	var pacer pods.Pacer
 	if c.SchedulingDelay != nil {
 		pacer = starts.New(starts.Config{CPUs: machine.CPUs, Delay: c.SchedulingDelay})
@@ -368,12 +383,15 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	podLogs := &podlogs.Dirs{Dir: c.LogDir, LinkDir: c.LogLinkDir, Owner: c.RootDir}
 	k.pods = pods.New(pods.Config{
 		Starts:  pacer,
-		Runtime: k.runtime, Images: k.runtime, Volumes: files, Cgroups: k.meters.Cgroups(groups), Devices: k.devices, Probes: k.probes, Network: c.Network,
+		Runtime: k.runtime, Images: k.runtime, Volumes: files, Cgroups: k.meters.Cgroups(groups), Devices: k.devices,
+		Probes: k.probes, Network: c.Network,
 		Puller: k.meters.Puller(puller), Meter: k.meters,
-		Status: k.meters.Status(k.mirrors), Events: recorder, Allocator: k.allocations, HostIPs: hostIPs, RuntimeName: c.RuntimeName, Logger: c.Logger,
+		Status: k.meters.Status(k.mirrors), Events: recorder, Allocator: k.allocations, HostIPs: hostIPs,
+		RuntimeName: c.RuntimeName, Logger: c.Logger,
 		Logs: podLogs,
 		Configs: &runtimeconfig.Builder{
-			Volumes: files, Cgroups: groups, Devices: k.devices, Objects: k.objects, Services: k.services, Logs: podLogs,
+			Volumes: files, Cgroups: groups, Devices: k.devices, Objects: k.objects, Services: k.services,
+			Logs:       podLogs,
 			ClusterDNS: texts(c.ClusterDNS), ClusterDomain: c.ClusterDomain, ResolvConf: c.ResolvConf,
 			NodeHostname: c.Hostname, Allocatable: k.node.Allocatable, MemoryBytes: machine.MemoryBytes,
 			LowestOOM: cgroups.LowestOOMScoreAdj(), SeccompDefault: *set.SeccompDefault,
@@ -384,13 +402,16 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 			return err
 		}
 	}
-	k.logs = logs.New(logs.Config{Runtime: k.runtime, MaxSize: logSize, MaxFiles: int(*set.ContainerLogMaxFiles), Logger: c.Logger})
+	k.logs = logs.New(
+		logs.Config{Runtime: k.runtime, MaxSize: logSize, MaxFiles: int(*set.ContainerLogMaxFiles), Logger: c.Logger})
 	meter := usage.New(k.runtime, groups, nil)
 	k.garbage = images.NewCollector(images.CollectorConfig{
 		Images: k.runtime, Containers: k.runtime, Logger: c.Logger,
-		HighPercent: int(*set.ImageGCHighThresholdPercent), LowPercent: int(*set.ImageGCLowThresholdPercent), MinAge: set.ImageMinimumGCAge.Duration})
+		HighPercent: int(*set.ImageGCHighThresholdPercent), LowPercent: int(*set.ImageGCLowThresholdPercent),
+		MinAge: set.ImageMinimumGCAge.Duration})
 	k.eviction = eviction.New(eviction.Config{
-		Measure:    &eviction.Machine{Runtime: k.runtime, Usage: meter, RootDir: c.RootDir, PodDir: files.PodDir, LogDir: podLogs.PodDir},
+		Measure: &eviction.Machine{Runtime: k.runtime, Usage: meter, RootDir: c.RootDir, PodDir: files.PodDir,
+			LogDir: podLogs.PodDir},
 		Thresholds: thresholds, Transition: set.EvictionPressureTransitionPeriod.Duration,
 		MaxPodGrace: time.Duration(set.EvictionMaxPodGracePeriod) * time.Second,
 		Pods:        k.pods.Active, Gone: k.pods.Gone, Free: k.free, Changed: k.node.Look, Logger: c.Logger,
@@ -404,20 +425,26 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 		k.meters.Watches(string(t.Signal))
 	}
 	k.shutdown = shutdown.New(shutdown.Config{
-		Periods: shutdown.Periods(set), Pods: endedPods{k.pods}, Released: k.released, Connect: c.Logind, Changed: k.node.Look,
-		File: filepath.Join(c.RootDir, "graceful_node_shutdown_state"), Logger: c.Logger,
+		Periods: shutdown.Periods(set), Pods: endedPods{k.pods}, Released: k.released, Connect: c.Logind,
+		Changed: k.node.Look,
+		File:    filepath.Join(c.RootDir, "graceful_node_shutdown_state"), Logger: c.Logger,
 		NodeEvent: func(reason, message string) { nodeEvent(v1.EventTypeNormal, reason, message) },
 	})
 	if set.StaticPodPath != "" {
-		k.static = static.NewSource(static.SourceConfig{Dir: set.StaticPodPath, NodeName: c.NodeName, Every: set.FileCheckFrequency.Duration,
-			Pods: k.pods, Mirrors: k.mirrors, Logger: c.Logger})
+		k.static = static.NewSource(
+			static.SourceConfig{Dir: set.StaticPodPath, NodeName: c.NodeName, Every: set.FileCheckFrequency.Duration,
+				Pods: k.pods, Mirrors: k.mirrors, Logger: c.Logger})
 	}
 	if c.ServerAddress == "" {
 		return nil
 	}
 	k.server, err = server.New(server.Config{
-		NodeName: c.NodeName, Address: c.ServerAddress, TLS: c.ServerTLS, Limits: c.ServerLimits, Revoked: c.Revoked, RevokedChanged: c.RevokedChanged, Client: c.Client, Pods: k.pods,
-		Runtime: k.runtime, ImportImages: c.ImportImages, Usage: meter, RootDir: c.RootDir, Volumes: files, Settings: set, Healthy: k.pods.Healthy, Probes: k.probes, Collectors: slices.Concat(c.Collectors, k.meters.Collectors(), k.drivers.Collectors(), k.shutdown.Collectors()), Logger: c.Logger,
+		NodeName: c.NodeName, Address: c.ServerAddress, TLS: c.ServerTLS, Limits: c.ServerLimits, Revoked: c.Revoked,
+		RevokedChanged: c.RevokedChanged, Client: c.Client, Pods: k.pods,
+		Runtime: k.runtime, ImportImages: c.ImportImages, Usage: meter, RootDir: c.RootDir, Volumes: files,
+		Settings: set, Healthy: k.pods.Healthy, Probes: k.probes,
+		Collectors: slices.Concat(c.Collectors, k.meters.Collectors(), k.drivers.Collectors(), k.shutdown.Collectors()),
+		Logger:     c.Logger,
 	})
 	return err
 }
@@ -438,7 +465,9 @@ func (k *Kubelet) Registered() <-chan struct{} { return k.registered }
 func (k *Kubelet) released() bool {
 	node := k.own.Load()
 	inUse, known := k.drivers.InUse()
-	return node == nil || !known || !slices.ContainsFunc(node.Status.VolumesInUse, func(name v1.UniqueVolumeName) bool { return !slices.Contains(inUse, name) })
+	return node == nil || !known ||
+		!slices.ContainsFunc(node.Status.VolumesInUse,
+			func(name v1.UniqueVolumeName) bool { return !slices.Contains(inUse, name) })
 }
 
 // volumeImages pulls the images of volumes, and looks them up.
@@ -481,7 +510,8 @@ func texts(addrs []netip.Addr) []string {
 
 // host returns the properties of this machine for the admission of pods.
 func (k *Kubelet) host() admission.Input {
-	return admission.Input{UnsafeSysctls: k.config.Settings.AllowedUnsafeSysctls, AppArmor: k.appArmor, Pressure: k.short(), ShuttingDown: k.shutdown.Begun()}
+	return admission.Input{UnsafeSysctls: k.config.Settings.AllowedUnsafeSysctls, AppArmor: k.appArmor,
+		Pressure: k.short(), ShuttingDown: k.shutdown.Begun()}
 }
 
 // short returns the pressure conditions of the node.
@@ -516,7 +546,8 @@ func (k *Kubelet) services(namespace string) []*v1.Service {
 func (k *Kubelet) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	writeLast := lastevents.Start(k.events, limitedEvents(&typedcorev1.EventSinkImpl{Interface: k.config.Client.CoreV1().Events("")}, k.config.Settings))
+	writeLast := lastevents.Start(k.events,
+		limitedEvents(&typedcorev1.EventSinkImpl{Interface: k.config.Client.CoreV1().Events("")}, k.config.Settings))
 	var parts sync.WaitGroup
 	errs := make(chan error, 18)
 	run := func(name string, part func(context.Context) error) {
@@ -592,8 +623,9 @@ func (k *Kubelet) watchNode(ctx context.Context) error {
 		}
 	}
 	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: only(k.config.Client, fields.OneTermEqualSelector("metadata.name", k.config.NodeName), nodes.List, nodes.Watch),
-		ObjectType:    &v1.Node{},
+		ListerWatcher: only(k.config.Client, fields.OneTermEqualSelector("metadata.name", k.config.NodeName),
+			nodes.List, nodes.Watch),
+		ObjectType: &v1.Node{},
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc:    observe,
 			UpdateFunc: func(_, obj any) { observe(obj) },

@@ -86,12 +86,14 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{t: t, dataDir: dataDir, cgroup: "/barque/" + filepath.Base(dataDir), api: fake.NewClientset(), settings: config.Default()}
+	f := &fixture{t: t, dataDir: dataDir, cgroup: "/barque/" + filepath.Base(dataDir), api: fake.NewClientset(),
+		settings: config.Default()}
 	// The machine's full disk must neither refuse pods nor remove images.
 	f.settings.EvictionHard = map[string]string{"memory.available": "100Mi"}
 	f.settings.ImageGCHighThresholdPercent = new(int32(100))
 	t.Cleanup(func() {
-		if err := errors.Join(containerd.Purge(context.Background(), dataDir, f.cgroup), os.RemoveAll(dataDir)); err != nil {
+		if err := errors.Join(containerd.Purge(context.Background(), dataDir, f.cgroup),
+			os.RemoveAll(dataDir)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -156,8 +158,10 @@ func (f *fixture) start() (stop func()) {
 	c := kubelet.Config{
 		Pods:     factory.Core().V1().Pods().Informer(),
 		NodeName: nodeName, NodeIPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, Client: f.api,
-		RuntimeEndpoint: f.socket, Exits: f.exits, RootDir: filepath.Join(f.dataDir, "kubelet"), LogDir: filepath.Join(f.dataDir, "logs"),
-		CgroupRoot: f.cgroup, ClusterDomain: "cluster.local", Version: "v1.37.2+barque", Logger: f.logger(), Settings: f.settings, Logind: f.logind,
+		RuntimeEndpoint: f.socket, Exits: f.exits, RootDir: filepath.Join(f.dataDir, "kubelet"),
+		LogDir:     filepath.Join(f.dataDir, "logs"),
+		CgroupRoot: f.cgroup, ClusterDomain: "cluster.local", Version: "v1.37.2+barque", Logger: f.logger(),
+		Settings: f.settings, Logind: f.logind,
 	}
 	if f.ca != nil {
 		c.ServerAddress, c.ServerTLS = serverAddress, f.ca.serverTLS(f.t)

@@ -40,7 +40,8 @@ func TestRestartMidway(t *testing.T) {
 		return string(data)
 	}
 	shared := func(pod *v1.Pod) *v1.Container {
-		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "out", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: out}}})
+		pod.Spec.Volumes = append(pod.Spec.Volumes,
+			v1.Volume{Name: "out", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: out}}})
 		c := &pod.Spec.Containers[0]
 		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: "out", MountPath: "/out"})
 		return c
@@ -49,14 +50,18 @@ func TestRestartMidway(t *testing.T) {
 		return v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"/bin/sh", "-c", script}}}
 	}
 
-	leaving := script("leaving", v1.RestartPolicyAlways, nil, "trap 'echo asked >> /out/asked; exit 0' TERM; while :; do sleep 0.05; done")
+	leaving := script("leaving", v1.RestartPolicyAlways, nil,
+		"trap 'echo asked >> /out/asked; exit 0' TERM; while :; do sleep 0.05; done")
 	shared(leaving).Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{
-		Exec: command("echo begun >> /out/hook; while [ ! -e /out/go-on ]; do sleep 0.05; done; echo ended >> /out/hook").Exec,
+		Exec: command(
+			"echo begun >> /out/hook; while [ ! -e /out/go-on ]; do sleep 0.05; done; echo ended >> /out/hook").Exec,
 	}}
 	steady := script("steady", v1.RestartPolicyAlways, nil, "while :; do sleep 1; done")
 	c := shared(steady)
-	c.StartupProbe = &v1.Probe{ProbeHandler: command("[ -e /out/started ]"), PeriodSeconds: 1, FailureThreshold: 1, TimeoutSeconds: 20, SuccessThreshold: 1}
-	c.ReadinessProbe = &v1.Probe{ProbeHandler: command("echo asked >> /out/probe"), PeriodSeconds: 1, FailureThreshold: 1, TimeoutSeconds: 20, SuccessThreshold: 1}
+	c.StartupProbe = &v1.Probe{ProbeHandler: command("[ -e /out/started ]"), PeriodSeconds: 1, FailureThreshold: 1,
+		TimeoutSeconds: 20, SuccessThreshold: 1}
+	c.ReadinessProbe = &v1.Probe{ProbeHandler: command("echo asked >> /out/probe"), PeriodSeconds: 1,
+		FailureThreshold: 1, TimeoutSeconds: 20, SuccessThreshold: 1}
 	touch("started")
 	f.create(leaving)
 	f.create(steady)
@@ -88,7 +93,8 @@ func TestRestartMidway(t *testing.T) {
 	}
 
 	const probes = 3
-	await.True(t, "the probe is asked again", func() bool { return len(written("probe")) >= asked+probes*len("asked\n") })
+	await.True(t, "the probe is asked again",
+		func() bool { return len(written("probe")) >= asked+probes*len("asked\n") })
 	changes.Stop()
 	for e := range changes.ResultChan() {
 		if pod := e.Object.(*v1.Pod); pod.Name == "steady" && !ready(pod) {

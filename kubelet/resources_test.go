@@ -32,7 +32,8 @@ func TestResources(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The API in memory gives no UIDs.
-	if _, err := f.api.CoreV1().Nodes().Create(context.Background(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := f.api.CoreV1().Nodes().Create(context.Background(),
+		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	f.api.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -55,7 +56,8 @@ func TestResources(t *testing.T) {
 	before := f.eventually("grows", "ready", ready)
 	group := func(controller, file string) string {
 		_, id, _ := strings.Cut(before.Status.ContainerStatuses[0].ContainerID, "://")
-		raw, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", controller, f.cgroup, "kubepods", "pod"+string(before.UID), id, file))
+		raw, err := os.ReadFile(
+			filepath.Join("/sys/fs/cgroup", controller, f.cgroup, "kubepods", "pod"+string(before.UID), id, file))
 		if err != nil {
 			return err.Error()
 		}
@@ -66,7 +68,8 @@ func TestResources(t *testing.T) {
 		p := f.get("grows").DeepCopy()
 		p.Generation++
 		p.Spec.Containers[0].Resources = sized(cpu, memory)
-		if _, err := f.api.CoreV1().Pods("default").Update(context.Background(), p, metav1.UpdateOptions{}); err != nil {
+		if _, err := f.api.CoreV1().Pods("default").Update(context.Background(), p,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		p = f.eventually("grows", "resized to "+cpu+" "+memory, func(p *v1.Pod) bool {
@@ -76,20 +79,24 @@ func TestResources(t *testing.T) {
 					return false
 				}
 			}
-			return r != nil && r.Limits.Cpu().String() == cpu && r.Limits.Memory().String() == memory && p.Status.ObservedGeneration == p.Generation
+			return r != nil && r.Limits.Cpu().String() == cpu && r.Limits.Memory().String() == memory &&
+				p.Status.ObservedGeneration == p.Generation
 		})
-		if s := p.Status.ContainerStatuses[0]; s.RestartCount != 0 || s.ContainerID != before.Status.ContainerStatuses[0].ContainerID {
+		if s := p.Status.ContainerStatuses[0]; s.RestartCount != 0 ||
+			s.ContainerID != before.Status.ContainerStatuses[0].ContainerID {
 			t.Errorf("it was restarted: %+v", s)
 		}
 		if _, err := os.Stat("/sys/fs/cgroup/cpu"); err == nil {
-			t.Logf("%s %s: quota %s, limit %s", cpu, memory, group("cpu", "cpu.cfs_quota_us"), group("memory", "memory.limit_in_bytes"))
+			t.Logf("%s %s: quota %s, limit %s", cpu, memory, group("cpu", "cpu.cfs_quota_us"),
+				group("memory", "memory.limit_in_bytes"))
 		} else {
 			t.Logf("%s %s: %s, limit %s", cpu, memory, group("", "cpu.max"), group("", "memory.max"))
 		}
 	}
 	resize("300m", "128Mi")
 	if _, err := os.Stat("/sys/fs/cgroup/cpu"); err == nil {
-		if quota, limit := group("cpu", "cpu.cfs_quota_us"), group("memory", "memory.limit_in_bytes"); quota != "30000" || limit != "134217728" {
+		if quota, limit := group("cpu", "cpu.cfs_quota_us"),
+			group("memory", "memory.limit_in_bytes"); quota != "30000" || limit != "134217728" {
 			t.Errorf("the kernel has %s and %s", quota, limit)
 		}
 	}

@@ -17,14 +17,17 @@ func TestRestartRules(t *testing.T) {
 	f := newFixture(t)
 	f.start()
 	pod := script("all", v1.RestartPolicyNever, []string{"echo init"},
-		`[ -e /w/done ] && exec sleep 1000; echo "KEY='v'" > /w/env; touch /w/done; sleep 1; exit 42`, `echo E=$E; exec sleep 1000`)
-	pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "w", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+		`[ -e /w/done ] && exec sleep 1000; echo "KEY='v'" > /w/env; touch /w/done; sleep 1; exit 42`,
+		`echo E=$E; exec sleep 1000`)
+	pod.Spec.Volumes = append(pod.Spec.Volumes,
+		v1.Volume{Name: "w", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
 	source := &pod.Spec.Containers[0]
 	source.VolumeMounts = append(source.VolumeMounts, v1.VolumeMount{Name: "w", MountPath: "/w"})
 	source.RestartPolicy = ptr.To(v1.ContainerRestartPolicyNever)
 	source.RestartPolicyRules = []v1.ContainerRestartRule{{
-		Action:    v1.ContainerRestartRuleActionRestartAllContainers,
-		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+		Action: v1.ContainerRestartRuleActionRestartAllContainers,
+		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn,
+			Values: []int32{42}},
 	}}
 	pod.Spec.Containers[1].Env = []v1.EnvVar{{Name: "E", ValueFrom: &v1.EnvVarSource{
 		FileKeyRef: &v1.FileKeySelector{VolumeName: "w", Path: "env", Key: "KEY", Optional: ptr.To(true)}}}}
@@ -40,7 +43,9 @@ func TestRestartRules(t *testing.T) {
 		}
 		return p.Status.Phase == v1.PodRunning
 	})
-	if first, second := f.log(made, "c1", 0), f.log(made, "c1", 1); !strings.Contains(first, "E=\n") && !strings.Contains(first, "E=v") || !strings.Contains(second, "E=v\n") {
+	if first, second := f.log(made, "c1", 0),
+		f.log(made, "c1", 1); !strings.Contains(first, "E=\n") && !strings.Contains(first, "E=v") ||
+		!strings.Contains(second, "E=v\n") {
 		t.Errorf("the container with the variable said %q and then %q", first, second)
 	}
 }

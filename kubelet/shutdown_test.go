@@ -71,7 +71,8 @@ func TestShutdown(t *testing.T) {
 	f := newFixture(t)
 	l := &login{}
 	f.logind = l.connect
-	f.settings.ShutdownGracePeriod, f.settings.ShutdownGracePeriodCriticalPods = metav1.Duration{Duration: 4 * time.Minute}, metav1.Duration{Duration: 2 * time.Minute}
+	f.settings.ShutdownGracePeriod, f.settings.ShutdownGracePeriodCriticalPods = metav1.Duration{
+		Duration: 4 * time.Minute}, metav1.Duration{Duration: 2 * time.Minute}
 	stop := f.start()
 	f.create(hello("app"))
 	driver := hello("driver")
@@ -92,7 +93,8 @@ func TestShutdown(t *testing.T) {
 	over := map[string]time.Time{}
 	for _, name := range []string{"app", "driver"} {
 		pod := f.eventually(name, "told to have ended", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodFailed })
-		if pod.Status.Reason != "Terminated" || pod.Status.Message != "Pod was terminated in response to imminent node shutdown." {
+		if pod.Status.Reason != "Terminated" ||
+			pod.Status.Message != "Pod was terminated in response to imminent node shutdown." {
 			t.Errorf("%s: %s: %s", name, pod.Status.Reason, pod.Status.Message)
 		}
 		for _, c := range pod.Status.Conditions {
@@ -109,7 +111,8 @@ func TestShutdown(t *testing.T) {
 	if pod.Status.Reason != "NodeShutdown" {
 		t.Errorf("a new pod: %s: %s", pod.Status.Reason, pod.Status.Message)
 	}
-	await.True(t, "the node says why it is not ready", func() bool { return f.nodeReady() == "False KubeletNotReady node is shutting down" })
+	await.True(t, "the node says why it is not ready",
+		func() bool { return f.nodeReady() == "False KubeletNotReady node is shutting down" })
 	stop()
 	l.preparing = false
 	f.start()

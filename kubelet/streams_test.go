@@ -45,8 +45,10 @@ func newAuthority(t *testing.T) *authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, IsCA: true,
+		BasicConstraintsValid: true,
+		NotBefore:             time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -64,8 +66,10 @@ func (a *authority) issue(t *testing.T, name, group string) (certPEM, keyPEM []b
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name, Organization: []string{group}},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()),
+		Subject:   pkix.Name{CommonName: name, Organization: []string{group}},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
 	if err != nil {
@@ -75,7 +79,8 @@ func (a *authority) issue(t *testing.T, name, group string) (certPEM, keyPEM []b
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw})
 }
 
 func (a *authority) pool() *x509.CertPool {
@@ -98,7 +103,8 @@ func (a *authority) serverTLS(t *testing.T) *tls.Config {
 func (a *authority) client(t *testing.T) *rest.Config {
 	t.Helper()
 	cert, key := a.issue(t, kubeletapi.ClientUser, kubeletapi.ClientGroup)
-	return &rest.Config{Host: "https://" + serverAddress, TLSClientConfig: rest.TLSClientConfig{CAData: a.pem, CertData: cert, KeyData: key}}
+	return &rest.Config{Host: "https://" + serverAddress,
+		TLSClientConfig: rest.TLSClientConfig{CAData: a.pem, CertData: cert, KeyData: key}}
 }
 
 // TestNodeServer reads logs of a real container, runs commands in it and reaches its ports, as the
@@ -129,7 +135,9 @@ func TestNodeServer(t *testing.T) {
 		return resp.StatusCode, string(body)
 	}
 
-	f.create(script("talks", v1.RestartPolicyAlways, nil, "echo one; echo two; trap 'exit 0' TERM; while true; do echo tick; sleep 0.2; done"))
+	f.create(
+		script("talks", v1.RestartPolicyAlways, nil,
+			"echo one; echo two; trap 'exit 0' TERM; while true; do echo tick; sleep 0.2; done"))
 	f.create(hello("web"))
 	f.eventually("talks", "ready", ready)
 	f.eventually("web", "ready", ready)
@@ -164,10 +172,12 @@ func TestNodeServer(t *testing.T) {
 			}
 			return body == "one\ntwo\n"
 		})
-		if code, body := get("/containerLogs/default/talks/c0?tailLines=1&timestamps=true"); code != 200 || strings.Count(body, "\n") != 1 || !strings.Contains(body, "Z t") {
+		if code, body := get("/containerLogs/default/talks/c0?tailLines=1&timestamps=true"); code != 200 ||
+			strings.Count(body, "\n") != 1 || !strings.Contains(body, "Z t") {
 			t.Errorf("%d %q", code, body)
 		}
-		if code, body := get("/containerLogs/default/talks/c0?previous=true"); code != 400 || !strings.Contains(body, "previous terminated container") {
+		if code, body := get("/containerLogs/default/talks/c0?previous=true"); code != 400 ||
+			!strings.Contains(body, "previous terminated container") {
 			t.Errorf("%d %q", code, body)
 		}
 		if code, _ := get("/containerLogs/default/talks/none"); code != 404 {
@@ -185,7 +195,9 @@ func TestNodeServer(t *testing.T) {
 	})
 
 	t.Run("exec", func(t *testing.T) {
-		u, err := url.Parse(config.Host + "/exec/default/talks/c0?command=/bin/sh&command=-c&command=cat%3B%20echo%20bad%20%3E%262%3B%20exit%207&input=1&output=1&error=1")
+		u, err := url.Parse(
+			config.Host +
+				"/exec/default/talks/c0?command=/bin/sh&command=-c&command=cat%3B%20echo%20bad%20%3E%262%3B%20exit%207&input=1&output=1&error=1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,8 +206,10 @@ func TestNodeServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		var stdout, stderr bytes.Buffer
-		err = exec.StreamWithContext(context.Background(), remotecommand.StreamOptions{Stdin: strings.NewReader("said"), Stdout: &stdout, Stderr: &stderr})
-		if err == nil || !strings.Contains(err.Error(), "exit code 7") || stdout.String() != "said" || stderr.String() != "bad\n" {
+		err = exec.StreamWithContext(context.Background(),
+			remotecommand.StreamOptions{Stdin: strings.NewReader("said"), Stdout: &stdout, Stderr: &stderr})
+		if err == nil || !strings.Contains(err.Error(), "exit code 7") || stdout.String() != "said" ||
+			stderr.String() != "bad\n" {
 			t.Errorf("%v %q %q", err, &stdout, &stderr)
 		}
 	})
@@ -210,7 +224,8 @@ func TestNodeServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		stop, up := make(chan struct{}), make(chan struct{})
-		forwarder, err := portforward.NewOnAddresses(spdy.NewDialer(upgrader, &http.Client{Transport: transport}, "POST", u),
+		forwarder, err := portforward.NewOnAddresses(
+			spdy.NewDialer(upgrader, &http.Client{Transport: transport}, "POST", u),
 			[]string{"127.0.0.1"}, []string{"18080:8080"}, stop, up, io.Discard, io.Discard)
 		if err != nil {
 			t.Fatal(err)
@@ -238,7 +253,8 @@ func TestNodeServer(t *testing.T) {
 
 	t.Run("what it knows", func(t *testing.T) {
 		var list v1.PodList
-		if code, body := get("/pods"); code != 200 || json.Unmarshal([]byte(body), &list) != nil || len(list.Items) != 2 || list.Items[0].Status.Phase != v1.PodRunning {
+		if code, body := get("/pods"); code != 200 || json.Unmarshal([]byte(body), &list) != nil ||
+			len(list.Items) != 2 || list.Items[0].Status.Phase != v1.PodRunning {
 			t.Errorf("%d %s", code, body)
 		}
 		// The runtime measures by intervals; the first figures take one interval.
@@ -249,7 +265,8 @@ func TestNodeServer(t *testing.T) {
 		for {
 			var s stats.Summary
 			code, body := get("/stats/summary")
-			if code == 200 && json.Unmarshal([]byte(body), &s) == nil && len(s.Pods) == 2 && measured(s.Pods[0]) && measured(s.Pods[1]) && s.Node.CPU != nil {
+			if code == 200 && json.Unmarshal([]byte(body), &s) == nil && len(s.Pods) == 2 && measured(s.Pods[0]) &&
+				measured(s.Pods[1]) && s.Node.CPU != nil {
 				break
 			}
 			if time.Now().After(deadline) {
@@ -257,13 +274,16 @@ func TestNodeServer(t *testing.T) {
 			}
 		}
 		code, body := get("/metrics/resource")
-		for _, want := range []string{"node_cpu_usage_seconds_total", `pod_memory_working_set_bytes{namespace="default",pod="web"}`,
-			`container_cpu_usage_seconds_total{container="hello",namespace="default",pod="web"}`, "resource_scrape_error 0"} {
+		for _, want := range []string{"node_cpu_usage_seconds_total",
+			`pod_memory_working_set_bytes{namespace="default",pod="web"}`,
+			`container_cpu_usage_seconds_total{container="hello",namespace="default",pod="web"}`,
+			"resource_scrape_error 0"} {
 			if code != 200 || !strings.Contains(body, want) {
 				t.Errorf("%d: no %s in\n%s", code, want, body)
 			}
 		}
-		if code, body := get("/metrics"); code != 200 || !strings.Contains(body, `kubelet_running_containers{container_state="running"} 2`) {
+		if code, body := get("/metrics"); code != 200 ||
+			!strings.Contains(body, `kubelet_running_containers{container_state="running"} 2`) {
 			t.Errorf("%d %s", code, fmt.Sprint(len(body)))
 		}
 	})

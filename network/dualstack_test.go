@@ -22,7 +22,8 @@ func startCluster6(t *testing.T, with4 bool) *cluster {
 	must(t, netlink.AddrAdd(bridge, quiet("fd77::1/64")))
 	c := newCluster(t)
 	for i := range 2 {
-		args := StartArgs{IPs: []string{fmt.Sprintf("fd77::1%d/64", i+1)}, Networks: []string{"fd00:42::/56", "fd00:43::/112"}, DNS: clusterIP6}
+		args := StartArgs{IPs: []string{fmt.Sprintf("fd77::1%d/64", i+1)},
+			Networks: []string{"fd00:42::/56", "fd00:43::/112"}, DNS: clusterIP6}
 		shares := []string{fmt.Sprintf("fd00:42:0:%d::/64", i+1)}
 		if with4 {
 			args.IPs = append([]string{fmt.Sprintf("192.168.77.1%d/24", i+1)}, args.IPs...)
@@ -111,14 +112,17 @@ func (c *cluster) testIPv6(t *testing.T, ips map[string]string, names string) {
 		serve(corev1.ProtocolTCP, nil, "a1", "b1")
 		c.answers("b1", "tcp6", service, by("a1", "b1"), by("b1", "fd00:42:0:2::1"))
 		c.answers(a.name, "tcp6", service, by("a1", "fd00:42:0:1::1"), by("b1", "fd77::11"))
-		c.answers("lan", "tcp6", fmt.Sprintf("[fd77::11]:%d", nodePort), by("a1", "fd00:42:0:1::1"), by("b1", "fd77::11"))
+		c.answers("lan", "tcp6", fmt.Sprintf("[fd77::11]:%d", nodePort), by("a1", "fd00:42:0:1::1"),
+			by("b1", "fd77::11"))
 		if dual {
 			c.answers("b1", "tcp4", net.JoinHostPort(clusterIP, "80"), "a1 "+c.ips["b1"], "b1 10.42.2.1")
 			c.answers("lan", "tcp4", fmt.Sprintf("192.168.77.11:%d", nodePort), "a1 10.42.1.1", "b1 192.168.77.11")
 		}
-		serve(corev1.ProtocolTCP, func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }, "b1")
+		serve(corev1.ProtocolTCP, func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP },
+			"b1")
 		c.answers("a1", "tcp6", service, by("b1", "a1"))
-		serve(corev1.ProtocolTCP, func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }, "a1", "b1")
+		serve(corev1.ProtocolTCP, func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP },
+			"a1", "b1")
 		c.answers("a1", "tcp6", service, by("b1", "a1"))
 		serve(corev1.ProtocolTCP, nil)
 		c.answersOnce("a1", "tcp6", service, refused)
@@ -146,23 +150,27 @@ func (c *cluster) testIPv6(t *testing.T, ips map[string]string, names string) {
 	})
 	t.Run("policies", func(t *testing.T) {
 		c.t = t
-		c.objects.Policies = []*networkingv1.NetworkPolicy{networkPolicy("default", "deny", networkingv1.NetworkPolicySpec{PodSelector: *labelled("name", "a1")})}
+		c.objects.Policies = []*networkingv1.NetworkPolicy{
+			networkPolicy("default", "deny", networkingv1.NetworkPolicySpec{PodSelector: *labelled("name", "a1")})}
 		c.apply()
 		c.answers("b1", "tcp6", pod("a1"), silent)
 		c.answers("a1", "tcp6", pod("b1"), by("b1", "a1"))
 		c.answers(a.name, "tcp6", pod("a1"), by("a1", "fd00:42:0:1::1"))
-		c.objects.Policies = append(c.objects.Policies, networkPolicy("default", "allow", networkingv1.NetworkPolicySpec{
-			PodSelector: *labelled("name", "a1"),
-			Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{
-				{IPBlock: &networkingv1.IPBlock{CIDR: "fd00:42:0:2::/64", Except: []string{"fd00:42:0:2:8000::/65"}}},
-			}}},
-		}))
+		c.objects.Policies = append(c.objects.Policies,
+			networkPolicy("default", "allow", networkingv1.NetworkPolicySpec{
+				PodSelector: *labelled("name", "a1"),
+				Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{
+					{IPBlock: &networkingv1.IPBlock{CIDR: "fd00:42:0:2::/64",
+						Except: []string{"fd00:42:0:2:8000::/65"}}},
+				}}},
+			}))
 		c.apply()
 		c.answers("b1", "tcp6", pod("a1"), by("a1", "b1"))
 		if dual {
 			c.answers("b1", "tcp4", net.JoinHostPort(c.ips["a1"], fmt.Sprint(podPort)), silent)
 		}
-		c.objects.Policies[1].Spec.Ingress[0].From = []networkingv1.NetworkPolicyPeer{{PodSelector: labelled("name", "b1")}}
+		c.objects.Policies[1].Spec.Ingress[0].From = []networkingv1.NetworkPolicyPeer{
+			{PodSelector: labelled("name", "b1")}}
 		c.apply()
 		c.answers("b1", "tcp6", pod("a1"), by("a1", "b1"))
 		if dual {

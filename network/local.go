@@ -49,7 +49,8 @@ func (c *Config) frontends() map[proxy.Frontend]proxy.Backend {
 	local, own := map[proxy.Frontend]proxy.Backend{}, c.localDNS()
 	for _, addr := range c.DNS.Addresses {
 		for _, protocol := range []corev1.Protocol{corev1.ProtocolUDP, corev1.ProtocolTCP} {
-			local[proxy.Frontend{Addr: addr, Protocol: protocol, Port: portDNS}] = proxy.Backend{Addr: own.Addr(), Port: own.Port()}
+			local[proxy.Frontend{Addr: addr, Protocol: protocol, Port: portDNS}] = proxy.Backend{Addr: own.Addr(),
+				Port: own.Port()}
 		}
 	}
 	return local
@@ -82,7 +83,8 @@ func unclaim(addr netip.Addr) error {
 func onLoopback(addr netip.Addr) (netlink.Link, *netlink.Addr, error) {
 	link, err := netlink.LinkByName("lo")
 	bits := addr.BitLen()
-	of := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(bits, bits)}, Scope: unix.RT_SCOPE_HOST}
+	of := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(bits, bits)},
+		Scope: unix.RT_SCOPE_HOST}
 	if addr.Is6() {
 		of.Flags = unix.IFA_F_NODAD
 	}

@@ -41,7 +41,8 @@ func (n *Network) watchMachine(ctx context.Context) error {
 		before, now, found := n.config.Addresses.Replaced(links)
 		if awaited.lasts(before, now, found, time.Now()) {
 			moved = fmt.Errorf("network: the link %s has had the address %v in place of the node's %v for %v: "+
-				"Barque is to be started again, and takes that one (or another with --node-ip)", links[before], now, before, replacedFor)
+				"Barque is to be started again, and takes that one (or another with --node-ip)", links[before], now,
+				before, replacedFor)
 			end()
 		}
 		return nil

@@ -69,7 +69,8 @@ func TestFaults(t *testing.T) {
 	})
 	t.Run("a table of connections that is full", func(t *testing.T) {
 		if connections, err := faults.ReadConnections(); err != nil || connections.Max == 0 || connections.Max > 1<<20 {
-			needs.Missing(t, fmt.Sprintf("a table of at most a million connections (it has %+v, %v)", connections, err), "what happens when it is full")
+			needs.Missing(t, fmt.Sprintf("a table of at most a million connections (it has %+v, %v)", connections, err),
+				"what happens when it is full")
 		}
 		b.call("FillConnections", struct{}{}, nil)
 		c.t = t
@@ -91,14 +92,19 @@ func TestMovedMachine(t *testing.T) {
 	}
 	bridge := lan(t)
 	start := func(number int, detected bool) *node {
-		return startNodeAt(t, bridge, number, StartArgs{IPs: []string{fmt.Sprintf("192.168.77.%d1/24", number)}, Gateways: []string{"192.168.77.1"}, Detected: detected})
+		return startNodeAt(t, bridge, number,
+			StartArgs{IPs: []string{fmt.Sprintf("192.168.77.%d1/24", number)}, Gateways: []string{"192.168.77.1"},
+				Detected: detected})
 	}
 	moved, chosen, elsewhere := start(1, true), start(2, false), start(3, true)
 	for _, n := range []*node{moved, chosen} {
 		old := n.ip + "/24"
-		n.call("SetAddress", AddressArgs{Old: old, New: strings.Replace(old, "1/", "2/", 1), Gateways: []string{"192.168.77.1"}}, nil)
+		n.call("SetAddress",
+			AddressArgs{Old: old, New: strings.Replace(old, "1/", "2/", 1), Gateways: []string{"192.168.77.1"}}, nil)
 	}
-	elsewhere.call("SetAddress", AddressArgs{Old: elsewhere.ip + "/24", Link: "other", New: "192.168.77.32/24", Gateways: []string{"192.168.77.1"}}, nil)
+	elsewhere.call("SetAddress",
+		AddressArgs{Old: elsewhere.ip + "/24", Link: "other", New: "192.168.77.32/24",
+			Gateways: []string{"192.168.77.1"}}, nil)
 	end := func(n *node) string {
 		var told Told
 		n.call("Told", struct{}{}, &told)
@@ -186,7 +192,9 @@ func fillConnections() error {
 // unlike others.
 func connection(number uint32) (netlink.Message, error) {
 	from, to := binary.BigEndian.AppendUint32(nil, 0xc6120000+number>>15), []byte{198, 19, 255, 1} // RFC 2544
-	tuple := func(source, destination []byte, sourcePort, destinationPort uint16) func(*netlink.AttributeEncoder) error {
+	tuple := func(
+		source, destination []byte, sourcePort, destinationPort uint16,
+	) func(*netlink.AttributeEncoder) error {
 		return func(e *netlink.AttributeEncoder) error {
 			e.ByteOrder = binary.BigEndian
 			e.Nested(nl.CTA_TUPLE_IP, func(e *netlink.AttributeEncoder) error {
@@ -214,7 +222,8 @@ func connection(number uint32) (netlink.Message, error) {
 	e.Uint32(nl.CTA_TIMEOUT, hour)
 	attributes, err := e.Encode()
 	return netlink.Message{
-		Header: netlink.Header{Type: unix.NFNL_SUBSYS_CTNETLINK<<8 | netlink.HeaderType(nl.IPCTNL_MSG_CT_NEW), Flags: netlink.Request | netlink.Create},
-		Data:   append([]byte{unix.AF_INET, 0, 0, 0}, attributes...), // family, version, resource
+		Header: netlink.Header{Type: unix.NFNL_SUBSYS_CTNETLINK<<8 | netlink.HeaderType(nl.IPCTNL_MSG_CT_NEW),
+			Flags: netlink.Request | netlink.Create},
+		Data: append([]byte{unix.AF_INET, 0, 0, 0}, attributes...), // family, version, resource
 	}, err
 }

@@ -160,7 +160,8 @@ func New(config Config) (*Network, error) {
 		config.Tell = func(string, string, string) {}
 	}
 	config.PodNetworks, config.ServiceNetworks = masked(config.PodNetworks), masked(config.ServiceNetworks)
-	n := &Network{trigger: pace.NewTrigger(), look: pace.NewTrigger(), writer: new(nft.Writer), faults: faults.NewWatcher(config.Tell)}
+	n := &Network{trigger: pace.NewTrigger(), look: pace.NewTrigger(), writer: new(nft.Writer),
+		faults: faults.NewWatcher(config.Tell)}
 	var names policy.DNS
 	local := map[proxy.Frontend]proxy.Backend{}
 	if config.DNS != nil {
@@ -173,8 +174,10 @@ func New(config Config) (*Network, error) {
 	}
 	for i, services := range config.ServiceNetworks {
 		of := proxy.Config{
-			NodeName: config.NodeName, Services: config.Services, EndpointSlices: config.EndpointSlices, Nodes: config.Nodes, Pods: config.Pods,
-			PodNetwork: config.podNetwork(services.Addr().Is6()), ServiceNetwork: services, OtherPlugin: config.OtherPlugin, Writer: n.writer, Logger: config.Logger,
+			NodeName: config.NodeName, Services: config.Services, EndpointSlices: config.EndpointSlices,
+			Nodes: config.Nodes, Pods: config.Pods,
+			PodNetwork: config.podNetwork(services.Addr().Is6()), ServiceNetwork: services,
+			OtherPlugin: config.OtherPlugin, Writer: n.writer, Logger: config.Logger,
 		}
 		of.Secondary = i > 0
 		if i == 0 { // cluster DNS has its address there, and health is served once
@@ -192,8 +195,9 @@ func New(config Config) (*Network, error) {
 	}
 	n.policy = policy.New(policy.Config{
 		Families: config.families(),
-		NodeName: config.NodeName, Policies: config.Policies, Namespaces: config.Namespaces, Pods: config.Pods, Peers: config.Peers,
-		DNS: names, Writer: n.writer, Logger: config.Logger,
+		NodeName: config.NodeName, Policies: config.Policies, Namespaces: config.Namespaces, Pods: config.Pods,
+		Peers: config.Peers,
+		DNS:   names, Writer: n.writer, Logger: config.Logger,
 	})
 	_ = config.Nodes.Informer() // asking for it makes its factory start it
 	return n, nil
@@ -206,7 +210,9 @@ func (c *Config) check() error {
 	}
 	for _, network := range append(append([]netip.Prefix(nil), c.PodNetworks...), c.ServiceNetworks...) {
 		if !c.Addresses.Of(network.Addr().Is6()).IsValid() {
-			return fmt.Errorf("the cluster has %v, and this node has no address of that family (%v): give one of each with --node-ip", network, c.Addresses.Internal)
+			return fmt.Errorf(
+				"the cluster has %v, and this node has no address of that family (%v): give one of each with --node-ip",
+				network, c.Addresses.Internal)
 		}
 	}
 	if wishOf(c.Overlay.Mode) != wireguard.Nowhere && c.WireGuard.KeyFile == "" {
@@ -403,8 +409,9 @@ func (n *Network) reconcile(ctx context.Context) error {
 		return failed // nothing takes another way for want of a key
 	}
 	plan := routes.Make(routes.World{
-		Self: n.config.NodeName, Addresses: n.config.Addresses, ServiceNetworks: n.config.ServiceNetworks, PodNetworks: n.config.PodNetworks,
-		Overlay: n.config.Overlay, WireGuard: encrypted, Nodes: nodes, OnLink: nodeaddr.OnLink,
+		Self: n.config.NodeName, Addresses: n.config.Addresses, ServiceNetworks: n.config.ServiceNetworks,
+		PodNetworks: n.config.PodNetworks,
+		Overlay:     n.config.Overlay, WireGuard: encrypted, Nodes: nodes, OnLink: nodeaddr.OnLink,
 	})
 	mtu, err := n.config.Addresses.MTU()
 	failed = errors.Join(failed, err, bandwidth.Clean(), n.annotate(ctx, nodes, plan))
@@ -444,7 +451,9 @@ func (n *Network) connect(plan routes.Plan, mtu int) (int, error) {
 	if len(plan.Tunnels) > 0 {
 		overhead := wireguard.Overhead(plan.WireGuard.Address)
 		pods = min(pods, mtu-overhead)
-		index, err := n.tunnel.Apply(wireguard.Want{Port: plan.WireGuard.Port, Shares: plan.Own, MTU: mtu, Overhead: overhead, Peers: plan.Tunnels})
+		index, err := n.tunnel.Apply(
+			wireguard.Want{Port: plan.WireGuard.Port, Shares: plan.Own, MTU: mtu, Overhead: overhead,
+				Peers: plan.Tunnels})
 		if links[routes.WireGuard] = index; err != nil {
 			plan, failed = plan.Without(routes.WireGuard), errors.Join(failed, err)
 		}
@@ -461,13 +470,15 @@ func (n *Network) connect(plan routes.Plan, mtu int) (int, error) {
 
 // annotate tells the other nodes how this one is reached through overlays, or that it is not.
 func (n *Network) annotate(ctx context.Context, nodes []*corev1.Node, plan routes.Plan) error {
-	annotations := map[string]string{overlay.Annotation: plan.Endpoint.String(), wireguard.Annotation: plan.WireGuard.String()}
+	annotations := map[string]string{overlay.Annotation: plan.Endpoint.String(),
+		wireguard.Annotation: plan.WireGuard.String()}
 	for _, node := range nodes {
 		if node.Name != n.config.NodeName || node.Annotations[overlay.Annotation] == annotations[overlay.Annotation] &&
 			node.Annotations[wireguard.Annotation] == annotations[wireguard.Annotation] {
 			continue
 		}
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": node.UID, "annotations": annotations}})
+		patch, err := json.Marshal(
+			map[string]any{"metadata": map[string]any{"uid": node.UID, "annotations": annotations}})
 		if err == nil {
 			_, err = n.config.Announce.Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		}
@@ -519,5 +530,6 @@ func (n *Network) awaitReady(ctx context.Context) {
 // Purge removes Run's set-up from the process's network namespace: service rules, policies, routes,
 // the overlays and the address of cluster DNS. The pods' links are removed with the pods.
 func Purge() error {
-	return errors.Join(proxy.Purge(), policy.Purge(), routes.Purge(), overlay.Remove(), wireguard.Remove(), bandwidth.Purge(), unclaim(localDNS4.Addr()), unclaim(localDNS6.Addr()))
+	return errors.Join(proxy.Purge(), policy.Purge(), routes.Purge(), overlay.Remove(), wireguard.Remove(),
+		bandwidth.Purge(), unclaim(localDNS4.Addr()), unclaim(localDNS6.Addr()))
 }

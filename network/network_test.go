@@ -46,7 +46,8 @@ func startCluster(t *testing.T) *cluster {
 		c.objects.Nodes = append(c.objects.Nodes, &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: n.name},
 			Spec:       corev1.NodeSpec{PodCIDR: fmt.Sprintf("10.42.%d.0/24", i+1)},
-			Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: n.ip}}},
+			Status: corev1.NodeStatus{
+				Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: n.ip}}},
 		})
 	}
 	c.objects.Namespaces = []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "default"}}}
@@ -325,7 +326,8 @@ func TestPackets(t *testing.T) {
 		own := func(pods ...string) {
 			protocol := corev1.ProtocolTCP
 			c.serve(protocol, func(s *corev1.Service) {
-				s.Spec.Type, s.Spec.Ports = corev1.ServiceTypeClusterIP, []corev1.ServicePort{{Port: 53, Protocol: protocol}}
+				s.Spec.Type, s.Spec.Ports = corev1.ServiceTypeClusterIP,
+					[]corev1.ServicePort{{Port: 53, Protocol: protocol}}
 			}, pods...)
 		}
 		own("b1")

@@ -157,7 +157,9 @@ func TestLayer3(t *testing.T) {
 	})
 	t.Run("a node with another address", func(t *testing.T) {
 		c.t = t
-		c.nodes[1].call("Move", StartArgs{IPs: []string{"192.168.72.11/24", "192.168.72.99/24", "fd72::11/64"}, Gateways: []string{"192.168.72.1"}}, nil)
+		c.nodes[1].call("Move",
+			StartArgs{IPs: []string{"192.168.72.11/24", "192.168.72.99/24", "fd72::11/64"},
+				Gateways: []string{"192.168.72.1"}}, nil)
 		c.nodes[1].ip = "192.168.72.99"
 		c.objects.Nodes[1].Status.Addresses[0].Address = c.nodes[1].ip
 		c.apply()

@@ -100,7 +100,9 @@ func TestPolicies(t *testing.T) {
 		return []networkingv1.NetworkPolicyPort{{Port: ptr.To(intstr.FromInt32(first)), EndPort: &last}}
 	}
 	everywhere := networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{}}
-	ingress := func(ports []networkingv1.NetworkPolicyPort, from ...networkingv1.NetworkPolicyPeer) []networkingv1.NetworkPolicyIngressRule {
+	ingress := func(
+		ports []networkingv1.NetworkPolicyPort, from ...networkingv1.NetworkPolicyPeer,
+	) []networkingv1.NetworkPolicyIngressRule {
 		return []networkingv1.NetworkPolicyIngressRule{{From: from, Ports: ports}}
 	}
 	notToX := func(_, to string) bool { return namespaceOf(to) != "x" }
@@ -110,30 +112,40 @@ func TestPolicies(t *testing.T) {
 		want     reaches
 	}{
 		{"none", nil, always},
-		{"deny all", []*networkingv1.NetworkPolicy{networkPolicy("x", "deny", networkingv1.NetworkPolicySpec{})}, notToX},
+		{"deny all", []*networkingv1.NetworkPolicy{networkPolicy("x", "deny", networkingv1.NetworkPolicySpec{})},
+			notToX},
 		{"pods of a namespace at a named port", []*networkingv1.NetworkPolicy{
 			networkPolicy("x", "deny", networkingv1.NetworkPolicySpec{}),
-			networkPolicy("x", "allow", networkingv1.NetworkPolicySpec{PodSelector: *labelled("pod", "a"), Ingress: ingress(web,
-				networkingv1.NetworkPolicyPeer{NamespaceSelector: labelled("ns", "y"), PodSelector: labelled("pod", "b")})}),
+			networkPolicy("x", "allow",
+				networkingv1.NetworkPolicySpec{PodSelector: *labelled("pod", "a"), Ingress: ingress(web,
+					networkingv1.NetworkPolicyPeer{NamespaceSelector: labelled("ns", "y"),
+						PodSelector: labelled("pod", "b")})}),
 		}, func(from, to string) bool { return notToX(from, to) || to == "x-a" && from == "y-b" }},
 		{"own namespace, a range of ports", []*networkingv1.NetworkPolicy{
-			networkPolicy("x", "allow", networkingv1.NetworkPolicySpec{Ingress: ingress(ports(8000, 8100), networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{}})}),
+			networkPolicy("x", "allow",
+				networkingv1.NetworkPolicySpec{
+					Ingress: ingress(ports(8000, 8100),
+						networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{}})}),
 			networkPolicy("z", "other-ports", networkingv1.NetworkPolicySpec{Ingress: ingress(ports(8081, 8100))}),
 		}, func(from, to string) bool {
 			return namespaceOf(to) == "y" || namespaceOf(to) == "x" && namespaceOf(from) == "x"
 		}},
 		{"a block, and another peer within its exception", []*networkingv1.NetworkPolicy{
 			networkPolicy("x", "allow", networkingv1.NetworkPolicySpec{Ingress: ingress(nil,
-				networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "10.42.0.0/16", Except: []string{"10.42.2.0/24"}}},
+				networkingv1.NetworkPolicyPeer{
+					IPBlock: &networkingv1.IPBlock{CIDR: "10.42.0.0/16", Except: []string{"10.42.2.0/24"}}},
 				networkingv1.NetworkPolicyPeer{NamespaceSelector: labelled("ns", "z")})}),
 		}, func(from, to string) bool { return notToX(from, to) || letter(from) != "b" || namespaceOf(from) == "z" }},
 		{"egress", []*networkingv1.NetworkPolicy{
-			networkPolicy("y", "out", networkingv1.NetworkPolicySpec{PolicyTypes: egress, Egress: []networkingv1.NetworkPolicyEgressRule{
-				{To: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: labelled("ns", "z")}}, Ports: web}}}),
+			networkPolicy("y", "out",
+				networkingv1.NetworkPolicySpec{PolicyTypes: egress, Egress: []networkingv1.NetworkPolicyEgressRule{
+					{To: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: labelled("ns", "z")}}, Ports: web}}}),
 		}, func(from, to string) bool { return namespaceOf(from) != "y" || namespaceOf(to) == "z" }},
 		{"both ways", []*networkingv1.NetworkPolicy{
-			networkPolicy("y", "out", networkingv1.NetworkPolicySpec{PolicyTypes: egress, PodSelector: *labelled("pod", "a")}),
-			networkPolicy("z", "in", networkingv1.NetworkPolicySpec{PodSelector: *labelled("pod", "c"), Ingress: ingress(nil, everywhere)}),
+			networkPolicy("y", "out",
+				networkingv1.NetworkPolicySpec{PolicyTypes: egress, PodSelector: *labelled("pod", "a")}),
+			networkPolicy("z", "in",
+				networkingv1.NetworkPolicySpec{PodSelector: *labelled("pod", "c"), Ingress: ingress(nil, everywhere)}),
 			networkPolicy("x", "deny", networkingv1.NetworkPolicySpec{PodSelector: *labelled("pod", "b")}),
 		}, func(from, to string) bool { return from != "y-a" && to != "x-b" }},
 	} {
@@ -186,13 +198,16 @@ func TestPolicies(t *testing.T) {
 		c.answers("y-a", "dns/udp", names, "NOERROR "+clusterIP)
 		c.answers("x-a", "dns/udp", names, silent)
 		dns := networkingv1.NetworkPolicyEgressRule{
-			To: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: labelled("kubernetes.io/metadata.name", "kube-system"), PodSelector: labelled("k8s-app", "kube-dns")}},
+			To: []networkingv1.NetworkPolicyPeer{
+				{NamespaceSelector: labelled("kubernetes.io/metadata.name", "kube-system"),
+					PodSelector: labelled("k8s-app", "kube-dns")}},
 			Ports: []networkingv1.NetworkPolicyPort{
 				{Protocol: ptr.To(corev1.ProtocolUDP), Port: ptr.To(intstr.FromInt32(53))},
 				{Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(intstr.FromInt32(53))}},
 		}
-		c.objects.Policies = append(slices.Clone(deny), networkPolicy("x", "dns", networkingv1.NetworkPolicySpec{PolicyTypes: egress,
-			Egress: []networkingv1.NetworkPolicyEgressRule{dns}}))
+		c.objects.Policies = append(slices.Clone(deny),
+			networkPolicy("x", "dns", networkingv1.NetworkPolicySpec{PolicyTypes: egress,
+				Egress: []networkingv1.NetworkPolicyEgressRule{dns}}))
 		c.apply()
 		for _, from := range []string{"x-a", "x-b"} {
 			c.answers(from, "dns/udp", names, "NOERROR "+clusterIP)
@@ -241,7 +256,8 @@ func TestPolicies(t *testing.T) {
 					default:
 					}
 					var got []bool
-					_ = c.on[from].rpc.Call("Node.Reach", ReachArgs{From: from, Targets: []string{fmt.Sprintf("%s:%d", ip, podPort)}}, &got)
+					_ = c.on[from].rpc.Call("Node.Reach",
+						ReachArgs{From: from, Targets: []string{fmt.Sprintf("%s:%d", ip, podPort)}}, &got)
 					if len(got) == 1 && got[0] {
 						reached.Add(1)
 					}

@@ -35,7 +35,8 @@ func turnOn(path, name string) error {
 		return nil
 	}
 	if err := os.WriteFile(path, []byte("1\n"), 0o644); err != nil {
-		return fmt.Errorf("network: pods need IP forwarding, which cannot be turned on (set %s = 1 in /etc/sysctl.d): %w", name, err)
+		return fmt.Errorf(
+			"network: pods need IP forwarding, which cannot be turned on (set %s = 1 in /etc/sysctl.d): %w", name, err)
 	}
 	return nil
 }

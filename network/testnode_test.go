@@ -142,7 +142,9 @@ func startNodeAt(t *testing.T, bridge netlink.Link, number int, args StartArgs) 
 	must(t, err)
 	stdout, err := command.StdoutPipe()
 	must(t, err)
-	runtime.LockOSThread() // the signal comes when the thread ends that has started the process: no goroutine is to end this one
+	// the signal comes when the thread ends that has started the process: no goroutine is to end
+	// this one
+	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
 	must(t, command.Start())
 	n.rpc = jsonrpc.NewClient(stdio{stdout, stdin})
@@ -155,7 +157,9 @@ func startNodeAt(t *testing.T, bridge netlink.Link, number int, args StartArgs) 
 
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MasterIndex = n.name, bridge.Attrs().Index
-	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(command.Process.Pid)}))
+	must(t,
+		netlink.LinkAdd(
+			&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(command.Process.Pid)}))
 	up(t, n.name)
 	n.dir = t.TempDir()
 	args.Name, args.Dir = n.name, n.dir
@@ -296,9 +300,12 @@ func (n *Node) Start(args StartArgs, _ *struct{}) error {
 	n.run = func() {
 		factory := informers.NewSharedInformerFactory(n.client, 0)
 		network, err := New(Config{
-			NodeName: args.Name, Addresses: n.addresses, PodNetworks: networks[:len(networks)/2], ServiceNetworks: networks[len(networks)/2:],
-			Overlay: overlay.Config{Mode: args.Overlay, VNI: overlay.DefaultVNI, Port: overlay.DefaultPort}, WireGuard: WireGuardConfig{Port: wireguard.DefaultPort, KeyFile: filepath.Join(n.dir, keyFile)}, Announce: n.client.CoreV1().Nodes(),
-			Nodes: factory.Core().V1().Nodes(), Services: factory.Core().V1().Services(),
+			NodeName: args.Name, Addresses: n.addresses, PodNetworks: networks[:len(networks)/2],
+			ServiceNetworks: networks[len(networks)/2:],
+			Overlay:         overlay.Config{Mode: args.Overlay, VNI: overlay.DefaultVNI, Port: overlay.DefaultPort},
+			WireGuard:       WireGuardConfig{Port: wireguard.DefaultPort, KeyFile: filepath.Join(n.dir, keyFile)},
+			Announce:        n.client.CoreV1().Nodes(),
+			Nodes:           factory.Core().V1().Nodes(), Services: factory.Core().V1().Services(),
 			EndpointSlices: factory.Discovery().V1().EndpointSlices(), Pods: factory.Core().V1().Pods(),
 			Policies: factory.Networking().V1().NetworkPolicies(), Namespaces: factory.Core().V1().Namespaces(),
 			Peers: coreinformers.NewPodInformer(n.client, metav1.NamespaceAll, 0, cache.Indexers{}),
@@ -451,7 +458,9 @@ func addGateways(link netlink.Link, gateways []string) error {
 	for _, gateway := range gateways {
 		to := netip.MustParseAddr(gateway)
 		everything := netip.PrefixFrom(to, 0).Masked()
-		if err := netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: nodeaddr.IPNet(everything), Gw: to.AsSlice()}); err != nil {
+		if err := netlink.RouteReplace(
+			&netlink.Route{LinkIndex: link.Attrs().Index, Dst: nodeaddr.IPNet(everything),
+				Gw: to.AsSlice()}); err != nil {
 			return err
 		}
 	}
@@ -467,7 +476,8 @@ func (n *Node) Move(args StartArgs, _ *struct{}) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(netlink.AddrDel(link, address(args.IPs[0])), netlink.AddrAdd(link, address(args.IPs[1])), addGateways(link, args.Gateways))
+	err = errors.Join(netlink.AddrDel(link, address(args.IPs[0])), netlink.AddrAdd(link, address(args.IPs[1])),
+		addGateways(link, args.Gateways))
 	n.addresses.Internal = nil
 	for _, ip := range args.IPs[1:] {
 		n.addresses.Internal = append(n.addresses.Internal, netip.MustParsePrefix(ip).Addr())
@@ -577,7 +587,8 @@ func (n *Node) Apply(objects Objects, _ *struct{}) error {
 		}
 	}
 	for _, namespace := range objects.Namespaces {
-		if _, err := core.Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		if _, err := core.Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil &&
+			!apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
@@ -600,7 +611,8 @@ func (n *Node) applyPolicies(ctx context.Context, policies []*networkingv1.Netwo
 		return err
 	}
 	for _, old := range there.Items {
-		if !slices.ContainsFunc(policies, func(p *networkingv1.NetworkPolicy) bool { return p.Namespace == old.Namespace && p.Name == old.Name }) {
+		if !slices.ContainsFunc(policies,
+			func(p *networkingv1.NetworkPolicy) bool { return p.Namespace == old.Namespace && p.Name == old.Name }) {
 			if err := client.NetworkPolicies(old.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{}); err != nil {
 				return err
 			}
@@ -667,7 +679,8 @@ func (n *Node) AddPod(name string, ips *[]string) error {
 		runtime.Gosched()
 	}
 	cni := libcni.NewCNIConfigWithCacheDir([]string{filepath.Join(n.dir, "bin")}, filepath.Join(n.dir, "cache"), nil)
-	result, err := cni.AddNetworkList(context.Background(), list, &libcni.RuntimeConf{ContainerID: name, NetNS: <-path, IfName: "eth0"})
+	result, err := cni.AddNetworkList(context.Background(), list,
+		&libcni.RuntimeConf{ContainerID: name, NetNS: <-path, IfName: "eth0"})
 	if err != nil {
 		return err
 	}
@@ -847,7 +860,8 @@ func askWhole(size int, addr string) string {
 	to := netip.MustParseAddrPort(addr)
 	network, header, level, option, value := "udp4", 28, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO
 	if to.Addr().Is6() {
-		network, header, level, option, value = "udp6", 48, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO
+		network, header, level, option, value = "udp6", 48, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER,
+			unix.IPV6_PMTUDISC_DO
 	}
 	dialer := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) (failed error) {
 		err := raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), level, option, value) })
@@ -858,7 +872,8 @@ func askWhole(size int, addr string) string {
 		return "error: " + err.Error()
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(time.Second)) // brief: dropped packets get no answer, and all others are asked again
+	_ = conn.SetDeadline(
+		time.Now().Add(time.Second)) // brief: dropped packets get no answer, and all others are asked again
 	if _, err := conn.Write(make([]byte, size-header)); err != nil {
 		return "error: " + err.Error()
 	}

@@ -45,7 +45,8 @@ func (t *tunnel) endpoint(c *Config) (wireguard.Endpoint, error) {
 		}
 		t.device = wireguard.New(private, c.Logger)
 	}
-	return wireguard.Endpoint{PublicKey: t.public, Address: c.Addresses.Primary(), Port: c.WireGuard.Port, To: wishOf(c.Overlay.Mode)}, nil
+	return wireguard.Endpoint{PublicKey: t.public, Address: c.Addresses.Primary(), Port: c.WireGuard.Port,
+		To: wishOf(c.Overlay.Mode)}, nil
 }
 
 // loaded returns the device, or nil.

@@ -30,7 +30,8 @@ type tap struct {
 func startTap(t *testing.T) *tap {
 	t.Helper()
 	protocol := uint16(unix.ETH_P_ALL)
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(protocol<<8|protocol>>8))
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		int(protocol<<8|protocol>>8))
 	must(t, err)
 	file := os.NewFile(uintptr(fd), "tap") // closing it ends the reader
 	tap, ended := new(tap), make(chan struct{})
@@ -57,7 +58,8 @@ func (s *tap) add(frame []byte) {
 	defer s.mu.Unlock()
 	s.frames.Write(frame)
 	const ethernet, ip4, protocol = 14, 20, 9
-	if len(frame) >= ethernet+ip4+4 && frame[12] == 8 && frame[13] == 0 && frame[ethernet+protocol] == unix.IPPROTO_UDP &&
+	if len(frame) >= ethernet+ip4+4 && frame[12] == 8 && frame[13] == 0 &&
+		frame[ethernet+protocol] == unix.IPPROTO_UDP &&
 		binary.BigEndian.Uint16(frame[ethernet+ip4+2:]) == wireguard.DefaultPort {
 		s.sealed++
 	}
@@ -136,7 +138,8 @@ func TestWireGuard(t *testing.T) {
 	t.Run("handshakes are known", func(t *testing.T) {
 		var seen []wireguard.Seen
 		c.nodes[0].call("Tunnels", struct{}{}, &seen)
-		if len(seen) != 2 || seen[0].Node != "node-2" || seen[0].Handshake.IsZero() || seen[1].Handshake.IsZero() || seen[0].Received == 0 {
+		if len(seen) != 2 || seen[0].Node != "node-2" || seen[0].Handshake.IsZero() || seen[1].Handshake.IsZero() ||
+			seen[0].Received == 0 {
 			t.Errorf("node-1 knows %+v", seen)
 		}
 	})

@@ -170,7 +170,8 @@ func (b Bundle) NeedsKeys() ([]KeyNeed, error) {
 			needs = append(needs, KeyNeed{of.use, of.digests[len(of.digests)-1]})
 		}
 	}
-	return slices.DeleteFunc(needs, func(n KeyNeed) bool { return n.Use.Optional() && slices.Contains(cas, n.Digest) }), nil
+	return slices.DeleteFunc(needs, func(n KeyNeed) bool { return n.Use.Optional() && slices.Contains(cas, n.Digest) }),
+		nil
 }
 
 // RetiredKeys returns the keys that servers had and that sign nothing any more, those of undone

@@ -199,7 +199,9 @@ func (a *Authority) since(t, now time.Time) time.Time {
 
 // Verify checks that this CA issued a certificate for the usage and that it is valid at that time.
 // others are the certificates that its holder sends along.
-func (a *Authority) Verify(cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
+func (a *Authority) Verify(
+	cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time,
+) error {
 	return verify(a.Pool(), cert, others, usage, now)
 }
 

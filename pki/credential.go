@@ -76,7 +76,9 @@ func (a *Authority) VerifyCredential(data []byte, now time.Time) (Credential, er
 	}
 	sum := sha256.Sum256(append([]byte(credentialContext), data[:len(data)-len(signature)]...))
 	if !ecdsa.VerifyASN1(public, sum[:], signature) {
-		return Credential{}, fmt.Errorf("gossip credential of %q was not signed by a CA that this node believes: it is of another cluster, or the CA was exchanged while one of the two was away, which must join again", c.Name)
+		return Credential{},
+			fmt.Errorf(
+				"gossip credential of %q was not signed by a CA that this node believes: it is of another cluster, or the CA was exchanged while one of the two was away, which must join again", c.Name)
 	}
 	c.Signer = a.Digest()
 	if now.After(c.NotAfter) {

@@ -85,7 +85,9 @@ func ReadExternal(chainFile, keyFile string, now time.Time) (*External, error) {
 		return nil, err
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return nil, unfit("%s, which has the CA's key, can be used by others than its owner (mode %04o): run 'chmod 600 %[1]s', and make another CA if others may have read it", keyFile, mode)
+		return nil,
+			unfit(
+				"%s, which has the CA's key, can be used by others than its owner (mode %04o): run 'chmod 600 %[1]s', and make another CA if others may have read it", keyFile, mode)
 	}
 	keyPEM, err := os.ReadFile(keyFile)
 	if err != nil {
@@ -175,9 +177,11 @@ func (e *External) Issues(kinds []Request, now time.Time) error {
 func unfitTrial(kind Request, err error) error {
 	var invalid x509.CertificateInvalidError
 	if errors.As(err, &invalid) && invalid.Reason == x509.CANotAuthorizedForThisName && len(kind.Names) > 0 {
-		return unfit("its name constraints, or those of a CA above it, forbid %q, for which the cluster issues certificates: have a CA signed without them", kind.Names[0])
+		return unfit(
+			"its name constraints, or those of a CA above it, forbid %q, for which the cluster issues certificates: have a CA signed without them", kind.Names[0])
 	}
-	return unfit("a certificate that it issues to %q (%s) does not verify: %v", kind.CommonName, strings.Join(kind.Names, ", "), err)
+	return unfit("a certificate that it issues to %q (%s) does not verify: %v", kind.CommonName,
+		strings.Join(kind.Names, ", "), err)
 }
 
 func verifyUsages(leaf *x509.Certificate, by x509.VerifyOptions, usages []x509.ExtKeyUsage) error {
@@ -218,12 +222,14 @@ func (a *Authority) checkIssued(text []byte) error {
 	if leaf.NotBefore.After(a.cert.NotAfter) {
 		return nil // the server starts to allow a replacement, as with a built-in CA that has ended
 	}
-	if err := verifyUsages(leaf, x509.VerifyOptions{Roots: a.Pool(), CurrentTime: leaf.NotBefore}, leaf.ExtKeyUsage); err != nil {
+	if err := verifyUsages(leaf, x509.VerifyOptions{Roots: a.Pool(), CurrentTime: leaf.NotBefore},
+		leaf.ExtKeyUsage); err != nil {
 		var names []string
 		for _, ip := range leaf.IPAddresses {
 			names = append(names, ip.String())
 		}
-		return fmt.Errorf("the CA %q may not issue a certificate to %q (%s): %w", a.cert.Subject.CommonName, leaf.Subject.CommonName,
+		return fmt.Errorf("the CA %q may not issue a certificate to %q (%s): %w", a.cert.Subject.CommonName,
+			leaf.Subject.CommonName,
 			strings.Join(append(names, leaf.DNSNames...), ", "), err)
 	}
 	return nil
@@ -250,7 +256,8 @@ func anchor(given []*x509.Certificate, key crypto.Signer) (*Authority, error) {
 			template.NotBefore = cert.NotBefore
 		}
 		template.NotAfter = earlier(template.NotAfter, cert.NotAfter)
-		if left := cert.MaxPathLen - i; cert.MaxPathLen >= 0 && (template.MaxPathLen < 0 || left < template.MaxPathLen) {
+		if left := cert.MaxPathLen - i; cert.MaxPathLen >= 0 &&
+			(template.MaxPathLen < 0 || left < template.MaxPathLen) {
 			template.MaxPathLen, template.MaxPathLenZero = left, left == 0
 		}
 	}
@@ -297,13 +304,15 @@ func newOrigin() string { return rand.Text()[:originLength] }
 // without an origin is older, or on request.
 func (b Bundle) belongs(cert *x509.Certificate) error {
 	if its := OriginOf(cert); its != "" && b.Origin != "" && its != b.Origin {
-		return fmt.Errorf("%w: the certificate of %q has the origin %s, this one %s", ErrOtherCluster, cert.Subject.CommonName, its, b.Origin)
+		return fmt.Errorf("%w: the certificate of %q has the origin %s, this one %s", ErrOtherCluster,
+			cert.Subject.CommonName, its, b.Origin)
 	}
 	return nil
 }
 
 // ErrOtherCluster is returned for a certificate of another cluster that has the same CA.
-var ErrOtherCluster = errors.New("another cluster with the same CA has issued the certificate, such as one that a server without its data has begun")
+var ErrOtherCluster = errors.New(
+	"another cluster with the same CA has issued the certificate, such as one that a server without its data has begun")
 
 // SameCluster is for tls.Config.VerifyConnection, after the verification of the chain: it returns
 // ErrOtherCluster for a peer of another cluster with the same CA.
@@ -331,7 +340,8 @@ func (b Bundle) BeginExternal(e *External, account crypto.PublicKey, now time.Ti
 	// A cluster that was rebuilt from an earlier backup gets the same origin again: its agents may
 	// know the origin from the first time.
 	out.Origin = cmp.Or(b.Origin, cas[0].Digest()[:originLength])
-	out.Bridges = append(along, slices.DeleteFunc(slices.Clone(b.Bridges), func(text string) bool { return slices.Contains(along, text) })...)
+	out.Bridges = append(along,
+		slices.DeleteFunc(slices.Clone(b.Bridges), func(text string) bool { return slices.Contains(along, text) })...)
 	return out, nil
 }
 
@@ -372,7 +382,8 @@ func (b Bundle) useful(now time.Time) (out []string) {
 	}
 	along := b.along()
 	for _, cert := range along {
-		if !now.After(cert.NotAfter) && slices.ContainsFunc(cas, func(ca *Authority) bool { return slices.Contains(ca.path(along), cert) }) {
+		if !now.After(cert.NotAfter) &&
+			slices.ContainsFunc(cas, func(ca *Authority) bool { return slices.Contains(ca.path(along), cert) }) {
 			out = append(out, string(encodePEM("CERTIFICATE", cert.Raw)))
 		}
 	}
@@ -393,13 +404,16 @@ func parseExternalKey(keyPEM []byte) (crypto.Signer, error) {
 		return nil, unfit("the file of the key has no private key in PEM")
 	}
 	if more, _ := pem.Decode(rest); more != nil {
-		return nil, unfit("the file of the key has more than the key, a PEM block %q: leave the key alone in it", more.Type)
+		return nil,
+			unfit("the file of the key has more than the key, a PEM block %q: leave the key alone in it", more.Type)
 	}
 	var key any
 	var err error
 	switch {
 	case block.Type == "ENCRYPTED PRIVATE KEY" || block.Headers["DEK-Info"] != "":
-		return nil, unfit("its key is encrypted with a passphrase, which nobody types at a start of a server: decrypt it with `openssl pkey -in FILE -out NEW`, in a directory of root's")
+		return nil,
+			unfit(
+				"its key is encrypted with a passphrase, which nobody types at a start of a server: decrypt it with `openssl pkey -in FILE -out NEW`, in a directory of root's")
 	case block.Type == "PRIVATE KEY":
 		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
 	case block.Type == "EC PRIVATE KEY":
@@ -409,7 +423,8 @@ func parseExternalKey(keyPEM []byte) (crypto.Signer, error) {
 	case block.Type == "CERTIFICATE":
 		return nil, unfit("the file of the key has a certificate: the two files may have been swapped")
 	default:
-		return nil, unfit("the file of the key has a PEM block %q: want \"PRIVATE KEY\" or \"EC PRIVATE KEY\"", block.Type)
+		return nil,
+			unfit("the file of the key has a PEM block %q: want \"PRIVATE KEY\" or \"EC PRIVATE KEY\"", block.Type)
 	}
 	if err != nil {
 		return nil, unfit("its key cannot be read: %v", err)
@@ -417,12 +432,17 @@ func parseExternalKey(keyPEM []byte) (crypto.Signer, error) {
 	switch key := key.(type) {
 	case *ecdsa.PrivateKey:
 		if size := key.Curve.Params().BitSize; size != 256 && size != 384 {
-			return nil, unfit("its key is of the curve %s: want P-256 or P-384, for which `openssl ecparam -genkey -name prime256v1` makes a key", key.Curve.Params().Name)
+			return nil,
+				unfit(
+					"its key is of the curve %s: want P-256 or P-384, for which `openssl ecparam -genkey -name prime256v1` makes a key", key.Curve.Params().Name)
 		}
 		return key, nil
 	case *rsa.PrivateKey:
-		return nil, unfit("its key is RSA, with %d bits: want ECDSA, P-256 or P-384. Members of gossip prove themselves with the CA's signature, and one of RSA is too long for that. "+
-			"Make a key with `openssl ecparam -genkey -name prime256v1` and have it signed; the CAs above may be RSA", key.N.BitLen())
+		return nil,
+			unfit(
+				"its key is RSA, with %d bits: want ECDSA, P-256 or P-384. Members of gossip prove themselves with the CA's signature, and one of RSA is too long for that. "+
+					"Make a key with `openssl ecparam -genkey -name prime256v1` and have it signed; the CAs above may be RSA",
+				key.N.BitLen())
 	default:
 		return nil, unfit("its key is of type %T: want ECDSA, P-256 or P-384", key)
 	}

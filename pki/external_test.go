@@ -56,8 +56,10 @@ func rsaKey(t *testing.T, bits int) crypto.Signer {
 func template(name string) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{
-		Subject: pkix.Name{Organization: []string{"Example"}, CommonName: name}, NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(5, 0, 0),
-		IsCA: true, BasicConstraintsValid: true, MaxPathLen: -1, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		Subject: pkix.Name{Organization: []string{"Example"}, CommonName: name}, NotBefore: now.Add(-time.Hour),
+		NotAfter: now.AddDate(5, 0, 0),
+		IsCA:     true, BasicConstraintsValid: true, MaxPathLen: -1,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}
 }
 
@@ -129,7 +131,8 @@ func (c *company) byRoot(chain []*x509.Certificate) error {
 
 // serving returns a certificate for the names, and one for a client.
 func serving(names ...string) []Request {
-	return []Request{{CommonName: "barque:apiserver", Usage: Server, Names: names}, {CommonName: "barque:admin", Usage: Client}}
+	return []Request{{CommonName: "barque:apiserver", Usage: Server, Names: names},
+		{CommonName: "barque:admin", Usage: Client}}
 }
 
 // TestExternalRefusals: each kind of unfit CA is refused with the reason and the remedy.
@@ -166,59 +169,88 @@ func TestExternalRefusals(t *testing.T) {
 		given func() (chain, key []byte)
 		want  string
 	}{
-		"no certificate":        {func() ([]byte, []byte) { return []byte("x"), key }, "no certificate in PEM"},
-		"a key in the chain":    {func() ([]byte, []byte) { return slices.Concat(text, key), key }, "has a private key"},
-		"something else":        {func() ([]byte, []byte) { return append(text, encodePEM("X509 CRL", nil)...), key }, `PEM block "X509 CRL"`},
-		"a damaged certificate": {func() ([]byte, []byte) { return encodePEM("CERTIFICATE", good.Raw[:99]), key }, "cannot be read"},
-		"a certificate twice":   {func() ([]byte, []byte) { return chainText(good, good), key }, "twice"},
-		"no key":                {func() ([]byte, []byte) { return text, nil }, "no private key"},
-		"swapped files":         {func() ([]byte, []byte) { return text, chainText(good) }, "swapped"},
-		"two keys":              {func() ([]byte, []byte) { return text, slices.Concat(key, key) }, "more than the key"},
-		"an encrypted key":      {func() ([]byte, []byte) { return text, encodePEM("ENCRYPTED PRIVATE KEY", []byte("x")) }, "openssl pkey"},
-		"a damaged key":         {func() ([]byte, []byte) { return text, encodePEM("EC PRIVATE KEY", ec[:20]) }, "cannot be read"},
-		"a public key":          {func() ([]byte, []byte) { return text, encodePEM("PUBLIC KEY", nil) }, `PEM block "PUBLIC KEY"`},
-		"an RSA key":            {signedBy(rsaKey(t, 2048)), "want ECDSA"},
-		"P-521":                 {signedBy(ecdsaKey(t, elliptic.P521())), "P-521"},
-		"P-224":                 {signedBy(ecdsaKey(t, elliptic.P224())), "P-224"},
-		"another key":           {func() ([]byte, []byte) { return text, keyText(t, ecdsaKey(t, elliptic.P256())) }, "does not belong"},
-		"the root's key":        {func() ([]byte, []byte) { return text, keyText(t, c.key) }, "certificate 2 of the chain (CN=Example Root"},
-		"no CA":                 {changed(func(x *x509.Certificate) { x.IsCA, x.MaxPathLen = false, 0 }), "CA:TRUE"},
-		"may not sign":          {changed(func(x *x509.Certificate) { x.KeyUsage = x509.KeyUsageDigitalSignature }), "keyCertSign"},
-		"no key usage":          {changed(func(x *x509.Certificate) { x.KeyUsage = 0 }), "keyCertSign"},
-		"servers only":          {changed(func(x *x509.Certificate) { x.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), "lacks serverAuth or clientAuth"},
-		"has ended":             {changed(func(x *x509.Certificate) { x.NotAfter = now.Add(-time.Minute) }), "has ended"},
-		"ends soon":             {changed(func(x *x509.Certificate) { x.NotAfter = now.Add(29 * 24 * time.Hour) }), "want 30 days"},
-		"begins later":          {changed(func(x *x509.Certificate) { x.NotBefore = now.Add(time.Hour) }), "not valid before"},
+		"no certificate": {func() ([]byte, []byte) { return []byte("x"), key }, "no certificate in PEM"},
+		"a key in the chain": {func() ([]byte, []byte) { return slices.Concat(text, key), key },
+			"has a private key"},
+		"something else": {func() ([]byte, []byte) { return append(text, encodePEM("X509 CRL", nil)...), key },
+			`PEM block "X509 CRL"`},
+		"a damaged certificate": {func() ([]byte, []byte) { return encodePEM("CERTIFICATE", good.Raw[:99]), key },
+			"cannot be read"},
+		"a certificate twice": {func() ([]byte, []byte) { return chainText(good, good), key }, "twice"},
+		"no key":              {func() ([]byte, []byte) { return text, nil }, "no private key"},
+		"swapped files":       {func() ([]byte, []byte) { return text, chainText(good) }, "swapped"},
+		"two keys": {func() ([]byte, []byte) { return text, slices.Concat(key, key) },
+			"more than the key"},
+		"an encrypted key": {
+			func() ([]byte, []byte) { return text, encodePEM("ENCRYPTED PRIVATE KEY", []byte("x")) }, "openssl pkey"},
+		"a damaged key": {func() ([]byte, []byte) { return text, encodePEM("EC PRIVATE KEY", ec[:20]) },
+			"cannot be read"},
+		"a public key": {func() ([]byte, []byte) { return text, encodePEM("PUBLIC KEY", nil) },
+			`PEM block "PUBLIC KEY"`},
+		"an RSA key": {signedBy(rsaKey(t, 2048)), "want ECDSA"},
+		"P-521":      {signedBy(ecdsaKey(t, elliptic.P521())), "P-521"},
+		"P-224":      {signedBy(ecdsaKey(t, elliptic.P224())), "P-224"},
+		"another key": {func() ([]byte, []byte) { return text, keyText(t, ecdsaKey(t, elliptic.P256())) },
+			"does not belong"},
+		"the root's key": {func() ([]byte, []byte) { return text, keyText(t, c.key) },
+			"certificate 2 of the chain (CN=Example Root"},
+		"no CA": {changed(func(x *x509.Certificate) { x.IsCA, x.MaxPathLen = false, 0 }), "CA:TRUE"},
+		"may not sign": {changed(func(x *x509.Certificate) { x.KeyUsage = x509.KeyUsageDigitalSignature }),
+			"keyCertSign"},
+		"no key usage": {changed(func(x *x509.Certificate) { x.KeyUsage = 0 }), "keyCertSign"},
+		"servers only": {
+			changed(func(x *x509.Certificate) { x.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }),
+			"lacks serverAuth or clientAuth"},
+		"has ended": {changed(func(x *x509.Certificate) { x.NotAfter = now.Add(-time.Minute) }),
+			"has ended"},
+		"ends soon": {changed(func(x *x509.Certificate) { x.NotAfter = now.Add(29 * 24 * time.Hour) }),
+			"want 30 days"},
+		"begins later": {changed(func(x *x509.Certificate) { x.NotBefore = now.Add(time.Hour) }),
+			"not valid before"},
 		"an unknown extension": {changed(func(x *x509.Certificate) {
 			x.ExtraExtensions = []pkix.Extension{{Id: onRequest, Critical: true, Value: []byte{5, 0}}}
 		}), "critical extension"},
-		"a built-in CA's name": {changed(func(x *x509.Certificate) { x.Subject.CommonName = "barque-ca x" }), "name of its own"},
+		"a built-in CA's name": {changed(func(x *x509.Certificate) { x.Subject.CommonName = "barque-ca x" }),
+			"name of its own"},
 		"names of the company": {changed(func(x *x509.Certificate) {
 			x.PermittedDNSDomains, x.PermittedDNSDomainsCritical = []string{"example.com"}, true
 		}), `forbid "kubernetes"`},
 		"addresses are forbidden": {changed(func(x *x509.Certificate) {
 			x.ExcludedIPRanges = []*net.IPNet{{IP: net.IP{10, 0, 0, 0}, Mask: net.IPMask{255, 0, 0, 0}}}
 		}), `forbid "10.43.0.1"`},
-		"above: constraints":  {under(func(x *x509.Certificate) { x.ExcludedDNSDomains = []string{"kubernetes"} }, ecdsaKey(t, elliptic.P256())), `forbid "kubernetes"`},
-		"above: path length":  {under(func(x *x509.Certificate) { x.MaxPathLen, x.MaxPathLenZero = 0, true }, ecdsaKey(t, elliptic.P256())), "path length"},
-		"above: ends soon":    {under(func(x *x509.Certificate) { x.NotAfter = now.Add(24 * time.Hour) }, ecdsaKey(t, elliptic.P256())), "certificate 2 of the chain (CN=Example Issuing"},
-		"above: clients only": {under(func(x *x509.Certificate) { x.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }, ecdsaKey(t, elliptic.P256())), "lacks serverAuth or clientAuth"},
-		"above: P-224":        {under(func(x *x509.Certificate) {}, ecdsaKey(t, elliptic.P224())), "224 bits"},
+		"above: constraints": {
+			under(func(x *x509.Certificate) { x.ExcludedDNSDomains = []string{"kubernetes"} },
+				ecdsaKey(t, elliptic.P256())), `forbid "kubernetes"`},
+		"above: path length": {
+			under(func(x *x509.Certificate) { x.MaxPathLen, x.MaxPathLenZero = 0, true }, ecdsaKey(t, elliptic.P256())),
+			"path length"},
+		"above: ends soon": {
+			under(func(x *x509.Certificate) { x.NotAfter = now.Add(24 * time.Hour) }, ecdsaKey(t, elliptic.P256())),
+			"certificate 2 of the chain (CN=Example Issuing"},
+		"above: clients only": {
+			under(func(x *x509.Certificate) { x.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} },
+				ecdsaKey(t, elliptic.P256())), "lacks serverAuth or clientAuth"},
+		"above: P-224": {under(func(x *x509.Certificate) {}, ecdsaKey(t, elliptic.P224())), "224 bits"},
 		"the wrong order": {func() ([]byte, []byte) {
 			other, _ := c.intermediate("Other", nil)
 			return chainText(good, other, c.root), key
 		}, "order the chain"},
-		"more after the root": {func() ([]byte, []byte) { return chainText(good, c.root, newCompany(t).root), key }, "is a root, and more follows"},
-		"another root":        {func() ([]byte, []byte) { return chainText(good, newCompany(t).root), key }, "and another key"},
+		"more after the root": {func() ([]byte, []byte) { return chainText(good, c.root, newCompany(t).root), key },
+			"is a root, and more follows"},
+		"another root": {func() ([]byte, []byte) { return chainText(good, newCompany(t).root), key },
+			"and another key"},
 		"too long": {func() ([]byte, []byte) {
-			return append(text, chainText(newCompany(t).root, newCompany(t).root, newCompany(t).root, newCompany(t).root)...), key
+			return append(text,
+				chainText(newCompany(t).root, newCompany(t).root, newCompany(t).root, newCompany(t).root)...), key
 		}, "5 are allowed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			chain, key := bad.given()
 			e, err := ParseExternal(chain, key, now)
 			if err == nil {
-				err = e.Issues(serving("kubernetes", "kubernetes.default.svc.cluster.local", "localhost", "127.0.0.1", "10.43.0.1"), now)
+				err = e.Issues(
+					serving("kubernetes", "kubernetes.default.svc.cluster.local", "localhost", "127.0.0.1",
+						"10.43.0.1"), now)
 			}
 			if !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), bad.want) {
 				t.Errorf("got %v; want %q", err, bad.want)
@@ -226,7 +258,8 @@ func TestExternalRefusals(t *testing.T) {
 		})
 	}
 	// Go makes no 1024-bit keys any more. This one is from a root of 2009.
-	short := &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, MaxPathLen: -1, NotAfter: now.AddDate(1, 0, 0),
+	short := &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, MaxPathLen: -1,
+		NotAfter:  now.AddDate(1, 0, 0),
 		PublicKey: &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), 1023), E: 65537}}
 	if err := checkLink(1, short, now); !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), "1024 bits") {
 		t.Errorf("a short RSA key: %v", err)
@@ -249,7 +282,8 @@ func TestExternalFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	chainFile, keyFile := filepath.Join(t.TempDir(), "chain.pem"), filepath.Join(t.TempDir(), "ca.key")
-	if err := os.WriteFile(chainFile, append([]byte("subject=CN = Cluster CA\n"), chainText(cert)...), 0o644); err != nil {
+	if err := os.WriteFile(chainFile, append([]byte("subject=CN = Cluster CA\n"), chainText(cert)...),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range map[string][]byte{
@@ -272,7 +306,8 @@ func TestExternalFiles(t *testing.T) {
 		if err := os.Chmod(keyFile, mode); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadExternal(chainFile, keyFile, time.Now()); !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), "chmod 600") {
+		if _, err := ReadExternal(chainFile, keyFile, time.Now()); !errors.Is(err, ErrUnfit) ||
+			!strings.Contains(err.Error(), "chmod 600") {
 			t.Errorf("mode %v: %v", mode, err)
 		}
 	}
@@ -292,7 +327,8 @@ func TestExternalAnchor(t *testing.T) {
 	key, own := ecdsaKey(t, elliptic.P384()), template("Cluster CA")
 	own.ExcludedDNSDomains = []string{"example.com"}
 	cert := c.sign(own, middle, key, middleKey)
-	for name, chain := range map[string][]byte{"with the root": chainText(cert, middle, c.root), "without it": chainText(cert, middle)} {
+	for name, chain := range map[string][]byte{"with the root": chainText(cert, middle, c.root),
+		"without it": chainText(cert, middle)} {
 		t.Run(name, func(t *testing.T) {
 			e, err := ParseExternal(chain, keyText(t, key), time.Now())
 			if err != nil {
@@ -307,11 +343,15 @@ func TestExternalAnchor(t *testing.T) {
 				t.Fatal(err)
 			}
 			anchor := trust.Issuer().Certificate()
-			if !selfSigned(anchor) || !bytes.Equal(anchor.RawSubject, cert.RawSubject) || !bytes.Equal(anchor.SubjectKeyId, cert.SubjectKeyId) || !samePublicKey(anchor.PublicKey, cert.PublicKey) {
+			if !selfSigned(anchor) || !bytes.Equal(anchor.RawSubject, cert.RawSubject) ||
+				!bytes.Equal(anchor.SubjectKeyId, cert.SubjectKeyId) ||
+				!samePublicKey(anchor.PublicKey, cert.PublicKey) {
 				t.Errorf("the anchor is %v of %v", anchor.Subject, anchor.Issuer)
 			}
-			if !anchor.NotAfter.Equal(ends) || anchor.MaxPathLen != 0 || !anchor.MaxPathLenZero || !slices.Equal(anchor.ExcludedDNSDomains, own.ExcludedDNSDomains) || !b.External() {
-				t.Errorf("the anchor ends at %v, path length %d, excludes %q", anchor.NotAfter, anchor.MaxPathLen, anchor.ExcludedDNSDomains)
+			if !anchor.NotAfter.Equal(ends) || anchor.MaxPathLen != 0 || !anchor.MaxPathLenZero ||
+				!slices.Equal(anchor.ExcludedDNSDomains, own.ExcludedDNSDomains) || !b.External() {
+				t.Errorf("the anchor ends at %v, path length %d, excludes %q", anchor.NotAfter, anchor.MaxPathLen,
+					anchor.ExcludedDNSDomains)
 			}
 			leaf := issued(t, trust)
 			if !believes(trust, leaf) || len(leaf) != 3 {
@@ -326,7 +366,8 @@ func TestExternalAnchor(t *testing.T) {
 			if leaf[0].NotAfter.After(ends) {
 				t.Errorf("a certificate lasts until %v, beyond the CAs above", leaf[0].NotAfter)
 			}
-			credential, err := trust.SignCredential(Credential{Name: "s1", Role: RoleServer, Public: make([]byte, 32), NotAfter: ends})
+			credential, err := trust.SignCredential(
+				Credential{Name: "s1", Role: RoleServer, Public: make([]byte, 32), NotAfter: ends})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -348,15 +389,20 @@ func TestTheCompanyIsNotTheCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	sibling, siblingKey := c.intermediate("Sibling", nil)
-	twin, twinKey := c.intermediate("Cluster CA", func(x *x509.Certificate) { x.SubjectKeyId = e.given[0].SubjectKeyId })
+	twin, twinKey := c.intermediate("Cluster CA",
+		func(x *x509.Certificate) { x.SubjectKeyId = e.given[0].SubjectKeyId })
 	all := []*x509.Certificate{e.given[0], e.ca.cert, sibling, twin, c.root}
 	for name, by := range map[string]struct {
 		cert *x509.Certificate
 		key  crypto.Signer
-	}{"the root": {c.root, c.key}, "a sibling": {sibling, siblingKey}, "a CA of the same name and key ID": {twin, twinKey}} {
-		leaf := c.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "mallory", Organization: []string{"system:masters"}},
-			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0), KeyUsage: x509.KeyUsageDigitalSignature,
-			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}, by.cert, ecdsaKey(t, elliptic.P256()), by.key)
+	}{"the root": {c.root, c.key}, "a sibling": {sibling, siblingKey},
+		"a CA of the same name and key ID": {twin, twinKey}} {
+		leaf := c.sign(
+			&x509.Certificate{Subject: pkix.Name{CommonName: "mallory", Organization: []string{"system:masters"}},
+				NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
+				KeyUsage:    x509.KeyUsageDigitalSignature,
+				ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}, by.cert,
+			ecdsaKey(t, elliptic.P256()), by.key)
 		if err := c.byRoot(append([]*x509.Certificate{leaf}, all...)); err != nil {
 			t.Fatalf("%s: the company itself does not believe it, which tests nothing: %v", name, err)
 		}
@@ -418,7 +464,8 @@ func TestExchangeWithExternalCAs(t *testing.T) {
 	advance(t, trust)
 	check("the intermediate issues", true, true, 2)
 	if leaf := issued(t, trust); !leaf[1].Equal(one.given[0]) {
-		t.Errorf("after the certificate comes that of %v by %v; some clients try the first way only", leaf[1].Subject, leaf[1].Issuer)
+		t.Errorf("after the certificate comes that of %v by %v; some clients try the first way only", leaf[1].Subject,
+			leaf[1].Issuer)
 	}
 	advance(t, trust)
 	check("settled", true, true, 2)
@@ -426,7 +473,8 @@ func TestExchangeWithExternalCAs(t *testing.T) {
 	if err := beginWith(one); !errors.Is(err, ErrUnfit) {
 		t.Errorf("the same CA again: %v", err)
 	}
-	two := c.external("Cluster CA", func(x *x509.Certificate) { x.MaxPathLen, x.MaxPathLenZero = 0, true }) // the same name, another key
+	// the same name, another key
+	two := c.external("Cluster CA", func(x *x509.Certificate) { x.MaxPathLen, x.MaxPathLenZero = 0, true })
 	if err := beginWith(two); err != nil {
 		t.Fatal(err)
 	}

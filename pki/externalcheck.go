@@ -43,7 +43,9 @@ func parseChain(chainPEM []byte) (chain []*x509.Certificate, err error) {
 		data = rest
 		switch {
 		case strings.HasSuffix(block.Type, "PRIVATE KEY"):
-			return nil, unfit("the file of the chain has a private key: it is for certificates, and the key belongs in the other file")
+			return nil,
+				unfit(
+					"the file of the chain has a private key: it is for certificates, and the key belongs in the other file")
 		case block.Type != "CERTIFICATE":
 			return nil, unfit("the file of the chain has a PEM block %q: want certificates only", block.Type)
 		}
@@ -58,9 +60,12 @@ func parseChain(chainPEM []byte) (chain []*x509.Certificate, err error) {
 	}
 	switch {
 	case len(chain) == 0:
-		return nil, unfit("the file of the chain has no certificate in PEM: convert one in DER with `openssl x509 -inform der`")
+		return nil,
+			unfit("the file of the chain has no certificate in PEM: convert one in DER with `openssl x509 -inform der`")
 	case len(chain) > longestChain:
-		return nil, unfit("the chain has %d certificates, and %d are allowed: give the cluster's CA, and those that lead to one root", len(chain), longestChain)
+		return nil,
+			unfit(
+				"the chain has %d certificates, and %d are allowed: give the cluster's CA, and those that lead to one root", len(chain), longestChain)
 	}
 	return chain, nil
 }
@@ -90,7 +95,8 @@ func checkChain(chain []*x509.Certificate, key crypto.Signer, now time.Time) err
 		}
 	}
 	if strings.HasPrefix(chain[0].Subject.CommonName, builtInName) {
-		return unfit("its common name %q begins as those of built-in CAs do: have one signed with a name of its own", chain[0].Subject.CommonName)
+		return unfit("its common name %q begins as those of built-in CAs do: have one signed with a name of its own",
+			chain[0].Subject.CommonName)
 	}
 	return nil
 }
@@ -101,22 +107,30 @@ func checkLink(i int, cert *x509.Certificate, now time.Time) error {
 	switch {
 	case !cert.BasicConstraintsValid || !cert.IsCA:
 		return unfit("%s is not that of a CA: it needs the basic constraint CA:TRUE", is)
-	case cert.KeyUsage&x509.KeyUsageCertSign == 0 && (i == 0 || extension(cert, keyUsage) != nil): // many a root has no key usage
+	// many a root has no key usage
+	case cert.KeyUsage&x509.KeyUsageCertSign == 0 && (i == 0 || extension(cert, keyUsage) != nil):
 		return unfit("%s may not sign certificates: it needs the key usage keyCertSign", is)
 	case cert.MaxPathLen >= 0 && cert.MaxPathLen < i:
-		return unfit("%s allows %d CAs below it (its path length), and there are %d: have its issuer allow more, or the cluster's CA signed by a CA that may", is, cert.MaxPathLen, i)
+		return unfit(
+			"%s allows %d CAs below it (its path length), and there are %d: have its issuer allow more, or the cluster's CA signed by a CA that may", is, cert.MaxPathLen, i)
 	case now.Before(cert.NotBefore):
 		return unfit("%s is not valid before %s: wait, or look at this machine's clock", is, date(cert.NotBefore))
 	case now.After(cert.NotAfter):
 		return unfit("%s has ended at %s: have a new one signed", is, date(cert.NotAfter))
 	case cert.NotAfter.Sub(now) < shortestExternal:
-		return unfit("%s ends at %s, and all certificates of the cluster end with it: want %d days at least, better years", is, date(cert.NotAfter), int(shortestExternal.Hours()/24))
+		return unfit(
+			"%s ends at %s, and all certificates of the cluster end with it: want %d days at least, better years", is,
+			date(cert.NotAfter), int(shortestExternal.Hours()/24))
 	case len(cert.UnhandledCriticalExtensions) > 0:
-		return unfit("%s has the critical extension %s, which clients do not know: have one signed without it", is, cert.UnhandledCriticalExtensions[0])
+		return unfit("%s has the critical extension %s, which clients do not know: have one signed without it", is,
+			cert.UnhandledCriticalExtensions[0])
 	}
-	if len(cert.ExtKeyUsage)+len(cert.UnknownExtKeyUsage) > 0 && !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny) {
-		if !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageServerAuth) || !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth) {
-			return unfit("%s limits the extended key usage, and lacks serverAuth or clientAuth: it needs both, or no limit", is)
+	if len(cert.ExtKeyUsage)+len(cert.UnknownExtKeyUsage) > 0 &&
+		!slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny) {
+		if !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageServerAuth) ||
+			!slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth) {
+			return unfit(
+				"%s limits the extended key usage, and lacks serverAuth or clientAuth: it needs both, or no limit", is)
 		}
 	}
 	switch key := cert.PublicKey.(type) {
@@ -139,15 +153,18 @@ func checkOrder(chain []*x509.Certificate, i int) error {
 	case selfSigned(before):
 		return unfit("%s is a root, and more follows it: end the chain with it", nth(i-1, before))
 	case !bytes.Equal(before.RawIssuer, issuer.RawSubject):
-		return unfit("%s was signed by %s, and %s follows: order the chain so that each one's issuer comes next", nth(i-1, before), before.Issuer, issuer.Subject)
+		return unfit("%s was signed by %s, and %s follows: order the chain so that each one's issuer comes next",
+			nth(i-1, before), before.Issuer, issuer.Subject)
 	}
 	err := before.CheckSignatureFrom(issuer)
 	var insecure x509.InsecureAlgorithmError
 	if errors.As(err, &insecure) {
-		return unfit("the signature of %s is %s, which nobody believes any more: have it signed with SHA-256", nth(i-1, before), before.SignatureAlgorithm)
+		return unfit("the signature of %s is %s, which nobody believes any more: have it signed with SHA-256",
+			nth(i-1, before), before.SignatureAlgorithm)
 	}
 	if err != nil {
-		return unfit("%s has the name of the issuer of %s, and another key: give the certificate of the CA that has signed it (%v)", nth(i, issuer), nth(i-1, before), err)
+		return unfit(
+			"%s has the name of the issuer of %s, and another key: give the certificate of the CA that has signed it (%v)", nth(i, issuer), nth(i-1, before), err)
 	}
 	return nil
 }

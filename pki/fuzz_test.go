@@ -20,7 +20,9 @@ func FuzzToken(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, text := range []string{token.String(), " " + token.String() + "\n", strings.ToUpper(token.String()), "b1." + ca.Digest() + ".abcdef.0123456789abcdef", "b2....", "b2.x.y.z", "", "...", "b2." + ca.Digest() + ".abcdef." + strings.Repeat("ä", 13)} {
+	for _, text := range []string{token.String(), " " + token.String() + "\n", strings.ToUpper(token.String()),
+		"b1." + ca.Digest() + ".abcdef.0123456789abcdef", "b2....", "b2.x.y.z", "", "...",
+		"b2." + ca.Digest() + ".abcdef." + strings.Repeat("ä", 13)} {
 		f.Add(text, ca.PEM())
 	}
 	f.Add(token.String(), []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
@@ -57,12 +59,15 @@ func FuzzCredential(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, seed := range [][]byte{good, nil, {0}, {255}, good[:len(good)/2], append([]byte{2}, good[1:]...), bytes.Repeat([]byte{255}, 300)} {
+	for _, seed := range [][]byte{good, nil, {0}, {255}, good[:len(good)/2], append([]byte{2}, good[1:]...),
+		bytes.Repeat([]byte{255}, 300)} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := ca.VerifyCredential(data, now)
-		if err == nil && (c.Name != of.Name || c.Role != of.Role || !bytes.Equal(c.Public, of.Public) || !c.NotAfter.Equal(of.NotAfter)) {
+		if err == nil &&
+			(c.Name != of.Name || c.Role != of.Role || !bytes.Equal(c.Public, of.Public) ||
+				!c.NotAfter.Equal(of.NotAfter)) {
 			t.Errorf("%x counts as %+v", data, c)
 		}
 	})
@@ -91,7 +96,8 @@ func FuzzAuthority(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, pair := range [][2][]byte{{ca.PEM(), key}, {ca.PEM(), otherPEM}, {append(ca.PEM(), ca.PEM()...), key}, {nil, nil}, {key, ca.PEM()}, {ca.PEM()[:100], key}, {csr, key}, {bytes.ToLower(ca.PEM()), key}} {
+	for _, pair := range [][2][]byte{{ca.PEM(), key}, {ca.PEM(), otherPEM}, {append(ca.PEM(), ca.PEM()...), key},
+		{nil, nil}, {key, ca.PEM()}, {ca.PEM()[:100], key}, {csr, key}, {bytes.ToLower(ca.PEM()), key}} {
 		f.Add(pair[0], pair[1])
 	}
 	f.Fuzz(func(t *testing.T, certPEM, keyPEM []byte) {
@@ -129,7 +135,8 @@ func FuzzBundle(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, b := range []any{settled, begun, Bundle{}, nil, map[string]any{"cas": []string{"x"}}, map[string]any{"CAs": []string{string(ca.PEM())}, "step": "no such"}} {
+	for _, b := range []any{settled, begun, Bundle{}, nil, map[string]any{"cas": []string{"x"}},
+		map[string]any{"CAs": []string{string(ca.PEM())}, "step": "no such"}} {
 		data, err := json.Marshal(b)
 		if err != nil {
 			f.Fatal(err)

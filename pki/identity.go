@@ -59,7 +59,8 @@ func NewIdentity(ctx context.Context, c IdentityConfig) (*Identity, error) {
 		default:
 			// An unfit file is replaced by a new certificate, without a loss.
 			if err := i.Use(certPEM); err != nil {
-				i.logger.Warn("certificate on disk is not usable, asking for a new one", "identity", i.name, "file", i.path, "reason", err)
+				i.logger.Warn("certificate on disk is not usable, asking for a new one", "identity", i.name, "file",
+					i.path, "reason", err)
 			}
 		}
 	}

@@ -26,7 +26,9 @@ func TestNoCertificateIsOlderThanItsCA(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	signed, err := trust.Sign(&x509.Certificate{NotBefore: now.Add(-5 * time.Minute), NotAfter: now.Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, key.Public(), now)
+	signed, err := trust.Sign(
+		&x509.Certificate{NotBefore: now.Add(-5 * time.Minute), NotAfter: now.Add(time.Hour),
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, key.Public(), now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +78,8 @@ func TestAnExchangeHidesNoConstraints(t *testing.T) {
 	}
 	key := mustKey(t)
 	try := func(name string) error {
-		_, err := trust.Issue(Request{CommonName: "s1", Usage: Client | Server, Names: []string{name}}, key.Public(), time.Now())
+		_, err := trust.Issue(Request{CommonName: "s1", Usage: Client | Server, Names: []string{name}}, key.Public(),
+			time.Now())
 		return err
 	}
 	check := func(step string, refused string) {
@@ -109,18 +112,22 @@ func TestAnExchangeHidesNoConstraints(t *testing.T) {
 	// A limit of the issuing CA also holds on the chain over the first CA.
 	between := trust.current().bundle.along()
 	server := func(name string, by *x509.Certificate, byKey crypto.Signer) *x509.Certificate {
-		return c.sign(&x509.Certificate{NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{name},
-			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, by, key, byKey)
+		return c.sign(
+			&x509.Certificate{NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+				DNSNames:    []string{name},
+				ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, by, key, byKey)
 	}
 	bad := server("x.forbidden", e.ca.cert, e.ca.key)
 	if err := first.Verify(bad, between, x509.ExtKeyUsageServerAuth, time.Now()); err == nil {
 		t.Error("who knows the first CA believes a certificate that the next one may not issue")
 	}
 	below := c.sign(template("Below"), e.ca.cert, key, e.ca.key)
-	if err := first.Verify(server("x", below, key), append(between, below), x509.ExtKeyUsageServerAuth, time.Now()); err == nil {
+	if err := first.Verify(server("x", below, key), append(between, below), x509.ExtKeyUsageServerAuth,
+		time.Now()); err == nil {
 		t.Error("who knows the first CA believes a CA below one with the path length 0")
 	}
-	good, err := trust.Issue(Request{CommonName: "s1", Usage: Server, Names: []string{"kubernetes"}}, key.Public(), time.Now())
+	good, err := trust.Issue(Request{CommonName: "s1", Usage: Server, Names: []string{"kubernetes"}}, key.Public(),
+		time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +189,8 @@ func TestATwinIsAnotherCluster(t *testing.T) {
 	if err != nil || began.Origin == "" || began.Origin == first.Origin {
 		t.Errorf("origin %q: %v", began.Origin, err)
 	}
-	again, err := built.Bundle().BeginExternal(newCompany(t).external("Another CA", nil), mustKey(t).Public(), time.Now())
+	again, err := built.Bundle().BeginExternal(newCompany(t).external("Another CA", nil), mustKey(t).Public(),
+		time.Now())
 	if err != nil || again.Origin != began.Origin { // agents may have seen it before a backup was restored
 		t.Errorf("the same cluster begins again with the origin %q after %q: %v", again.Origin, began.Origin, err)
 	}

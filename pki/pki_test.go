@@ -102,16 +102,20 @@ func TestRequestsAreSignedByTheirKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	certPEM, err := ca.Issue(Request{CommonName: "system:node:a", Organization: []string{"system:nodes"}, Usage: Client}, request.PublicKey, time.Now())
+	certPEM, err := ca.Issue(
+		Request{CommonName: "system:node:a", Organization: []string{"system:nodes"}, Usage: Client}, request.PublicKey,
+		time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cert := parse(t, certPEM); cert.Subject.CommonName != "system:node:a" || !samePublicKey(cert.PublicKey, key.Public()) {
+	if cert := parse(t, certPEM); cert.Subject.CommonName != "system:node:a" ||
+		!samePublicKey(cert.PublicKey, key.Public()) {
 		t.Fatalf("certificate is of %v", cert.Subject)
 	}
 	forged := slices.Clone(request.Raw)
 	forged[len(forged)-1] ^= 1 // within the signature
-	for _, bad := range [][]byte{[]byte("garbage"), encodePEM("CERTIFICATE", request.Raw), encodePEM("CERTIFICATE REQUEST", forged)} {
+	for _, bad := range [][]byte{[]byte("garbage"), encodePEM("CERTIFICATE", request.Raw),
+		encodePEM("CERTIFICATE REQUEST", forged)} {
 		if _, err := ParseRequest(bad); err == nil {
 			t.Errorf("a bad request was read:\n%s", bad)
 		}
@@ -134,7 +138,9 @@ func TestToken(t *testing.T) {
 	if _, err := parsed.Pinned(newCA(t).PEM()); err == nil {
 		t.Fatal("the token accepted another cluster's CA")
 	}
-	for _, bad := range []string{"", "b1", "abcdef.0123456789abcdef", token.String()[:80], strings.ToUpper(token.String()), strings.Replace(token.String(), "b2", "b1", 1), strings.Replace(token.String(), "b2", "b3", 1)} {
+	for _, bad := range []string{"", "b1", "abcdef.0123456789abcdef", token.String()[:80],
+		strings.ToUpper(token.String()), strings.Replace(token.String(), "b2", "b1", 1),
+		strings.Replace(token.String(), "b2", "b3", 1)} {
 		if _, err := ParseToken(bad); err == nil {
 			t.Errorf("ParseToken(%q) succeeded", bad)
 		}
@@ -181,7 +187,8 @@ func TestCredential(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := ca.VerifyCredential(data, now)
-	if err != nil || got.Name != want.Name || got.Role != want.Role || !got.Public.Equal(want.Public) || !got.NotAfter.Equal(want.NotAfter) {
+	if err != nil || got.Name != want.Name || got.Role != want.Role || !got.Public.Equal(want.Public) ||
+		!got.NotAfter.Equal(want.NotAfter) {
 		t.Fatalf("VerifyCredential = %+v, %v; want %+v", got, err, want)
 	}
 	if _, err := ca.VerifyCredential(data, now.Add(2*time.Hour)); err == nil {
@@ -210,10 +217,11 @@ func TestIdentityKeepsAGoodCertificateFromDisk(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "node.crt")
 	issued := 0
-	config := IdentityConfig{Name: "n1", Key: key, Path: path, Now: time.Now, Logger: quiet(), Issue: func(ctx context.Context, k crypto.Signer) ([]byte, error) {
-		issued++
-		return ca.Issue(Request{CommonName: "n1", Usage: Client}, k.Public(), time.Now())
-	}}
+	config := IdentityConfig{Name: "n1", Key: key, Path: path, Now: time.Now, Logger: quiet(),
+		Issue: func(ctx context.Context, k crypto.Signer) ([]byte, error) {
+			issued++
+			return ca.Issue(Request{CommonName: "n1", Usage: Client}, k.Public(), time.Now())
+		}}
 	for range 2 {
 		if _, err := NewIdentity(t.Context(), config); err != nil {
 			t.Fatal(err)
@@ -234,7 +242,8 @@ func TestIdentityKeepsAGoodCertificateFromDisk(t *testing.T) {
 // the next one.
 func TestKeysAreRenewedWithTheirCertificates(t *testing.T) {
 	trust := TrustOf(newCA(t))
-	config := IdentityConfig{Name: "s1", Now: time.Now, Logger: quiet(), Issue: trust.Signs(func() Request { return Request{CommonName: "s1", Usage: Server} }, time.Now)}
+	config := IdentityConfig{Name: "s1", Now: time.Now, Logger: quiet(),
+		Issue: trust.Signs(func() Request { return Request{CommonName: "s1", Usage: Server} }, time.Now)}
 	i, err := NewIdentity(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -245,7 +254,8 @@ func TestKeysAreRenewedWithTheirCertificates(t *testing.T) {
 	}
 	after := i.Certificate()
 	own, ok := after.PrivateKey.(crypto.Signer)
-	if !ok || samePublicKey(before.Leaf.PublicKey, after.Leaf.PublicKey) || !samePublicKey(own.Public(), after.Leaf.PublicKey) {
+	if !ok || samePublicKey(before.Leaf.PublicKey, after.Leaf.PublicKey) ||
+		!samePublicKey(own.Public(), after.Leaf.PublicKey) {
 		t.Errorf("the key is the same, or not that of the certificate")
 	}
 	config.Path = filepath.Join(t.TempDir(), "s1.crt")
@@ -262,7 +272,8 @@ func TestHandshakeWithIssuedCertificates(t *testing.T) {
 			t.Fatal(err)
 		}
 		i, err := NewIdentity(t.Context(), IdentityConfig{Name: name, Key: key, Now: time.Now, Logger: quiet(),
-			Issue: TrustOf(ca).Signs(func() Request { return Request{CommonName: name, Usage: usage, Names: names} }, time.Now)})
+			Issue: TrustOf(ca).Signs(func() Request { return Request{CommonName: name, Usage: usage, Names: names} },
+				time.Now)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -274,9 +285,13 @@ func TestHandshakeWithIssuedCertificates(t *testing.T) {
 	defer b.Close()
 	result := make(chan error, 1)
 	go func() {
-		result <- tls.Server(a, &tls.Config{GetCertificate: server.GetCertificate, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool()}).Handshake()
+		result <- tls.Server(a,
+			&tls.Config{GetCertificate: server.GetCertificate, ClientAuth: tls.RequireAndVerifyClientCert,
+				ClientCAs: ca.Pool()}).Handshake()
 	}()
-	if err := tls.Client(b, &tls.Config{ServerName: "127.0.0.1", RootCAs: ca.Pool(), GetClientCertificate: client.GetClientCertificate}).Handshake(); err != nil {
+	if err := tls.Client(b,
+		&tls.Config{ServerName: "127.0.0.1", RootCAs: ca.Pool(),
+			GetClientCertificate: client.GetClientCertificate}).Handshake(); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-result; err != nil {

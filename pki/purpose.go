@@ -226,7 +226,9 @@ func (t *Trust) EveryPEM() []byte {
 }
 
 // VerifyFor is Verify by the CAs of a purpose.
-func (t *Trust) VerifyFor(p Purpose, cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
+func (t *Trust) VerifyFor(
+	p Purpose, cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time,
+) error {
 	is := t.current()
 	if err := verify(is.circle(p).pool, cert, others, usage, now); err != nil {
 		return err
@@ -275,7 +277,8 @@ func (t *Trust) Vouched(p Purpose, cert *x509.Certificate, others []*x509.Certif
 	newest := is.circle(p).newest(is.bundle.Step).cert
 	checked := 0
 	for _, c := range append([]*x509.Certificate{cert}, others...) {
-		if !bytes.Equal(c.RawSubjectPublicKeyInfo, cert.RawSubjectPublicKeyInfo) || !bytes.Equal(c.RawSubject, cert.RawSubject) ||
+		if !bytes.Equal(c.RawSubjectPublicKeyInfo, cert.RawSubjectPublicKeyInfo) ||
+			!bytes.Equal(c.RawSubject, cert.RawSubject) ||
 			SignedOnRequest(c) || now.Before(c.NotBefore) || now.After(c.NotAfter) {
 			continue
 		}

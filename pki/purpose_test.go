@@ -102,7 +102,8 @@ func TestSeparateCAs(t *testing.T) {
 	}
 	beginSeparate(t, trust)
 	look("spreading")
-	if needs, err := trust.Bundle().NeedsKeys(); err != nil || len(digests(needs, CAKey)) != 2 || len(digests(needs, PeersKey)) != 1 || len(digests(needs, FrontProxyKey)) != 1 {
+	if needs, err := trust.Bundle().NeedsKeys(); err != nil || len(digests(needs, CAKey)) != 2 ||
+		len(digests(needs, PeersKey)) != 1 || len(digests(needs, FrontProxyKey)) != 1 {
 		t.Errorf("spreading needs the keys %v, %v", needs, err)
 	}
 	advance(t, trust)
@@ -114,7 +115,8 @@ func TestSeparateCAs(t *testing.T) {
 		}
 	}
 	b := trust.Bundle()
-	if !b.Separate() || b.Form() != SeparateForm || len(b.CAs) != 1 || len(b.Peers) != 1 || len(b.FrontProxy) != 1 || !slices.Equal(b.Former, []string{old.Digest()}) {
+	if !b.Separate() || b.Form() != SeparateForm || len(b.CAs) != 1 || len(b.Peers) != 1 || len(b.FrontProxy) != 1 ||
+		!slices.Equal(b.Former, []string{old.Digest()}) {
 		t.Errorf("in the end: %+v", b)
 	}
 	for _, use := range []KeyUse{CAKey, PeersKey, FrontProxyKey} {
@@ -134,7 +136,8 @@ func TestSeparateCAs(t *testing.T) {
 	look("issuing again")
 	advance(t, trust)
 	for _, ca := range trust.EveryCA() {
-		if slices.ContainsFunc(before, func(b *Authority) bool { return b.Digest() == ca.Digest() }) || !trust.Bundle().Knows(ca.Digest()) {
+		if slices.ContainsFunc(before, func(b *Authority) bool { return b.Digest() == ca.Digest() }) ||
+			!trust.Bundle().Knows(ca.Digest()) {
 			t.Errorf("%s stays", ca.Certificate().Subject)
 		}
 	}
@@ -154,9 +157,12 @@ func TestARequestedCertificateIsNoPeers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, subject := range []pkix.Name{{CommonName: "barque:front-proxy"}, {CommonName: "s1", Organization: []string{"barque:servers"}}} {
-		text, err := trust.Sign(&x509.Certificate{Subject: subject, NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour),
-			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}, key.Public(), time.Now())
+	for _, subject := range []pkix.Name{{CommonName: "barque:front-proxy"},
+		{CommonName: "s1", Organization: []string{"barque:servers"}}} {
+		text, err := trust.Sign(
+			&x509.Certificate{Subject: subject, NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour),
+				ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}, key.Public(),
+			time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +200,8 @@ func TestSeparationIsGivenUp(t *testing.T) {
 	advance(t, trust)
 	separate := cas(trust.Bundle())
 	beginJoint(t, trust)
-	if needs, err := trust.Bundle().NeedsKeys(); err != nil || len(digests(needs, CAKey)) != 2 || len(digests(needs, PeersKey)) != 1 {
+	if needs, err := trust.Bundle().NeedsKeys(); err != nil || len(digests(needs, CAKey)) != 2 ||
+		len(digests(needs, PeersKey)) != 1 {
 		t.Errorf("needed: %v, %v", needs, err)
 	}
 	if b := undo(); !reflect.DeepEqual(cas(b), separate) {
@@ -216,7 +223,9 @@ func TestSeparationIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{separate[1].([]string)[0], separate[2].([]string)[0]} {
-		if ca, err := ParseAuthority([]byte(text), nil); err != nil || !slices.Contains(retired, KeyNeed{PeersKey, ca.Digest()}) || !slices.Contains(retired, KeyNeed{FrontProxyKey, ca.Digest()}) {
+		if ca, err := ParseAuthority([]byte(text), nil); err != nil ||
+			!slices.Contains(retired, KeyNeed{PeersKey, ca.Digest()}) ||
+			!slices.Contains(retired, KeyNeed{FrontProxyKey, ca.Digest()}) {
 			t.Errorf("the key of a CA that is gone is not retired: %v", err)
 		}
 	}

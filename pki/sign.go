@@ -39,11 +39,13 @@ func (a *Authority) Sign(template *x509.Certificate, public crypto.PublicKey, no
 	}
 	cert := *template
 	cert.SerialNumber, cert.BasicConstraintsValid = serial, true
-	cert.ExtraExtensions = append(slices.Clone(cert.ExtraExtensions), pkix.Extension{Id: onRequest, Value: asn1.NullBytes})
+	cert.ExtraExtensions = append(slices.Clone(cert.ExtraExtensions),
+		pkix.Extension{Id: onRequest, Value: asn1.NullBytes})
 	cert.NotBefore, cert.NotAfter = a.since(cert.NotBefore, now), earlier(cert.NotAfter, a.cert.NotAfter)
 	if !now.Before(cert.NotAfter) || !cert.NotBefore.Before(cert.NotAfter) {
 		return nil, fmt.Errorf("a certificate for %q would have ended at %s; the cluster's CA ends at %s",
-			cert.Subject.CommonName, cert.NotAfter.UTC().Format(time.RFC3339), a.cert.NotAfter.UTC().Format(time.RFC3339))
+			cert.Subject.CommonName, cert.NotAfter.UTC().Format(time.RFC3339),
+			a.cert.NotAfter.UTC().Format(time.RFC3339))
 	}
 	der, err := x509.CreateCertificate(rand.Reader, &cert, a.cert, public, a.key)
 	if err != nil {

@@ -14,7 +14,8 @@ func TestSign(t *testing.T) {
 	ca, key := newCA(t), mustKey(t)
 	now := time.Now()
 	template := func(change func(*x509.Certificate)) *x509.Certificate {
-		c := &x509.Certificate{Subject: pkix.Name{CommonName: "eve"}, NotBefore: now.Add(-time.Minute), NotAfter: now.Add(time.Hour),
+		c := &x509.Certificate{Subject: pkix.Name{CommonName: "eve"}, NotBefore: now.Add(-time.Minute),
+			NotAfter: now.Add(time.Hour),
 			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 		if change != nil {
 			change(c)
@@ -26,11 +27,13 @@ func TestSign(t *testing.T) {
 		t.Fatal(err)
 	}
 	cert := parse(t, data)
-	if err := ca.Verify(cert, nil, x509.ExtKeyUsageClientAuth, now); err != nil || cert.IsCA || !cert.BasicConstraintsValid || cert.Subject.CommonName != "eve" {
+	if err := ca.Verify(cert, nil, x509.ExtKeyUsageClientAuth, now); err != nil || cert.IsCA ||
+		!cert.BasicConstraintsValid || cert.Subject.CommonName != "eve" {
 		t.Errorf("signed is %v, a CA: %v; %v", cert.Subject, cert.IsCA, err)
 	}
 	if issued := ca.Certificate(); !SignedOnRequest(cert) || SignedOnRequest(issued) {
-		t.Errorf("marked as signed on request: %v, and the CA itself: %v", SignedOnRequest(cert), SignedOnRequest(issued))
+		t.Errorf("marked as signed on request: %v, and the CA itself: %v", SignedOnRequest(cert),
+			SignedOnRequest(issued))
 	}
 	again, err := ca.Sign(template(nil), key.Public(), now)
 	if err != nil || parse(t, again).SerialNumber.Cmp(cert.SerialNumber) == 0 {
@@ -44,7 +47,9 @@ func TestSign(t *testing.T) {
 	for name, err := range map[string]error{
 		"a CA":               signed(ca.Sign(template(func(c *x509.Certificate) { c.IsCA = true }), key.Public(), now)),
 		"one that has ended": signed(ca.Sign(template(nil), key.Public(), now.Add(time.Hour))),
-		"by a CA that ended": signed(ca.Sign(template(func(c *x509.Certificate) { c.NotAfter = end.Add(2 * time.Hour) }), key.Public(), end.Add(time.Hour))),
+		"by a CA that ended": signed(
+			ca.Sign(template(func(c *x509.Certificate) { c.NotAfter = end.Add(2 * time.Hour) }), key.Public(),
+				end.Add(time.Hour))),
 	} {
 		if err == nil {
 			t.Errorf("%s was signed", name)
@@ -93,7 +98,9 @@ func TestSignDuringAnExchange(t *testing.T) {
 	if trust, err = NewTrust(bundle, old.key, next.key); err != nil {
 		t.Fatal(err)
 	}
-	data, err := trust.Sign(&x509.Certificate{NotBefore: now, NotAfter: now.Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, account.Public(), now)
+	data, err := trust.Sign(
+		&x509.Certificate{NotBefore: now, NotAfter: now.Add(time.Hour),
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, account.Public(), now)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,8 +64,11 @@ func ParseToken(text string) (Token, error) {
 		return Token{}, errors.New("join token: want b2.<CA digest>.<id>.<secret>, as `barque token create` prints it")
 	}
 	t := Token{CADigest: parts[1], ID: parts[2], Secret: parts[3]}
-	if !digestForm.MatchString(t.CADigest) || !idForm.MatchString(t.ID) || !secretForm.MatchString(t.Secret) || t.version() != parts[0] {
-		return Token{}, errors.New("join token: a part is cut off or has characters that do not belong; copy the whole token that `barque token create` printed")
+	if !digestForm.MatchString(t.CADigest) || !idForm.MatchString(t.ID) || !secretForm.MatchString(t.Secret) ||
+		t.version() != parts[0] {
+		return Token{},
+			errors.New(
+				"join token: a part is cut off or has characters that do not belong; copy the whole token that `barque token create` printed")
 	}
 	return t, nil
 }

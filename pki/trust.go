@@ -81,7 +81,8 @@ func (t *Trust) Set(b Bundle, keys ...crypto.Signer) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if b.Generation < t.now.bundle.Generation {
-		return fmt.Errorf("the CAs of generation %d are older than those of %d, which this node has", b.Generation, t.now.bundle.Generation)
+		return fmt.Errorf("the CAs of generation %d are older than those of %d, which this node has", b.Generation,
+			t.now.bundle.Generation)
 	}
 	t.now = next
 	close(t.changed)
@@ -132,7 +133,9 @@ func (t *Trust) Issue(r Request, public crypto.PublicKey, now time.Time) ([]byte
 	is := t.current()
 	if next := is.clients.newest(is.bundle.Step); is.bundle.Step == Spreading && next.key != nil && next.External() {
 		if _, err := next.issueChecked(r, public, now); err != nil {
-			return nil, fmt.Errorf("%w: %w; the exchange does not go on: give it up with `barque cert rotate --ca --undo`", ErrNextCA, err)
+			return nil,
+				fmt.Errorf("%w: %w; the exchange does not go on: give it up with `barque cert rotate --ca --undo`",
+					ErrNextCA, err)
 		}
 	}
 	return out, nil
@@ -178,12 +181,17 @@ func (t *Trust) Open(purpose string, sealed, bound []byte) (plain []byte, err er
 // Verify checks that a trusted CA issued a certificate for the usage, and that it is valid at that
 // time. others are the certificates that its holder sends along. A certificate of another cluster
 // with the same CA does not count.
-func (t *Trust) Verify(cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
+func (t *Trust) Verify(
+	cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time,
+) error {
 	return t.VerifyFor(Clients, cert, others, usage, now)
 }
 
-func verify(roots *x509.CertPool, cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
-	options := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage}}
+func verify(
+	roots *x509.CertPool, cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time,
+) error {
+	options := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool(), CurrentTime: now,
+		KeyUsages: []x509.ExtKeyUsage{usage}}
 	for _, other := range others {
 		options.Intermediates.AddCert(other)
 	}

@@ -141,7 +141,8 @@ func TestExchangeOfTheCA(t *testing.T) {
 		t.Helper()
 		now := issued(t, trust)
 		if !believes(trust, now) || !believes(lagging, now) || !believes(ignorant, now) {
-			t.Errorf("%s: believed by those of this step %v, of the last one %v, of the first CA %v", step, believes(trust, now), believes(lagging, now), believes(ignorant, now))
+			t.Errorf("%s: believed by those of this step %v, of the last one %v, of the first CA %v", step,
+				believes(trust, now), believes(lagging, now), believes(ignorant, now))
 		}
 	}
 	for round := range 3 {
@@ -169,7 +170,8 @@ func TestExchangeOfTheCA(t *testing.T) {
 		}
 		lagging = lag()
 		advance(t, trust)
-		if b := trust.Bundle(); b.Step != Settled || len(b.CAs) != 1 || !b.Knows(old.Digest()) || b.Generation != uint64(1+3*(round+1)) {
+		if b := trust.Bundle(); b.Step != Settled || len(b.CAs) != 1 || !b.Knows(old.Digest()) ||
+			b.Generation != uint64(1+3*(round+1)) {
 			t.Fatalf("round %d: %+v", round, b)
 		}
 		check("settled", lagging)
@@ -191,7 +193,8 @@ func TestAnExchangeCanBeUndoneUntilTheNewCAIssues(t *testing.T) {
 	}
 	begun := trust.Bundle()
 	undone, err := begun.Undo()
-	if err != nil || !slices.Equal(undone.CAs, before.CAs) || undone.Generation != before.Generation+2 || undone.Step != Settled {
+	if err != nil || !slices.Equal(undone.CAs, before.CAs) || undone.Generation != before.Generation+2 ||
+		undone.Step != Settled {
 		t.Errorf("%+v, %v", undone, err)
 	}
 	// A node with the undone keys must drop them, also after a crash. A token signed by the undone
@@ -233,7 +236,8 @@ func TestKeysOfAnExchange(t *testing.T) {
 	trust := newTrust(t)
 	old := trust.Digest()
 	next := begin(t, trust, "c1")
-	if needs, err := trust.Bundle().NeedsKeys(); err != nil || !slices.Equal(digests(needs, CAKey), []string{old, next.Digest()}) || len(digests(needs, AccountKey)) != 2 {
+	if needs, err := trust.Bundle().NeedsKeys(); err != nil ||
+		!slices.Equal(digests(needs, CAKey), []string{old, next.Digest()}) || len(digests(needs, AccountKey)) != 2 {
 		t.Errorf("while it spreads: %v, %v", needs, err)
 	}
 	text, err := MarshalKeys([]crypto.Signer{trust.Issuer().key, next.key})
@@ -248,7 +252,8 @@ func TestKeysOfAnExchange(t *testing.T) {
 		t.Errorf("digest %s, %v", digest, err)
 	}
 	advance(t, trust)
-	if needs, err := trust.Bundle().NeedsKeys(); err != nil || !slices.Equal(digests(needs, CAKey), []string{next.Digest()}) || len(digests(needs, AccountKey)) != 1 {
+	if needs, err := trust.Bundle().NeedsKeys(); err != nil ||
+		!slices.Equal(digests(needs, CAKey), []string{next.Digest()}) || len(digests(needs, AccountKey)) != 1 {
 		t.Errorf("while it issues: %v, %v", needs, err)
 	}
 	withoutKey, err := NewTrust(trust.Bundle())
@@ -272,7 +277,8 @@ func TestTokensAndCredentialsInAnExchange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, err := trust.SignCredential(Credential{Name: "a1", Role: "agent", Public: public, NotAfter: time.Now().Add(time.Hour)})
+	old, err := trust.SignCredential(
+		Credential{Name: "a1", Role: "agent", Public: public, NotAfter: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +306,8 @@ func TestKeysOfServiceAccountsInAnExchange(t *testing.T) {
 	trust := newTrust(t)
 	verifies := func(sign crypto.Signer, at time.Time) bool {
 		own, others := trust.AccountKeys(at)
-		return slices.ContainsFunc(append(others, own.Public()), func(k crypto.PublicKey) bool { return samePublicKey(k, sign.Public()) })
+		return slices.ContainsFunc(append(others, own.Public()),
+			func(k crypto.PublicKey) bool { return samePublicKey(k, sign.Public()) })
 	}
 	now := time.Now()
 	old, others := trust.AccountKeys(now)
@@ -314,7 +321,8 @@ func TestKeysOfServiceAccountsInAnExchange(t *testing.T) {
 	_, others = trust.AccountKeys(now)
 	next := others[0]
 	advance(t, trust)
-	if sign, _ := trust.AccountKeys(now); sign == nil || !samePublicKey(sign.Public(), next) || !verifies(old, now.AddDate(9, 0, 0)) {
+	if sign, _ := trust.AccountKeys(now); sign == nil || !samePublicKey(sign.Public(), next) ||
+		!verifies(old, now.AddDate(9, 0, 0)) {
 		t.Error("issuing: the new one does not sign, or the old one does not verify, however long the step takes")
 	}
 	advance(t, trust)
@@ -330,7 +338,8 @@ func TestKeysOfServiceAccountsInAnExchange(t *testing.T) {
 	if !errors.Is(err, ErrStep) {
 		t.Errorf("%+v, %v", b, err)
 	}
-	if left, err := trust.Bundle().retire(now.Add(3 * AccountKeyGrace)); err != nil || len(left.FormerAccountKeys) != 0 {
+	if left, err := trust.Bundle().retire(now.Add(3 * AccountKeyGrace)); err != nil ||
+		len(left.FormerAccountKeys) != 0 {
 		t.Errorf("after their time: %+v, %v", left.FormerAccountKeys, err)
 	}
 	agent, err := NewTrust(trust.Bundle())

@@ -103,7 +103,8 @@ func (u Upkeep) Check(ctx context.Context) error {
 		return nil
 	}
 	if n := u.look(u.Now()); u.Now().Before(n.ends) {
-		u.Logger.Warn("certificates could not be renewed; the old ones are good for some time yet", "certificates", u.Name, "because", n.why, "notAfter", n.ends, "err", err)
+		u.Logger.Warn("certificates could not be renewed; the old ones are good for some time yet", "certificates",
+			u.Name, "because", n.why, "notAfter", n.ends, "err", err)
 		return nil
 	}
 	return err
@@ -139,7 +140,8 @@ func (u Upkeep) renew(ctx context.Context, n need) time.Duration {
 	if err := u.Renew(ctx); err != nil {
 		wait := n.retryIn(u.Now())
 		if ctx.Err() == nil {
-			u.Logger.Error("certificates could not be renewed", "certificates", u.Name, "because", n.why, "notAfter", n.ends, "retryIn", wait, "err", err)
+			u.Logger.Error("certificates could not be renewed", "certificates", u.Name, "because", n.why, "notAfter",
+				n.ends, "retryIn", wait, "err", err)
 		}
 		return wait
 	}
@@ -150,7 +152,8 @@ func (u Upkeep) renew(ctx context.Context, n need) time.Duration {
 		return min(is.due.Sub(now), lookAgain)
 	}
 	wait := is.retryIn(now) // the renewal did not help: two clocks differ, or another change came meanwhile
-	u.Logger.Warn("the new certificates are to be renewed, too", "certificates", u.Name, "because", is.why, "retryIn", wait)
+	u.Logger.Warn("the new certificates are to be renewed, too", "certificates", u.Name, "because", is.why, "retryIn",
+		wait)
 	return wait
 }
 

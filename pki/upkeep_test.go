@@ -32,11 +32,13 @@ func keep(t *testing.T, trust *Trust, life time.Duration, wanted func() string) 
 	}
 	k := &kept{done: make(chan error, 1)}
 	issue := trust.Signs(func() Request { return Request{CommonName: "s1", Usage: Server, Lifetime: life} }, k.now)
-	k.Identity, err = NewIdentity(t.Context(), IdentityConfig{Name: "s1", Key: key, Now: k.now, Logger: quiet(), Issue: issue})
+	k.Identity, err = NewIdentity(t.Context(),
+		IdentityConfig{Name: "s1", Key: key, Now: k.now, Logger: quiet(), Issue: issue})
 	if err != nil {
 		t.Fatal(err)
 	}
-	k.upkeep = Upkeep{Name: "s1", Terms: func() []Term { return []Term{k.Term()} }, Now: k.now, Logger: quiet(), Wanted: wanted, Changed: trust.Changed,
+	k.upkeep = Upkeep{Name: "s1", Terms: func() []Term { return []Term{k.Term()} }, Now: k.now, Logger: quiet(),
+		Wanted: wanted, Changed: trust.Changed,
 		Renew: func(ctx context.Context) error {
 			if k.fail.Load() {
 				return errors.New("no server answers")
@@ -117,12 +119,14 @@ func TestAClockThatJumpsRenewsWithinAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := keep(t, TrustOf(newCA(t)), LeafLifetime, nil)
 		k.run(t)
-		for _, jump := range []time.Duration{400 * 24 * time.Hour, -500 * 24 * time.Hour, 400 * 24 * time.Hour, 250 * 24 * time.Hour} {
+		for _, jump := range []time.Duration{400 * 24 * time.Hour, -500 * 24 * time.Hour, 400 * 24 * time.Hour,
+			250 * 24 * time.Hour} {
 			pass(time.Hour)
 			k.skew.Add(int64(jump))
 			pass(lookAgain + time.Second)
 			if term := k.Term(); !term.good(k.now()) {
-				t.Fatalf("after a jump of %v it is good from %v to %v, and it is %v", jump, term.NotBefore, term.NotAfter, k.now())
+				t.Fatalf("after a jump of %v it is good from %v to %v, and it is %v", jump, term.NotBefore,
+					term.NotAfter, k.now())
 			}
 		}
 	})

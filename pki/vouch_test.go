@@ -10,7 +10,9 @@ import (
 )
 
 // vouched returns a server's peer certificate and the next CA's voucher.
-func vouched(t *testing.T, trust *Trust, r Request, key crypto.Signer) (leaf *x509.Certificate, others []*x509.Certificate) {
+func vouched(
+	t *testing.T, trust *Trust, r Request, key crypto.Signer,
+) (leaf *x509.Certificate, others []*x509.Certificate) {
 	t.Helper()
 	text, err := trust.IssueFor(Peers, r, key.Public(), time.Now())
 	if err != nil {
@@ -54,7 +56,8 @@ func TestTheNextCAVouches(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			trust, now := newTrust(t), time.Now()
-			s1 := Request{CommonName: "s1", Organization: []string{"barque:servers"}, Usage: Client | Server, Holder: "s1.x"}
+			s1 := Request{CommonName: "s1", Organization: []string{"barque:servers"}, Usage: Client | Server,
+				Holder: "s1.x"}
 			key, thiefs := newKey(t), newKey(t)
 			if _, others := vouched(t, trust, s1, key); others != nil {
 				t.Error("without an exchange a CA vouches")
@@ -81,12 +84,16 @@ func TestTheNextCAVouches(t *testing.T) {
 			forged, _ := vouched(t, TrustOf(old), s1, thiefs)
 			check("a thief of the old CA", forged, nil, false)
 			check("a thief with a copy of the server's certificates", forged, others, false)
-			s2, _ := vouched(t, TrustOf(old), Request{CommonName: "s2", Organization: s1.Organization, Usage: Client | Server}, key)
+			s2, _ := vouched(t, TrustOf(old),
+				Request{CommonName: "s2", Organization: s1.Organization, Usage: Client | Server}, key)
 			check("a server by the name of another", s2, others, false)
-			masters, _ := vouched(t, TrustOf(old), Request{CommonName: "s1", Organization: []string{"system:masters"}, Usage: Client}, key)
+			masters, _ := vouched(t, TrustOf(old),
+				Request{CommonName: "s1", Organization: []string{"system:masters"}, Usage: Client}, key)
 			check("a server with other groups", masters, others, false)
 			next := trust.current().circle(Peers).newest(Spreading)
-			requested, err := next.Sign(&x509.Certificate{Subject: pkix.Name{CommonName: "s1", Organization: s1.Organization}, NotBefore: now, NotAfter: now.Add(time.Hour)}, thiefs.Public(), now)
+			requested, err := next.Sign(
+				&x509.Certificate{Subject: pkix.Name{CommonName: "s1", Organization: s1.Organization}, NotBefore: now,
+					NotAfter: now.Add(time.Hour)}, thiefs.Public(), now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,8 +103,10 @@ func TestTheNextCAVouches(t *testing.T) {
 			}
 			check("a certificate on request", forged, []*x509.Certificate{csr}, false)
 			copies := slices.Repeat([]*x509.Certificate{leaf}, 300)
-			check("behind hundreds of certificates that the old CA has signed for its key", leaf, append(copies, others...), false)
-			check("behind hundreds of others", leaf, append(slices.Repeat([]*x509.Certificate{forged}, 300), others...), true)
+			check("behind hundreds of certificates that the old CA has signed for its key", leaf,
+				append(copies, others...), false)
+			check("behind hundreds of others", leaf, append(slices.Repeat([]*x509.Certificate{forged}, 300), others...),
+				true)
 			late := trust.Vouched(Peers, leaf, others, now.Add(2*LeafLifetime))
 			if late {
 				t.Error("a voucher that has ended counts")

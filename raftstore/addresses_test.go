@@ -65,9 +65,13 @@ func restartAt(t *testing.T, c *storetest.Cluster, addr func(i int) string) {
 
 func TestAllAddressesChange(t *testing.T) {
 	for name, hints := range map[string]func(i int) []string{
-		"each is told all":          func(int) []string { return []string{elsewhere(0), elsewhere(1), elsewhere(2)} },
-		"all are told of one":       func(int) []string { return []string{elsewhere(1)} },
-		"one is told of the others": func(i int) []string { return map[int][]string{2: {elsewhere(0), elsewhere(1)}}[i] },
+		"each is told all":    func(int) []string { return []string{elsewhere(0), elsewhere(1), elsewhere(2)} },
+		"all are told of one": func(int) []string { return []string{elsewhere(1)} },
+		"one is told of the others": func(
+			i int,
+		) []string {
+			return map[int][]string{2: {elsewhere(0), elsewhere(1)}}[i]
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -90,7 +94,8 @@ func TestAddressesArePermuted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				disk := onDisk(t)
-				c := storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) { disk(i, cfg); cfg.RetryFor = 25 * time.Second })
+				c := storetest.NewCluster(t, 3,
+					func(i int, cfg *raftstore.Config) { disk(i, cfg); cfg.RetryFor = 25 * time.Second })
 				restartAt(t, c, func(i int) string { return storetest.Addr(to[i]) })
 			})
 		})
@@ -144,8 +149,10 @@ func TestAddressesWithAndWithoutContact(t *testing.T) {
 		"two are exchanged":         {to: exchanged(1, 0, 2), leads: true},
 		"all are the same":          {to: storetest.Addr, leads: true, all: true},
 	} {
-		t.Run(name+"/with", func(t *testing.T) { synctest.Test(t, func(t *testing.T) { startElsewhere(t, &test, true) }) })
-		t.Run(name+"/without", func(t *testing.T) { synctest.Test(t, func(t *testing.T) { startElsewhere(t, &test, false) }) })
+		t.Run(name+"/with",
+			func(t *testing.T) { synctest.Test(t, func(t *testing.T) { startElsewhere(t, &test, true) }) })
+		t.Run(name+"/without",
+			func(t *testing.T) { synctest.Test(t, func(t *testing.T) { startElsewhere(t, &test, false) }) })
 	}
 }
 
@@ -197,7 +204,8 @@ func startElsewhere(t *testing.T, m *moving, contact bool) {
 			everywhere = time.Since(began)
 		}
 	}
-	t.Logf("a write after %v, on all servers after %v; 0s is not within %v", written.Round(10*time.Millisecond), everywhere.Round(10*time.Millisecond), never)
+	t.Logf("a write after %v, on all servers after %v; 0s is not within %v", written.Round(10*time.Millisecond),
+		everywhere.Round(10*time.Millisecond), never)
 	if leads, all := written > 0, everywhere > 0; leads != (contact || m.leads) || all != (contact || m.all) {
 		t.Errorf("a leader takes a write: %v; all have it: %v", leads, all)
 	}

@@ -312,7 +312,8 @@ func TestMembers(t *testing.T) {
 		// One of three is gone: to remove another one that lives would leave one of two.
 		gone := third.ID()
 		c.Stop((leader + 2) % 3)
-		if err := follower.Remove(ctx, follower.ID(), "test"); !errors.As(err, &refused) || !strings.Contains(err.Error(), "they need 2") {
+		if err := follower.Remove(ctx, follower.ID(), "test"); !errors.As(err, &refused) ||
+			!strings.Contains(err.Error(), "they need 2") {
 			t.Errorf("a removal that breaks the quorum: %v", err)
 		}
 		if err := follower.Remove(ctx, gone, "test"); err != nil {
@@ -350,7 +351,8 @@ func TestRefusesForeignDirectory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, bytes.Replace(data, []byte(`"format": 1`), []byte(`"format": 99`), 1), 0o600); err != nil {
+		if err := os.WriteFile(path, bytes.Replace(data, []byte(`"format": 1`), []byte(`"format": 99`), 1),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		cfg.ClusterID = "test"
@@ -379,7 +381,8 @@ func TestServerWithoutItsLog(t *testing.T) {
 		}
 		cfg := c.Configs[loser]
 		cfg.Stream = c.Net.Host("x")
-		if s, err := raftstore.Open(cfg); err == nil || !strings.Contains(err.Error(), "is lost") || !strings.Contains(err.Error(), "join again") {
+		if s, err := raftstore.Open(cfg); err == nil || !strings.Contains(err.Error(), "is lost") ||
+			!strings.Contains(err.Error(), "join again") {
 			t.Errorf("a server that has forgotten everything: %v, %v", s, err)
 			if s != nil {
 				s.Close()

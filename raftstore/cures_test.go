@@ -56,7 +56,8 @@ func newWrongState(b *testing.B) *wrongState {
 	for at := 0; at < 100_000; {
 		var txn raftstore.Txn
 		for range 100 {
-			txn.Ops = append(txn.Ops, raftstore.Op{Kind: raftstore.Put, Key: fmt.Sprintf("/k%06d", at), Value: []byte(value)})
+			txn.Ops = append(txn.Ops,
+				raftstore.Op{Kind: raftstore.Put, Key: fmt.Sprintf("/k%06d", at), Value: []byte(value)})
 			at++
 		}
 		if _, err := w.Servers[0].Commit(b.Context(), txn); err != nil {
@@ -79,7 +80,8 @@ func (w *wrongState) transfer(b *testing.B) (whole, voteless time.Duration) {
 	dir := w.Configs[wrongServer].Dir
 	w.Stop(wrongServer)
 	os.Remove(filepath.Join(dir, "reseeded.json"))
-	if err := os.WriteFile(filepath.Join(dir, "quarantine.json"), []byte(`{"reason": "a benchmark"}`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "quarantine.json"), []byte(`{"reason": "a benchmark"}`),
+		0o600); err != nil {
 		b.Fatal(err)
 	}
 	w.Start(wrongServer)

@@ -46,12 +46,14 @@ func TestDetailsShowTheWays(t *testing.T) {
 		if len(all) != 6 {
 			t.Errorf("%d ways: %v", len(all), all)
 		}
-		if near, far := all[name(a)+name(leader)], all[name(a)+name(b)]; near.RTT != 2*time.Millisecond || far.RTT != 20*time.Millisecond || near.Error+far.Error != "" {
+		if near, far := all[name(a)+name(leader)], all[name(a)+name(b)]; near.RTT != 2*time.Millisecond ||
+			far.RTT != 20*time.Millisecond || near.Error+far.Error != "" {
 			t.Errorf("the way to the leader is %+v, to %s %+v", near, name(b), far)
 		}
 		c.Net.Cut(storetest.Addr(a), storetest.Addr(b))
 		all = ways()
-		if all[name(a)+name(b)].Error == "" || all[name(b)+name(a)].Error == "" || all[name(a)+name(leader)].Error != "" {
+		if all[name(a)+name(b)].Error == "" || all[name(b)+name(a)].Error == "" ||
+			all[name(a)+name(leader)].Error != "" {
 			t.Errorf("%s and %s are cut off from each other: %v", name(a), name(b), all)
 		}
 		for _, p := range c.Servers[leader].PeerStatus(t.Context()) {
@@ -79,15 +81,18 @@ func TestReasonsOfLeaderChanges(t *testing.T) {
 		}
 		old, term := c.Leader()
 		next := (old + 1) % 3
-		change(old, "it leads", func(l raftstore.LeaderChange) bool { return l.Leader == c.Servers[old].ID() && l.Term == term })
+		change(old, "it leads",
+			func(l raftstore.LeaderChange) bool { return l.Leader == c.Servers[old].ID() && l.Term == term })
 		if err := c.Servers[old].TransferLeadership(t.Context(), c.Servers[next].ID()); err != nil {
 			t.Fatal(err)
 		}
 		change(old, "the old one knows that it was asked to", func(l raftstore.LeaderChange) bool {
-			return l.Leader == "" && l.Before == c.Servers[old].ID() && strings.Contains(l.Why, "handed over") && strings.Contains(l.Why, "an operator wants it")
+			return l.Leader == "" && l.Before == c.Servers[old].ID() && strings.Contains(l.Why, "handed over") &&
+				strings.Contains(l.Why, "an operator wants it")
 		})
 		change(next, "the new one leads", func(l raftstore.LeaderChange) bool {
-			return l.Leader == c.Servers[next].ID() && l.Before == c.Servers[old].ID() && l.Why == c.Configs[old].Name+" handed over to "+c.Configs[next].Name
+			return l.Leader == c.Servers[next].ID() && l.Before == c.Servers[old].ID() &&
+				l.Why == c.Configs[old].Name+" handed over to "+c.Configs[next].Name
 		})
 		change((old+2)%3, "the third one follows", func(l raftstore.LeaderChange) bool {
 			return l.Leader == c.Servers[next].ID() && l.Before == c.Servers[old].ID()
@@ -104,10 +109,12 @@ func TestReasonsOfLeaderChanges(t *testing.T) {
 			return false
 		})
 		change(third, "it knows that the other one was silent", func(l raftstore.LeaderChange) bool {
-			return l.Leader == c.Servers[third].ID() && l.Before == c.Servers[next].ID() && strings.Contains(l.Why, "nothing was heard of")
+			return l.Leader == c.Servers[third].ID() && l.Before == c.Servers[next].ID() &&
+				strings.Contains(l.Why, "nothing was heard of")
 		})
 		change(next, "the silent one knows that nobody answered", func(l raftstore.LeaderChange) bool {
-			return l.Leader == "" && l.Before == c.Servers[next].ID() && strings.Contains(l.Why, "too few servers have answered")
+			return l.Leader == "" && l.Before == c.Servers[next].ID() &&
+				strings.Contains(l.Why, "too few servers have answered")
 		})
 	})
 }

@@ -30,7 +30,8 @@ func ExampleOpen() {
 	var network memnet.Network
 	var servers [3]*raftstore.Server
 	for i, addr := range []string{"a:6444", "b:6444", "c:6444"} {
-		server, err := raftstore.Open(raftstore.Config{ClusterID: "example", Bootstrap: i == 0, InMemory: true, Stream: network.Host(addr)})
+		server, err := raftstore.Open(
+			raftstore.Config{ClusterID: "example", Bootstrap: i == 0, InMemory: true, Stream: network.Host(addr)})
 		if err == nil {
 			err = server.Join(context.TODO(), []string{"a:6444"}) // nothing to do for the first
 		}

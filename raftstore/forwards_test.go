@@ -56,7 +56,8 @@ func TestForwardedTransactions(t *testing.T) {
 		if err := c.Servers[i].Join(ctx, []string{storetest.Addr(0)}); err != nil {
 			t.Fatal(err)
 		}
-		for key, good := range map[string]bool{"/free": true, "/of/" + storetest.Addr(i): true, "/of/" + storetest.Addr(0): false} {
+		for key, good := range map[string]bool{"/free": true, "/of/" + storetest.Addr(i): true,
+			"/of/" + storetest.Addr(0): false} {
 			_, err := c.Servers[i].Commit(ctx, put(key, "x"))
 			var refused *raftstore.RefusedError
 			if (err == nil) != good || err != nil && !errors.As(err, &refused) {

@@ -58,7 +58,8 @@ func TestFullDisk(t *testing.T) {
 				dir := storetest.SmallVolume(t, c.size)
 				open := func() *raftstore.Server {
 					s, err := raftstore.Open(raftstore.Config{
-						Dir: filepath.Join(dir, "store"), Bootstrap: true, Stream: new(memnet.Network).Host("alone"), LogStore: c.kind,
+						Dir: filepath.Join(dir, "store"), Bootstrap: true, Stream: new(memnet.Network).Host("alone"),
+						LogStore: c.kind,
 					})
 					if err != nil {
 						t.Fatal(err)
@@ -86,7 +87,8 @@ func TestFullDisk(t *testing.T) {
 					err = write()
 				}
 				t.Logf("after %d writes: %v", acknowledged, err)
-				if !errors.Is(err, raftstore.ErrUnavailable) || !strings.Contains(err.Error(), "disk of this server is full") {
+				if !errors.Is(err, raftstore.ErrUnavailable) ||
+					!strings.Contains(err.Error(), "disk of this server is full") {
 					t.Fatalf("a write on a full disk: %v", err)
 				}
 				if status := s.Status(); !status.DiskFull {
@@ -109,7 +111,8 @@ func TestFullDisk(t *testing.T) {
 				}
 				remove := func(i int) {
 					t.Helper()
-					_, err := s.Commit(limited(t), raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Delete, Key: fmt.Sprintf("/%d", i)}}})
+					_, err := s.Commit(limited(t),
+						raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Delete, Key: fmt.Sprintf("/%d", i)}}})
 					if err != nil {
 						t.Fatalf("a deletion on a full disk: %v", err)
 					}
@@ -156,7 +159,8 @@ func TestALogThatNeedsRoomGetsThatOfASnapshot(t *testing.T) {
 		var s *raftstore.Server
 		var meanwhile func()
 		s, err := raftstore.Open(raftstore.Config{
-			Dir: filepath.Join(dir, "store"), Bootstrap: true, Stream: new(memnet.Network).Host("alone"), DiskReserve: -1,
+			Dir: filepath.Join(dir, "store"), Bootstrap: true, Stream: new(memnet.Network).Host("alone"),
+			DiskReserve: -1,
 			FaultPoint: func(name string) {
 				if name == faultpoint.SnapshotBeforeSync && meanwhile != nil {
 					meanwhile()

@@ -55,7 +55,8 @@ func (a *alone) Propose(ctx context.Context, req *command.Request) (command.Outc
 	if ctx.Err() != nil {
 		return command.Outcome{}, fmt.Errorf("%w: %w", kv.ErrUnavailable, context.Cause(ctx))
 	}
-	data := command.Encode(&command.Command{Now: time.Now().UnixMilli(), StateBytes: a.limit, Requests: []command.Request{*req}})
+	data := command.Encode(
+		&command.Command{Now: time.Now().UnixMilli(), StateBytes: a.limit, Requests: []command.Request{*req}})
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.done.Err() != nil {

@@ -28,7 +28,8 @@ func TestServerSaysThatThereIsNoQuorum(t *testing.T) {
 		c.Stop(1)
 		<-time.After(10 * time.Minute)
 		text := log.String()
-		if !strings.Contains(text, "1 of 3 servers answer and 2 are needed") || !strings.Contains(text, "s1 (s1:6444)") {
+		if !strings.Contains(text, "1 of 3 servers answer and 2 are needed") ||
+			!strings.Contains(text, "s1 (s1:6444)") {
 			t.Errorf("it does not say what is missing:\n%s", text)
 		}
 		if n := strings.Count(text, "\n"); n > 600 {
@@ -59,12 +60,14 @@ func checkLeaderless(t *testing.T, s *raftstore.Server, since time.Duration) {
 	for what, ask := range requests(t, s) {
 		took, err := ask()
 		leaderless, ok := errors.AsType[*raftstore.LeaderlessError](err)
-		if !ok || !errors.Is(err, raftstore.ErrLeaderless) || !errors.Is(err, raftstore.ErrUnavailable) || errors.Is(err, raftstore.ErrUnknownOutcome) {
+		if !ok || !errors.Is(err, raftstore.ErrLeaderless) || !errors.Is(err, raftstore.ErrUnavailable) ||
+			errors.Is(err, raftstore.ErrUnknownOutcome) {
 			t.Errorf("%s: %v; want that there is no leader for long", what, err)
 			continue
 		}
 		if leaderless.For < since || leaderless.For > since+15*time.Second {
-			t.Errorf("%s: it says that there has been none for %s; want %s, and a few seconds", what, leaderless.For, since)
+			t.Errorf("%s: it says that there has been none for %s; want %s, and a few seconds", what, leaderless.For,
+				since)
 		}
 		if took < time.Second || took > 3*time.Second {
 			t.Errorf("%s: it took %s to say so; want no more than an election takes, and no less", what, took)
@@ -85,12 +88,15 @@ func TestNoLeaderForLong(t *testing.T) {
 				s := c.Servers[alone]
 				c.Net.Isolate(storetest.Addr(alone))
 				<-time.After(time.Second)
-				if err := s.Ready(limited(t)); !errors.Is(err, raftstore.ErrUnavailable) || errors.Is(err, raftstore.ErrLeaderless) {
+				if err := s.Ready(limited(t)); !errors.Is(err, raftstore.ErrUnavailable) ||
+					errors.Is(err, raftstore.ErrLeaderless) {
 					t.Errorf("after a second: %v", err)
 				}
 				took, err := requests(t, s)["a write"]()
 				if !errors.Is(err, raftstore.ErrLeaderless) || took < 8*time.Second || took > 10*time.Second {
-					t.Errorf("a write that began soon after: %v after %s; want that there is no leader after nearly 10s", err, took)
+					t.Errorf(
+						"a write that began soon after: %v after %s; want that there is no leader after nearly 10s",
+						err, took)
 				}
 				<-time.After(30 * time.Second)
 				checkLeaderless(t, s, 40*time.Second)
@@ -116,7 +122,8 @@ func TestNoLeaderSinceTheStart(t *testing.T) {
 		c.Start(2)
 		s := c.Servers[2]
 		<-time.After(5 * time.Second)
-		if err := s.Ready(limited(t)); !errors.Is(err, raftstore.ErrUnavailable) || errors.Is(err, raftstore.ErrLeaderless) {
+		if err := s.Ready(limited(t)); !errors.Is(err, raftstore.ErrUnavailable) ||
+			errors.Is(err, raftstore.ErrLeaderless) {
 			t.Errorf("five seconds after the start: %v", err)
 		}
 		<-time.After(15 * time.Second)
@@ -147,7 +154,8 @@ func TestRetryForIsLongerThanAnElection(t *testing.T) {
 		c := storetest.NewCluster(t, 3, func(_ int, cfg *raftstore.Config) { cfg.RetryFor = 25 * time.Second })
 		c.Net.Isolate(storetest.Addr(1))
 		<-time.After(15 * time.Second)
-		if took, err := requests(t, c.Servers[1])["a read"](); !errors.Is(err, raftstore.ErrLeaderless) || took < 9*time.Second || took > 11*time.Second {
+		if took, err := requests(t, c.Servers[1])["a read"](); !errors.Is(err, raftstore.ErrLeaderless) ||
+			took < 9*time.Second || took > 11*time.Second {
 			t.Errorf("%v after %s; want that there is no leader, 25s after it was lost", err, took)
 		}
 		checkLeaderless(t, c.Servers[1], 25*time.Second)

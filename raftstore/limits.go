@@ -21,7 +21,8 @@ func (l Limits) check(txn *Txn) error {
 // be the store's own.
 func (l Limits) checkForwarded(txn *Txn) error {
 	if n := len(txn.Require) + len(txn.Ops); n > l.TxnOps {
-		return fmt.Errorf("%w: %d operations and preconditions in one transaction, the limit is %d", ErrTooLarge, n, l.TxnOps)
+		return fmt.Errorf("%w: %d operations and preconditions in one transaction, the limit is %d", ErrTooLarge, n,
+			l.TxnOps)
 	}
 	total := 0
 	for i := range txn.Require {
@@ -63,7 +64,8 @@ func (l Limits) checkOp(op *Op) error {
 	case op.TTL < 0:
 		return fmt.Errorf("%w: time to live of %v for key %q", ErrInvalid, op.TTL, op.Key)
 	case len(op.Value) > l.ValueBytes:
-		return fmt.Errorf("%w: value of %d bytes for key %q, the limit is %d", ErrTooLarge, len(op.Value), op.Key, l.ValueBytes)
+		return fmt.Errorf("%w: value of %d bytes for key %q, the limit is %d", ErrTooLarge, len(op.Value), op.Key,
+			l.ValueBytes)
 	}
 	return nil
 }

@@ -38,11 +38,12 @@ func TestBoundariesOfLimits(t *testing.T) {
 	for what, c := range map[string]struct {
 		fits, not raftstore.Txn
 	}{
-		"key":          {filler(key, 1), filler(key+"k", 1)},
-		"value":        {filler("v", 100), filler("v", 101)},
-		"sum":          {ops(100, 100, 47), ops(100, 100, 48)},
-		"sum with key": {ops(100, 100, 40-3), func() raftstore.Txn { x := ops(100, 100, 40); x.Require = requiring.Require; return x }()},
-		"count":        {ops(1, 1, 1, 1), ops(1, 1, 1, 1, 1)},
+		"key":   {filler(key, 1), filler(key+"k", 1)},
+		"value": {filler("v", 100), filler("v", 101)},
+		"sum":   {ops(100, 100, 47), ops(100, 100, 48)},
+		"sum with key": {ops(100, 100, 40-3),
+			func() raftstore.Txn { x := ops(100, 100, 40); x.Require = requiring.Require; return x }()},
+		"count": {ops(1, 1, 1, 1), ops(1, 1, 1, 1, 1)},
 	} {
 		if _, err := s.Commit(t.Context(), c.fits); err != nil {
 			t.Errorf("%s at its limit: %v", what, err)
@@ -87,7 +88,8 @@ func TestFullStore(t *testing.T) {
 		}
 		<-time.After(2 * time.Second) // virtual: the alarm follows
 		for i, s := range c.Servers {
-			if st := s.Status(); st.Space != "full" || st.StateLimit != limit || st.StateBytes != c.Servers[0].Status().StateBytes {
+			if st := s.Status(); st.Space != "full" || st.StateLimit != limit ||
+				st.StateBytes != c.Servers[0].Status().StateBytes {
 				t.Errorf("server %d: %q, %d of %d bytes", i, st.Space, st.StateBytes, st.StateLimit)
 			}
 		}
@@ -105,9 +107,11 @@ func TestFullStore(t *testing.T) {
 			{"one grows and another goes", two, true},
 			{"smaller", filler("/k004", 10), true},
 			{"over the reserve", filler("/k005", 1000+limit/16), false},
-			{"delete what is not there", raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Delete, Key: "/none"}}}, true},
+			{"delete what is not there", raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Delete, Key: "/none"}}},
+				true},
 		} {
-			if err := commit(step.txn); (err == nil) != step.fits || err != nil && !errors.Is(err, raftstore.ErrNoSpace) {
+			if err := commit(step.txn); (err == nil) != step.fits ||
+				err != nil && !errors.Is(err, raftstore.ErrNoSpace) {
 				t.Errorf("%s: %v", step.what, err)
 			}
 		}
@@ -115,7 +119,9 @@ func TestFullStore(t *testing.T) {
 			t.Errorf("Compact: %v", err)
 		}
 		for i := range keys / 3 {
-			if err := commit(raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Delete, Key: fmt.Sprintf("/k%03d", i)}}}); err != nil {
+			if err := commit(
+				raftstore.Txn{
+					Ops: []raftstore.Op{{Kind: raftstore.Delete, Key: fmt.Sprintf("/k%03d", i)}}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -260,7 +266,8 @@ func TestLimitsThatCannotBeKept(t *testing.T) {
 		}
 	}
 	s, err := raftstore.Open(raftstore.Config{
-		Name: strings.Repeat("n", 253), Limits: raftstore.Limits{ValueBytes: 6 << 20}, InMemory: true, Bootstrap: true, Stream: new(memnet.Network).Host("alone"),
+		Name: strings.Repeat("n", 253), Limits: raftstore.Limits{ValueBytes: 6 << 20}, InMemory: true, Bootstrap: true,
+		Stream: new(memnet.Network).Host("alone"),
 	})
 	if err != nil {
 		t.Fatalf("a value that needs a larger transaction than the default: %v", err)

@@ -38,7 +38,8 @@ func TestOneProcessForADirectory(t *testing.T) {
 		}
 		cfg := c.Configs[0]
 		cfg.Stream = new(memnet.Network).Host("other")
-		if s, err := raftstore.Open(cfg); err == nil || !strings.Contains(err.Error(), "in use") || !strings.Contains(err.Error(), dir) {
+		if s, err := raftstore.Open(cfg); err == nil || !strings.Contains(err.Error(), "in use") ||
+			!strings.Contains(err.Error(), dir) {
 			t.Fatalf("a second server: %v, %v", s, err)
 		}
 		if report, err := raftstore.Inspect(dir, nil); err == nil || !strings.Contains(err.Error(), "in use") {

@@ -80,7 +80,8 @@ func TestOneElectionFollowsADeath(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, now := c.Leader(); now > term+1 || time.Since(began) > time.Second {
-				t.Errorf("of %d servers one dies: term %d becomes term %d, and it takes %v", size, term, now, time.Since(began))
+				t.Errorf("of %d servers one dies: term %d becomes term %d, and it takes %v", size, term, now,
+					time.Since(began))
 			}
 		})
 	}
@@ -102,7 +103,8 @@ func TestTheServerWithTheLongestLogCampaigns(t *testing.T) {
 			crash(t, c, old)
 			c.Net.Heal() // the other one is behind, and learns now that the leader is gone
 			if leader, now := c.Leader(); leader != ahead || now != term+1 {
-				t.Errorf("server %d leads in term %d, and not %d, which has the longer log, in term %d", leader, now, ahead, term+1)
+				t.Errorf("server %d leads in term %d, and not %d, which has the longer log, in term %d", leader, now,
+					ahead, term+1)
 			}
 			c.Close()
 		}
@@ -282,7 +284,8 @@ func TestLogTellsWhyAServerCampaigns(t *testing.T) {
 				})
 				want := `msg="this server campaigns" term=` + strconv.FormatUint(before+1, 10) +
 					` why="` + strings.ReplaceAll(test.want, "LEADER", c.Configs[old].Name)
-				if text := logs[next].String()[seen[next]:]; !strings.Contains(text, want) || strings.Count(text, "election") > 1 {
+				if text := logs[next].String()[seen[next]:]; !strings.Contains(text, want) ||
+					strings.Count(text, "election") > 1 {
 					t.Errorf("it does not say %q, or says more of elections:\n%s", want, text)
 				}
 			})

@@ -99,7 +99,8 @@ func TestARemovedServerThatComesBackIsToldSo(t *testing.T) {
 		c.Start(away)
 		c.Await("it knows that it is out", func() bool { return told[away].Load() == 1 })
 		var refused *raftstore.RefusedError
-		if err := c.Servers[other].AddNonvoter(ctx, id, "elsewhere:1"); !errors.As(err, &refused) || !strings.Contains(err.Error(), "taken out") {
+		if err := c.Servers[other].AddNonvoter(ctx, id, "elsewhere:1"); !errors.As(err, &refused) ||
+			!strings.Contains(err.Error(), "taken out") {
 			t.Errorf("its ID is let in again: %v", err)
 		}
 		c.Stop(away)
@@ -147,7 +148,8 @@ func TestDeparturesSurviveCrashes(t *testing.T) {
 				}
 			})
 			victims := [][]int{{leader}, {leaver}, {rnd.IntN(3)}, {leader, leaver}, rnd.Perm(3)}[rnd.IntN(5)]
-			<-time.After(time.Duration(math.Exp2(9*rnd.Float64())) * time.Millisecond) // mostly while it is recorded, or begun
+			// mostly while it is recorded, or begun
+			<-time.After(time.Duration(math.Exp2(9*rnd.Float64())) * time.Millisecond)
 			for _, v := range victims {
 				c.Crash(v)
 			}
@@ -264,7 +266,8 @@ func TestNewcomerWithoutContactGetsNoVote(t *testing.T) {
 			t.Fatalf("%v vote, though s3 and s%d do not reach each other", v, follower)
 		}
 		var refused *raftstore.RefusedError
-		if err := c.Servers[leader].Promote(ctx, c.Servers[fourth].ID()); !errors.As(err, &refused) || !strings.Contains(err.Error(), "does not reach") {
+		if err := c.Servers[leader].Promote(ctx, c.Servers[fourth].ID()); !errors.As(err, &refused) ||
+			!strings.Contains(err.Error(), "does not reach") {
 			t.Errorf("promotion by hand: %v", err)
 		}
 		why := ""
@@ -340,7 +343,8 @@ func TestDeadServerIsTakenOutWhenReplaced(t *testing.T) {
 		}
 		by = by[len(by)-3:]
 		name := c.Configs[dead].Name
-		if by[0].Change != "promote" || by[0].Name != "s3" || by[1].Change != "expire" || by[1].Name != name || by[2].Change != "remove" || by[2].Name != name ||
+		if by[0].Change != "promote" || by[0].Name != "s3" || by[1].Change != "expire" || by[1].Name != name ||
+			by[2].Change != "remove" || by[2].Name != name ||
 			by[2].ID == "" || !strings.HasPrefix(by[2].Why, "it was dead: it has not answered for ") {
 			t.Errorf("the last changes: %+v", by)
 		}
@@ -352,7 +356,8 @@ func TestDeadServerIsTakenOutWhenReplaced(t *testing.T) {
 func TestWhyAServerCannotJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 1, nil)
-		other, err := raftstore.Open(raftstore.Config{Name: "x", InMemory: true, ClusterID: "another", Stream: c.Net.Host("x:1")})
+		other, err := raftstore.Open(
+			raftstore.Config{Name: "x", InMemory: true, ClusterID: "another", Stream: c.Net.Host("x:1")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -373,7 +378,8 @@ func TestAServerThatCannotJoinSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log syncbuf.Buffer
 		s, err := raftstore.Open(raftstore.Config{
-			Name: "x", ClusterID: "test", InMemory: true, Stream: new(memnet.Network).Host("x:1"), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Name: "x", ClusterID: "test", InMemory: true, Stream: new(memnet.Network).Host("x:1"),
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -386,7 +392,8 @@ func TestAServerThatCannotJoinSaysSo(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if told := strings.Count(log.String(), "cannot become a member"); told != 2 || !strings.Contains(log.String(), "nobody:1") {
+		if told := strings.Count(log.String(), "cannot become a member"); told != 2 ||
+			!strings.Contains(log.String(), "nobody:1") {
 			t.Errorf("in 25 seconds it says so %d times: %s", told, log.String())
 		}
 	})

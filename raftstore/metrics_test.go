@@ -69,7 +69,8 @@ func (m *metered) value(server int, name string, with ...string) float64 {
 			matches = matches && strings.Contains(labels, `"`+w+`"`)
 		}
 		if matches {
-			sum += each.GetCounter().GetValue() + each.GetGauge().GetValue() + float64(each.GetHistogram().GetSampleCount())
+			sum += each.GetCounter().GetValue() + each.GetGauge().GetValue() +
+				float64(each.GetHistogram().GetSampleCount())
 		}
 	}
 	return sum
@@ -96,7 +97,8 @@ func TestEachStageShowsInAMetric(t *testing.T) {
 
 		put := func(through int, key string, size int) raftstore.Result {
 			t.Helper()
-			result, err := m.Servers[through].Commit(ctx, raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: key, Value: make([]byte, size)}}})
+			result, err := m.Servers[through].Commit(ctx,
+				raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: key, Value: make([]byte, size)}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -105,7 +107,8 @@ func TestEachStageShowsInAMetric(t *testing.T) {
 		put(leader, "/local", 1)
 		put(follower, "/forwarded", 1)
 		_, err = m.Servers[follower].Commit(ctx, raftstore.Txn{
-			Require: []raftstore.Precondition{{Key: "/local"}}, Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/local"}},
+			Require: []raftstore.Precondition{{Key: "/local"}},
+			Ops:     []raftstore.Op{{Kind: raftstore.Put, Key: "/local"}},
 		})
 		if conflict := (*raftstore.ConflictError)(nil); !errors.As(err, &conflict) {
 			t.Fatal(err)
@@ -179,10 +182,13 @@ func TestEachStageShowsInAMetric(t *testing.T) {
 			{follower, 16 << 10, "state_bytes", nil},
 		} {
 			// Some of it comes a moment after the answer, as when a follower hears of a commit.
-			m.Await(fmt.Sprintf("%s %v of server %d is %v or more, is %v", want.name, want.with, want.server, want.least, m.value(want.server, want.name, want.with...)),
+			m.Await(
+				fmt.Sprintf("%s %v of server %d is %v or more, is %v", want.name, want.with, want.server, want.least,
+					m.value(want.server, want.name, want.with...)),
 				func() bool { return m.value(want.server, want.name, want.with...) >= want.least })
 		}
-		for _, calm := range []string{"space_alarm", "quarantined", "log_store_hangs", "log_store_failed", "silent_members", "queue_length", "queue_bytes"} {
+		for _, calm := range []string{"space_alarm", "quarantined", "log_store_hangs", "log_store_failed",
+			"silent_members", "queue_length", "queue_bytes"} {
 			m.Await(calm+" is 0", func() bool { return m.value(leader, calm) == 0 })
 		}
 	})
@@ -207,7 +213,8 @@ func TestAgeOfHistory(t *testing.T) {
 		}
 		put := func() {
 			t.Helper()
-			txn := raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/k", Value: []byte(time.Now().String())}}}
+			txn := raftstore.Txn{
+				Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/k", Value: []byte(time.Now().String())}}}
 			if _, err := c.Servers[0].Commit(t.Context(), txn); err != nil {
 				t.Fatal(err)
 			}
@@ -219,7 +226,8 @@ func TestAgeOfHistory(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == "barque_store_history_age_seconds" })
+			i := slices.IndexFunc(families,
+				func(f *dto.MetricFamily) bool { return f.GetName() == "barque_store_history_age_seconds" })
 			age := time.Duration(families[i].Metric[0].GetGauge().GetValue() * float64(time.Second))
 			// The commands carry milliseconds, and the test itself takes a while.
 			if most += time.Since(began) + time.Second; age < least-time.Second || age > most {
@@ -278,7 +286,8 @@ func TestMetricsAreNamedAndDocumented(t *testing.T) {
 		m := newMetered(t, 15*time.Second)
 		leader, _ := m.Leader()
 		follower := (leader + 1) % 3
-		if _, err := m.Servers[follower].View(t.Context(), raftstore.ViewOptions{}); err != nil { // labels come with use
+		// labels come with use
+		if _, err := m.Servers[follower].View(t.Context(), raftstore.ViewOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		is := make(map[string]string) // all but the name, in a row of the table
@@ -289,7 +298,8 @@ func TestMetricsAreNamedAndDocumented(t *testing.T) {
 			for _, l := range f.Metric[0].Label {
 				labels = append(labels, "`"+l.GetName()+"`")
 			}
-			is[name] = fmt.Sprintf("%s | %s | %s", strings.ToLower(f.GetType().String()), strings.Join(labels, ", "), f.GetHelp())
+			is[name] = fmt.Sprintf("%s | %s | %s", strings.ToLower(f.GetType().String()), strings.Join(labels, ", "),
+				f.GetHelp())
 		}
 		problems, err := promlint.NewWithMetricFamilies(families).Lint()
 		if err != nil {
@@ -304,7 +314,8 @@ func TestMetricsAreNamedAndDocumented(t *testing.T) {
 			t.Fatal(err)
 		}
 		says := make(map[string]string)
-		for _, row := range regexp.MustCompile("(?m)^\\| `(barque_store_[a-z_]+)` \\| (.*) \\|$").FindAllStringSubmatch(string(page), -1) {
+		for _, row := range regexp.MustCompile("(?m)^\\| `(barque_store_[a-z_]+)` \\| (.*) \\|$").FindAllStringSubmatch(
+			string(page), -1) {
 			says[row[1]] = row[2]
 		}
 		for name, row := range is {

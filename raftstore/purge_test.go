@@ -41,7 +41,9 @@ func TestPurge(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dir := t.TempDir()
 				open := func() *raftstore.Server {
-					s, err := raftstore.Open(raftstore.Config{Dir: dir, Bootstrap: true, Stream: new(memnet.Network).Host("alone"), LogStore: kind})
+					s, err := raftstore.Open(
+						raftstore.Config{Dir: dir, Bootstrap: true, Stream: new(memnet.Network).Host("alone"),
+							LogStore: kind})
 					if err != nil {
 						t.Fatal(err)
 					}

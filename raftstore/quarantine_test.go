@@ -66,9 +66,11 @@ func checkServesNothing(t *testing.T, s *raftstore.Server) {
 	ctx := limited(t)
 	began := time.Now()
 	for name, opts := range map[string]raftstore.ViewOptions{
-		"View": {}, "stale View": {Stale: true}, "View at": {Revision: s.Revision()}, "View after": {MinRevision: s.Revision() + 1},
+		"View": {}, "stale View": {Stale: true}, "View at": {Revision: s.Revision()},
+		"View after": {MinRevision: s.Revision() + 1},
 	} {
-		if _, err := s.View(ctx, opts); !errors.Is(err, raftstore.ErrQuarantined) || !errors.Is(err, raftstore.ErrUnavailable) {
+		if _, err := s.View(ctx, opts); !errors.Is(err, raftstore.ErrQuarantined) ||
+			!errors.Is(err, raftstore.ErrUnavailable) {
 			t.Errorf("%s in quarantine: %v", name, err)
 		}
 	}
@@ -255,7 +257,8 @@ func TestNoFalseAlarm(t *testing.T) {
 	}
 	for i := range count {
 		seed := first + i
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { checkNoFalseAlarm(t, seed) }) })
+		t.Run(fmt.Sprint(seed),
+			func(t *testing.T) { synctest.Test(t, func(t *testing.T) { checkNoFalseAlarm(t, seed) }) })
 	}
 }
 

@@ -56,7 +56,8 @@ func TestStaleReads(t *testing.T) {
 			t.Errorf("a reader that gives up: %v", err)
 		}
 		c.Net.Heal()
-		c.Await("a linearizable read", func() bool { _, err := follower.View(ctx, raftstore.ViewOptions{}); return err == nil })
+		c.Await("a linearizable read",
+			func() bool { _, err := follower.View(ctx, raftstore.ViewOptions{}); return err == nil })
 		expect(raftstore.ViewOptions{Stale: true}, "2")
 	})
 }

@@ -49,15 +49,20 @@ func TestReadyWithoutQuorum(t *testing.T) {
 		}
 		c.Net.Isolate(storetest.Addr(2))
 		<-time.After(42 * time.Second)
-		checkNotReady(t, c.Servers[2], raftstore.ErrUnavailable, "no leader has been known for 42s, since 2000-01-01T", "2 of the 3 servers with a vote")
+		checkNotReady(t, c.Servers[2], raftstore.ErrUnavailable, "no leader has been known for 42s, since 2000-01-01T",
+			"2 of the 3 servers with a vote")
 		checkReady(t, c.Servers[0])
 		for what, err := range map[string]error{
-			"a write":     second(c.Servers[2].Commit(limited(t), raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/k", Value: []byte("v")}}})),
+			"a write": second(
+				c.Servers[2].Commit(limited(t),
+					raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/k", Value: []byte("v")}}})),
 			"a read":      second(c.Servers[2].View(limited(t), raftstore.ViewOptions{})),
 			"a transfer":  c.Servers[2].TransferLeadership(limited(t), ""),
 			"a departure": c.Servers[2].Remove(limited(t), c.Servers[0].ID(), "the test wants it"),
 		} {
-			if !errors.Is(err, raftstore.ErrUnavailable) || !strings.Contains(err.Error(), "no leader has been known for") || !strings.Contains(err.Error(), "2 of the 3 servers with a vote") {
+			if !errors.Is(err, raftstore.ErrUnavailable) ||
+				!strings.Contains(err.Error(), "no leader has been known for") ||
+				!strings.Contains(err.Error(), "2 of the 3 servers with a vote") {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
@@ -96,7 +101,8 @@ func TestReadyInQuarantine(t *testing.T) {
 
 func TestReadyOfOneThatIsNoMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := raftstore.Open(raftstore.Config{InMemory: true, ClusterID: "test", Stream: new(memnet.Network).Host("alone")})
+		s, err := raftstore.Open(
+			raftstore.Config{InMemory: true, ClusterID: "test", Stream: new(memnet.Network).Host("alone")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +138,8 @@ func TestLogTellsOfLeadersAndMembers(t *testing.T) {
 		logs := make([]syncbuf.Buffer, 3)
 		c := storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
 			cfg.Logger = slog.New(slog.NewTextHandler(&logs[i], nil))
-			cfg.Timeouts = raftstore.Timeouts{Heartbeat: time.Second, Lease: 800 * time.Millisecond, PromoteAfter: time.Millisecond}
+			cfg.Timeouts = raftstore.Timeouts{Heartbeat: time.Second, Lease: 800 * time.Millisecond,
+				PromoteAfter: time.Millisecond}
 		})
 		old, _ := c.Leader()
 		c.Net.Isolate(storetest.Addr(old))
@@ -149,8 +156,10 @@ func TestLogTellsOfLeadersAndMembers(t *testing.T) {
 		next, _ := c.Leader()
 		other := 3 - old - next
 		for what, want := range map[string][]string{
-			logs[old].String():   {"this server leads", "too few servers have answered it for 800ms", "this server follows another one", "a snapshot was written"},
-			logs[next].String():  {"this server campaigns", "this server leads", "a member does not answer", "a member answers again", "the members have changed"},
+			logs[old].String(): {"this server leads", "too few servers have answered it for 800ms",
+				"this server follows another one", "a snapshot was written"},
+			logs[next].String(): {"this server campaigns", "this server leads", "a member does not answer",
+				"a member answers again", "the members have changed"},
 			logs[other].String(): {"this server follows another one", "the members have changed"},
 		} {
 			for _, text := range want {
@@ -158,7 +167,8 @@ func TestLogTellsOfLeadersAndMembers(t *testing.T) {
 					t.Errorf("it does not say %q:\n%s", text, what)
 				}
 			}
-			if n := strings.Count(what, "\n"); n > 100 { // one of them has no leader for ten minutes, and asks for votes every second or two
+			// one of them has no leader for ten minutes, and asks for votes every second or two
+			if n := strings.Count(what, "\n"); n > 100 {
 				t.Errorf("%d lines:\n%s", n, what)
 			}
 			if strings.Contains(what, "failed to get previous log") {

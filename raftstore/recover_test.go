@@ -67,7 +67,8 @@ func TestRecover(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if len(r.Members) != 3 || r.ClusterID != "test" || r.Keys < 60 || r.Term == 0 || r.SnapshotIndex == 0 {
+					if len(r.Members) != 3 || r.ClusterID != "test" || r.Keys < 60 || r.Term == 0 ||
+						r.SnapshotIndex == 0 {
 						t.Errorf("%+v", r)
 					}
 					reports = append(reports, r)
@@ -76,7 +77,8 @@ func TestRecover(t *testing.T) {
 				if reports[2].Newer(best) {
 					best = reports[2]
 				}
-				if best.Keys != 121 || !best.Newer(reports[0]) || reports[0].Newer(best) || best.Revision < acknowledged || reports[0].Revision >= acknowledged {
+				if best.Keys != 121 || !best.Newer(reports[0]) || reports[0].Newer(best) ||
+					best.Revision < acknowledged || reports[0].Revision >= acknowledged {
 					t.Errorf("the server that is behind: %+v; the best: %+v", reports[0], best)
 				}
 				if err := raftstore.Recover(raftstore.RecoverConfig{Dir: best.Dir, ClusterID: "new"}); err != nil {
@@ -117,7 +119,8 @@ func checkRecovered(t *testing.T, c *storetest.Cluster, survives int, acknowledg
 	if v.Revision() < acknowledged+1<<20 {
 		t.Errorf("revision %d is not far above %d", v.Revision(), acknowledged)
 	}
-	if _, err := s.Watch(raftstore.WatchOptions{Prefix: "/", After: acknowledged + 1000}); !errors.Is(err, raftstore.ErrCompacted) {
+	if _, err := s.Watch(raftstore.WatchOptions{Prefix: "/", After: acknowledged + 1000}); !errors.Is(err,
+		raftstore.ErrCompacted) {
 		t.Errorf("a watcher of a revision that was lost: %v, want ErrCompacted", err)
 	}
 	// An old member: no other hears it, and it hears no other.
@@ -125,7 +128,8 @@ func checkRecovered(t *testing.T, c *storetest.Cluster, survives int, acknowledg
 	var log syncbuf.Buffer
 	c.Configs[old].Logger = slog.New(slog.NewTextHandler(&log, nil))
 	c.Start(old)
-	c.Await("the old member is told", func() bool { return strings.Contains(log.String(), "goes on in place of this server's") })
+	c.Await("the old member is told",
+		func() bool { return strings.Contains(log.String(), "goes on in place of this server's") })
 	if lead, ok := c.Servers[old].Leader(); ok {
 		t.Errorf("the old member follows %+v", lead)
 	}
@@ -184,16 +188,19 @@ func TestRecoverSurvivesCrashes(t *testing.T) {
 				cfg := raftstore.RecoverConfig{Dir: dirs[0], ClusterID: "new"}
 				broken := cfg
 				break_(&broken)
-				if err := raftstore.Recover(broken); !errors.Is(err, errCrash) && (err == nil || !strings.Contains(err.Error(), errCrash.Error())) {
+				if err := raftstore.Recover(broken); !errors.Is(err, errCrash) &&
+					(err == nil || !strings.Contains(err.Error(), errCrash.Error())) {
 					t.Fatalf("the crash: %v", err)
 				}
 				<-time.After(time.Second) // a second attempt is later
 				open := c.Configs[0]
 				open.Stream = c.Net.Host("x:1")
-				if s, err := raftstore.Open(open); err == nil || !strings.Contains(err.Error(), "in the middle of a recovery") {
+				if s, err := raftstore.Open(open); err == nil ||
+					!strings.Contains(err.Error(), "in the middle of a recovery") {
 					t.Fatalf("opened in the middle: %v, %v", s, err)
 				}
-				if err := raftstore.Recover(raftstore.RecoverConfig{Dir: dirs[0], ClusterID: "other"}); err == nil || !strings.Contains(err.Error(), "finish that one") {
+				if err := raftstore.Recover(raftstore.RecoverConfig{Dir: dirs[0], ClusterID: "other"}); err == nil ||
+					!strings.Contains(err.Error(), "finish that one") {
 					t.Fatalf("another recovery in the middle of one: %v", err)
 				}
 				if err := raftstore.Recover(cfg); err != nil {
@@ -203,7 +210,8 @@ func TestRecoverSurvivesCrashes(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if after.ClusterID != "new" || after.Keys != before.Keys+1 || len(after.Predecessors) != 1 || len(after.Members) != 1 || after.Revision <= before.Revision {
+				if after.ClusterID != "new" || after.Keys != before.Keys+1 || len(after.Predecessors) != 1 ||
+					len(after.Members) != 1 || after.Revision <= before.Revision {
 					t.Errorf("before %+v, after %+v", before, after)
 				}
 				c.Configs[0].ClusterID = "new"
@@ -223,7 +231,9 @@ type brokenSnapshots struct {
 	late bool
 }
 
-func (b *brokenSnapshots) Create(v raft.SnapshotVersion, index, term uint64, c raft.Configuration, at uint64, trans raft.Transport) (raft.SnapshotSink, error) {
+func (b *brokenSnapshots) Create(
+	v raft.SnapshotVersion, index, term uint64, c raft.Configuration, at uint64, trans raft.Transport,
+) (raft.SnapshotSink, error) {
 	if !b.late {
 		return nil, errCrash
 	}
@@ -242,13 +252,16 @@ func (brokenLog) DeleteRange(uint64, uint64) error { return errCrash }
 func TestRecoverRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, dirs, _ := lostQuorum(t, "boltdb")
-		if _, err := raftstore.Inspect(t.TempDir(), nil); err == nil || !strings.Contains(err.Error(), "not the directory of a server") {
+		if _, err := raftstore.Inspect(t.TempDir(), nil); err == nil ||
+			!strings.Contains(err.Error(), "not the directory of a server") {
 			t.Errorf("an empty directory: %v", err)
 		}
-		if err := os.WriteFile(filepath.Join(dirs[0], "quarantine.json"), []byte(`{"reason":"it differs"}`), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dirs[0], "quarantine.json"), []byte(`{"reason":"it differs"}`),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := raftstore.Recover(raftstore.RecoverConfig{Dir: dirs[0], ClusterID: "new"}); err == nil || !strings.Contains(err.Error(), "known to be wrong") {
+		if err := raftstore.Recover(raftstore.RecoverConfig{Dir: dirs[0], ClusterID: "new"}); err == nil ||
+			!strings.Contains(err.Error(), "known to be wrong") {
 			t.Errorf("a server in quarantine: %v", err)
 		}
 		if r, err := raftstore.Inspect(dirs[0], nil); err != nil || r.Quarantined != "it differs" {
@@ -277,7 +290,8 @@ func TestRecoveredServerKeepsItsVote(t *testing.T) {
 		for i := range c.Servers {
 			c.Stop(i)
 		}
-		if err := raftstore.Recover(raftstore.RecoverConfig{Dir: c.Configs[survivor].Dir, ClusterID: "new"}); err != nil {
+		if err := raftstore.Recover(
+			raftstore.RecoverConfig{Dir: c.Configs[survivor].Dir, ClusterID: "new"}); err != nil {
 			t.Fatal(err)
 		}
 		c.Configs[survivor].ClusterID = "new"

@@ -36,7 +36,8 @@ func TestRestartWithDamagedSnapshots(t *testing.T) {
 				dir := t.TempDir()
 				open := func() (*raftstore.Server, error) {
 					return raftstore.Open(raftstore.Config{
-						Dir: dir, Bootstrap: true, Stream: new(memnet.Network).Host("alone"), LogStore: kind, TrailingLogs: 5,
+						Dir: dir, Bootstrap: true, Stream: new(memnet.Network).Host("alone"), LogStore: kind,
+						TrailingLogs: 5,
 					})
 				}
 				s, err := open()
@@ -65,7 +66,8 @@ func TestRestartWithDamagedSnapshots(t *testing.T) {
 						t.Fatalf("%d of %d keys: %v", v.Count("/", ""), written, err)
 					}
 					start := s.Status().Start
-					if len(start.Damaged) != damaged || start.Snapshot == 0 || start.SnapshotRevision == 0 || start.Replayed == 0 ||
+					if len(start.Damaged) != damaged || start.Snapshot == 0 || start.SnapshotRevision == 0 ||
+						start.Replayed == 0 ||
 						start.SnapshotTaken.IsZero() || string(start.Log.Kind) != kind || start.Log.Last == 0 {
 						t.Errorf("it says that it read %+v", start)
 					}
@@ -101,7 +103,8 @@ func TestRestartWithDamagedSnapshots(t *testing.T) {
 				flip(t, filepath.Join(snapshots[1], "state.bin"))
 				_, err = open()
 				var damage *logstore.CorruptError
-				if !errors.As(err, &damage) || !strings.Contains(err.Error(), "there is no valid snapshot") || !strings.Contains(err.Error(), dir) {
+				if !errors.As(err, &damage) || !strings.Contains(err.Error(), "there is no valid snapshot") ||
+					!strings.Contains(err.Error(), dir) {
 					t.Errorf("without a valid snapshot: %v", err)
 				}
 			})

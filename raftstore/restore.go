@@ -48,7 +48,9 @@ type RestoreOptions struct {
 // One restore can run at a time: another fails with ErrInvalid. Items whose size exceeds
 // Limits.StateBytes plus the reserve of a full store fail with ErrNoSpace. As with Commit,
 // ErrUnknownOutcome means that the last step may have taken effect.
-func (s *Store) Restore(ctx context.Context, items func(yield func(*Item) error) error, opts RestoreOptions) (Result, error) {
+func (s *Store) Restore(
+	ctx context.Context, items func(yield func(*Item) error) error, opts RestoreOptions,
+) (Result, error) {
 	if opts.Supersede {
 		if err := s.supersede(ctx); err != nil {
 			return Result{}, fmt.Errorf("give up the restore that is under way: %w", err)
@@ -57,7 +59,9 @@ func (s *Store) Restore(ctx context.Context, items func(yield func(*Item) error)
 	r := &restore{store: s, id: randomOrigin()}
 	err := r.step(ctx, command.Restore{Step: command.RestoreBegin})
 	if errors.Is(err, kv.ErrInvalid) {
-		return Result{}, fmt.Errorf("begin a restore: %w; one whose server is gone is given up %v after its last step", err, restoreAbandoned)
+		return Result{},
+			fmt.Errorf("begin a restore: %w; one whose server is gone is given up %v after its last step", err,
+				restoreAbandoned)
 	}
 	var result Result
 	if err == nil {
@@ -91,7 +95,9 @@ type restore struct {
 	seq, items, sum uint64
 }
 
-func (r *restore) run(ctx context.Context, items func(yield func(*Item) error) error, opts RestoreOptions) (Result, error) {
+func (r *restore) run(
+	ctx context.Context, items func(yield func(*Item) error) error, opts RestoreOptions,
+) (Result, error) {
 	err := items(func(item *Item) error {
 		r.chunk = command.AppendItem(r.chunk, item)
 		r.items++
@@ -105,13 +111,16 @@ func (r *restore) run(ctx context.Context, items func(yield func(*Item) error) e
 		err = r.flush(ctx)
 	}
 	if full := new(kv.NoSpaceError); errors.As(err, &full) {
-		return Result{}, fmt.Errorf("restore: %w: its items count more than the %d bytes, and a %dth of that, which the store may hold; "+
-			"restore with a higher limit; nothing was changed", kv.ErrNoSpace, full.Limit, mvcc.Reserve)
+		return Result{},
+			fmt.Errorf(
+				"restore: %w: its items count more than the %d bytes, and a %dth of that, which the store may hold; "+
+					"restore with a higher limit; nothing was changed", kv.ErrNoSpace, full.Limit, mvcc.Reserve)
 	}
 	if err != nil {
 		return Result{}, fmt.Errorf("restore: %w; nothing was changed", err)
 	}
-	commit := command.Restore{Step: command.RestoreCommit, ID: r.id, Seq: r.seq, Items: r.items, Sum: r.sum, AtLeast: opts.AtLeast}
+	commit := command.Restore{Step: command.RestoreCommit, ID: r.id, Seq: r.seq, Items: r.items, Sum: r.sum,
+		AtLeast: opts.AtLeast}
 	result, err := r.store.do(ctx, &command.Request{Kind: command.KindRestore, Restore: commit})
 	if err != nil {
 		return Result{}, fmt.Errorf("the last step of a restore: %w", err)
@@ -174,6 +183,7 @@ func (s *Store) dropAbandoned(ctx context.Context, term uint64) {
 		Step: command.RestoreAbort, ID: st.ID, Seq: st.Seq + 1, Term: term,
 	}})
 	if err == nil && outcome.Code == command.Applied {
-		s.logger.Warn("a restore was abandoned; nothing was changed", "restedFor", rests.Round(time.Second), "items", st.Items)
+		s.logger.Warn("a restore was abandoned; nothing was changed", "restedFor", rests.Round(time.Second), "items",
+			st.Items)
 	}
 }

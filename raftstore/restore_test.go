@@ -65,7 +65,8 @@ func TestRestoreIsOneWrite(t *testing.T) {
 	defer w.Close()
 	list := func(yield func(*raftstore.Item) error) error {
 		for _, item := range []raftstore.Item{
-			{Key: "/changed", Value: []byte("old"), ModRevision: 77}, {Key: "/kept", Value: []byte("/kept")}, {Key: "/new", Value: []byte("new")},
+			{Key: "/changed", Value: []byte("old"), ModRevision: 77}, {Key: "/kept", Value: []byte("/kept")},
+			{Key: "/new", Value: []byte("new")},
 		} {
 			if err := yield(&item); err != nil {
 				return err
@@ -82,7 +83,8 @@ func TestRestoreIsOneWrite(t *testing.T) {
 		t.Fatalf("%+v, %v", v, err)
 	}
 	for key, want := range map[string][3]any{ // value, created, changed
-		"/kept": {"/kept", uint64(1), uint64(1)}, "/changed": {"old", uint64(2), uint64(4)}, "/new": {"new", uint64(4), uint64(4)},
+		"/kept": {"/kept", uint64(1), uint64(1)}, "/changed": {"old", uint64(2), uint64(4)},
+		"/new": {"new", uint64(4), uint64(4)},
 	} {
 		item, _ := v.Get(key)
 		if got := [3]any{string(item.Value), item.CreateRevision, item.ModRevision}; got != want {
@@ -111,7 +113,8 @@ func TestRestoreIsOneWrite(t *testing.T) {
 	if r, err := s.Commit(ctx, good); err != nil || r.Revision != 5 {
 		t.Errorf("a write from what was kept: %+v, %v", r, err)
 	}
-	if r, err := s.Restore(ctx, list, raftstore.RestoreOptions{AtLeast: 1_000_000}); err != nil || r.Revision != 1_000_000 {
+	if r, err := s.Restore(ctx, list, raftstore.RestoreOptions{AtLeast: 1_000_000}); err != nil ||
+		r.Revision != 1_000_000 {
 		t.Errorf("with a lowest revision: %+v, %v", r, err)
 	}
 	if r, err := s.Restore(ctx, list, raftstore.RestoreOptions{AtLeast: 7}); err != nil || r.Revision != 1_000_001 {
@@ -130,7 +133,8 @@ func TestRestoreEndsTheWorkOfTheLeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	broken := errors.New("broken")
-	if _, err := s.Restore(ctx, func(func(*raftstore.Item) error) error { return broken }, raftstore.RestoreOptions{}); !errors.Is(err, broken) {
+	if _, err := s.Restore(ctx, func(func(*raftstore.Item) error) error { return broken },
+		raftstore.RestoreOptions{}); !errors.Is(err, broken) {
 		t.Fatalf("a restore whose items fail: %v", err)
 	}
 	if _, err := s.Commit(ctx, put("/a", "1")); err != nil {
@@ -168,13 +172,15 @@ func TestRestoreIsBounded(t *testing.T) {
 	given := 0
 	endless := func(yield func(*raftstore.Item) error) error {
 		for ; given < 1000; given++ {
-			if err := yield(&raftstore.Item{Key: fmt.Sprintf("/%04d", given), Value: make([]byte, 100<<10)}); err != nil {
+			if err := yield(
+				&raftstore.Item{Key: fmt.Sprintf("/%04d", given), Value: make([]byte, 100<<10)}); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	if _, err := s.Restore(ctx, endless, raftstore.RestoreOptions{}); !errors.Is(err, raftstore.ErrNoSpace) || given > 30 {
+	if _, err := s.Restore(ctx, endless, raftstore.RestoreOptions{}); !errors.Is(err, raftstore.ErrNoSpace) ||
+		given > 30 {
 		t.Fatalf("after %d items of 100 KiB: %v", given, err)
 	}
 	if got := contents(t, s); len(got) != 1 || got["/before"] != "1" {
@@ -186,7 +192,8 @@ func TestRestoreIsBounded(t *testing.T) {
 	if _, err := s.Restore(ctx, full, raftstore.RestoreOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Restore(ctx, full, raftstore.RestoreOptions{AtLeast: 1 << 63}); !errors.Is(err, raftstore.ErrInvalid) {
+	if _, err := s.Restore(ctx, full, raftstore.RestoreOptions{AtLeast: 1 << 63}); !errors.Is(err,
+		raftstore.ErrInvalid) {
 		t.Errorf("a revision that leaves no room above it: %v", err)
 	}
 }
@@ -231,7 +238,8 @@ func TestFailedRestoreChangesNothing(t *testing.T) {
 		},
 	} {
 		_, err := s.Restore(ctx, list, raftstore.RestoreOptions{})
-		if !errors.Is(err, broken) && !errors.Is(err, raftstore.ErrInvalid) || !strings.Contains(err.Error(), "nothing was changed") {
+		if !errors.Is(err, broken) && !errors.Is(err, raftstore.ErrInvalid) ||
+			!strings.Contains(err.Error(), "nothing was changed") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if got := contents(t, s); len(got) != 1 || got["/a"] != "1" || s.Revision() != 1 {
@@ -313,7 +321,9 @@ func TestRestoreWhileLeadersChange(t *testing.T) {
 
 // restoreOften restores the clients' keys and a few large ones, which make it several chunks, by
 // one server after the other, and returns how often.
-func restoreOften(t *testing.T, ctx context.Context, seed uint64, c *storetest.Cluster, history *storetest.History) (restores int) {
+func restoreOften(
+	t *testing.T, ctx context.Context, seed uint64, c *storetest.Cluster, history *storetest.History,
+) (restores int) {
 	rnd := rand.New(rand.NewPCG(seed, 4))
 	keys := []string{"/key0", "/key1", "/key2"}
 	for n := 0; ctx.Err() == nil; n++ {
@@ -399,7 +409,8 @@ func TestAbandonedRestoreIsDropped(t *testing.T) {
 		})
 		<-staged
 		other := c.Servers[(leader+2)%3]
-		if _, err := other.Restore(limited(t), items([]string{"/x"}, "1"), raftstore.RestoreOptions{}); !errors.Is(err, raftstore.ErrInvalid) {
+		if _, err := other.Restore(limited(t), items([]string{"/x"}, "1"), raftstore.RestoreOptions{}); !errors.Is(err,
+			raftstore.ErrInvalid) {
 			t.Errorf("a second restore: %v", err)
 		}
 		<-time.After(6 * time.Minute)
@@ -463,7 +474,8 @@ func large(value byte) func(yield func(*raftstore.Item) error) error {
 }
 
 func openForCrash(dir string, fault func(string)) (*raftstore.Server, error) {
-	s, err := raftstore.Open(raftstore.Config{Dir: dir, Bootstrap: true, Stream: new(memnet.Network).Host("alone"), FaultPoint: fault})
+	s, err := raftstore.Open(
+		raftstore.Config{Dir: dir, Bootstrap: true, Stream: new(memnet.Network).Host("alone"), FaultPoint: fault})
 	if err == nil {
 		s.RestoreInChunksOf(smallChunk)
 	}
@@ -539,7 +551,8 @@ func TestCrashInRestore(t *testing.T) {
 		default:
 			after++
 		}
-		if r, err := s.Restore(limited(t), large('3'), raftstore.RestoreOptions{Supersede: true}); err != nil || r.Revision != revision+1 {
+		if r, err := s.Restore(limited(t), large('3'), raftstore.RestoreOptions{Supersede: true}); err != nil ||
+			r.Revision != revision+1 {
 			t.Errorf("sync %d: another restore: %+v, %v", sync, r, err)
 		}
 		if err := s.Close(); err != nil {

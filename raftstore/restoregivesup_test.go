@@ -46,7 +46,8 @@ func TestRestoreThatIsGivenUpIsDropped(t *testing.T) {
 					}
 					return nil
 				}, raftstore.RestoreOptions{})
-				if err == nil || errors.Is(err, raftstore.ErrUnknownOutcome) || !strings.Contains(err.Error(), "nothing was changed") || !errors.Is(err, context.Canceled) {
+				if err == nil || errors.Is(err, raftstore.ErrUnknownOutcome) ||
+					!strings.Contains(err.Error(), "nothing was changed") || !errors.Is(err, context.Canceled) {
 					t.Errorf("the restore that was given up: %v", err)
 				}
 				if got := contents(t, s.Store); len(got) != 1 || got["/kept"] != "1" {

@@ -207,13 +207,18 @@ func Open(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	n, err := node.Open(node.Config{
-		Name: cfg.Name, Dir: cfg.Dir, InMemory: cfg.InMemory, ServerID: cfg.ServerID, OnIdentity: cfg.OnIdentity, Bootstrap: cfg.Bootstrap,
+		Name: cfg.Name, Dir: cfg.Dir, InMemory: cfg.InMemory, ServerID: cfg.ServerID, OnIdentity: cfg.OnIdentity,
+		Bootstrap: cfg.Bootstrap,
 		ClusterID: cfg.ClusterID, Version: cfg.Version, Peers: cfg.Peers,
-		CleanAfter: cfg.CleanAfter, MinVoters: cfg.MinVoters, OnRemoved: cfg.OnRemoved, OnChange: cfg.OnChange, OnSuperseded: cfg.OnSuperseded, Stream: cfg.Stream, Timeouts: cfg.Timeouts,
-		History: limits.history(), StateBytes: limits.StateBytes, CheckTxn: limits.checkForwarded, Forwards: cfg.Forwards, QueueLength: cfg.QueueLength,
+		CleanAfter: cfg.CleanAfter, MinVoters: cfg.MinVoters, OnRemoved: cfg.OnRemoved, OnChange: cfg.OnChange,
+		OnSuperseded: cfg.OnSuperseded, Stream: cfg.Stream, Timeouts: cfg.Timeouts,
+		History: limits.history(), StateBytes: limits.StateBytes, CheckTxn: limits.checkForwarded,
+		Forwards: cfg.Forwards, QueueLength: cfg.QueueLength,
 		SnapshotEvery: cfg.SnapshotEvery, TrailingLogs: cfg.TrailingLogs,
-		Now: cfg.Now, Logger: cfg.Logger, Registerer: cfg.Registerer, OnFatal: cfg.OnFatal, Warnings: cfg.Warnings, Report: cfg.Report, JoinAgain: cfg.JoinAgain, OnNewState: cfg.OnNewState, KeepQuarantine: cfg.KeepQuarantine,
-		SchedulingDelay: cfg.SchedulingDelay, LogStore: cfg.LogStore, DiskReserve: cfg.DiskReserve, WrapLog: cfg.WrapLog, WrapSnapshots: cfg.WrapSnapshots, FaultPoint: cfg.FaultPoint,
+		Now: cfg.Now, Logger: cfg.Logger, Registerer: cfg.Registerer, OnFatal: cfg.OnFatal, Warnings: cfg.Warnings,
+		Report: cfg.Report, JoinAgain: cfg.JoinAgain, OnNewState: cfg.OnNewState, KeepQuarantine: cfg.KeepQuarantine,
+		SchedulingDelay: cfg.SchedulingDelay, LogStore: cfg.LogStore, DiskReserve: cfg.DiskReserve,
+		WrapLog: cfg.WrapLog, WrapSnapshots: cfg.WrapSnapshots, FaultPoint: cfg.FaultPoint,
 	})
 	if err != nil {
 		return nil, err
@@ -340,7 +345,8 @@ func (s *Server) Join(ctx context.Context, addrs []string) error {
 		last = err
 		if time.Since(told) >= joinSilence {
 			told = time.Now()
-			s.logger.Warn("this server cannot become a member of the cluster yet, and tries again", "servers", addrs, "for", time.Since(began).Round(time.Second), "err", err)
+			s.logger.Warn("this server cannot become a member of the cluster yet, and tries again", "servers", addrs,
+				"for", time.Since(began).Round(time.Second), "err", err)
 		}
 		select {
 		case <-time.After(10 * retryPause):

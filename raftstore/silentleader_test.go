@@ -14,7 +14,8 @@ import (
 // far away.
 func newListeningCluster(t *testing.T, size int) *storetest.Cluster {
 	return storetest.NewCluster(t, size, func(_ int, cfg *raftstore.Config) {
-		cfg.Timeouts = raftstore.Timeouts{Heartbeat: patient, Silence: 500 * time.Millisecond, PromoteAfter: time.Millisecond}
+		cfg.Timeouts = raftstore.Timeouts{Heartbeat: patient, Silence: 500 * time.Millisecond,
+			PromoteAfter: time.Millisecond}
 	})
 }
 
@@ -60,7 +61,8 @@ func TestASilentLeaderIsReplaced(t *testing.T) {
 func TestTheNextSilentLeaderIsReplacedAsSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newListeningCluster(t, 5)
-		const way = 20 * time.Millisecond // so that there is likely to be a tick between a vote and the new leader's first word
+		// so that there is likely to be a tick between a vote and the new leader's first word
+		const way = 20 * time.Millisecond
 		c.Net.Delay(func(string, string, int) time.Duration { return way })
 		for range 3 {
 			<-time.After(2 * time.Second)
@@ -125,14 +127,16 @@ func TestWhoWasCutOffLearnsNothing(t *testing.T) {
 		back            func(net *memnet.Network, alone, next string)
 		limit           time.Duration
 	}{
-		"the old leader is first": {patient, 6 * time.Second, func(*memnet.Network, string, string) {}, 1500 * time.Millisecond},
+		"the old leader is first": {patient, 6 * time.Second, func(*memnet.Network, string, string) {},
+			1500 * time.Millisecond},
 		"the new leader is first": {patient, 6 * time.Second, func(net *memnet.Network, alone, next string) {
 			net.Unblock(next, alone)
 			net.Unblock(alone, next)
 			<-time.After(1500 * time.Millisecond)
 		}, 1500 * time.Millisecond},
 		"it gives the old leader up meanwhile": {
-			2 * time.Second, 5 * time.Second, func(*memnet.Network, string, string) { <-time.After(time.Second) }, 1500 * time.Millisecond,
+			2 * time.Second, 5 * time.Second, func(*memnet.Network, string, string) { <-time.After(time.Second) },
+			1500 * time.Millisecond,
 		},
 		"it gives the old leader up soon": {
 			time.Second, 2200 * time.Millisecond, func(*memnet.Network, string, string) {}, 900 * time.Millisecond,
@@ -141,7 +145,8 @@ func TestWhoWasCutOffLearnsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := storetest.NewCluster(t, 3, func(_ int, cfg *raftstore.Config) {
-					cfg.Timeouts = raftstore.Timeouts{Heartbeat: test.heartbeat, Silence: 500 * time.Millisecond, PromoteAfter: time.Millisecond}
+					cfg.Timeouts = raftstore.Timeouts{Heartbeat: test.heartbeat, Silence: 500 * time.Millisecond,
+						PromoteAfter: time.Millisecond}
 				})
 				<-time.After(time.Second)
 				old, _ := c.Leader()

@@ -34,7 +34,8 @@ func TestHandOverWhileServing(t *testing.T) {
 		wrote := make(chan error, 1)
 		go func() { // ends with ctx
 			for n := 0; ; n++ {
-				_, err := c.Servers[leader].Commit(ctx, raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "k", Value: []byte{byte(n)}}}})
+				_, err := c.Servers[leader].Commit(ctx,
+					raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "k", Value: []byte{byte(n)}}}})
 				if err != nil || ctx.Err() != nil {
 					if ctx.Err() != nil {
 						err = nil
@@ -73,21 +74,24 @@ func TestHandOverToOne(t *testing.T) {
 		})
 		for range 6 {
 			leader, term := c.Leader()
-			if err := c.Servers[leader].HandOverTo(limited(t), "of a test", func(string) bool { return false }); !errors.Is(err, raftstore.ErrUnavailable) {
+			if err := c.Servers[leader].HandOverTo(limited(t), "of a test",
+				func(string) bool { return false }); !errors.Is(err, raftstore.ErrUnavailable) {
 				t.Fatalf("to nobody: %v", err)
 			}
 			if now, same := c.Leader(); now != leader || same != term {
 				t.Fatalf("server %d leads in term %d, not %d in %d", now, same, leader, term)
 			}
 			to := (leader + 2) % 3
-			if err := c.Servers[(leader+1)%3].HandOverTo(limited(t), "of a test", func(string) bool { return true }); err != nil {
+			if err := c.Servers[(leader+1)%3].HandOverTo(limited(t), "of a test",
+				func(string) bool { return true }); err != nil {
 				t.Fatalf("a follower: %v", err)
 			}
 			leading, _, err := c.Servers[leader].AwaitLeadership(limited(t))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := c.Servers[leader].HandOverTo(limited(t), "of a test", func(id string) bool { return id == c.Servers[to].ID() }); err != nil {
+			if err := c.Servers[leader].HandOverTo(limited(t), "of a test",
+				func(id string) bool { return id == c.Servers[to].ID() }); err != nil {
 				t.Fatal(err)
 			}
 			<-leading.Done()

@@ -216,7 +216,8 @@ func TestAStarvedGroupKeepsItsLeader(t *testing.T) {
 					_, now := c.Leader()
 					t.Logf("seed %d: term %d became %d; the longest gap between writes was %v", seed, term, now, gap)
 					if now > term+1 || gap > 5*time.Second {
-						t.Errorf("seed %d: term %d became %d, want one more at most; the longest gap was %v, want 5 s at most", seed, term, now, gap)
+						t.Errorf(
+							"seed %d: term %d became %d, want one more at most; the longest gap was %v, want 5 s at most", seed, term, now, gap)
 					}
 				})
 			}

@@ -147,7 +147,8 @@ func TestServerThatDiffersGetsARightState(t *testing.T) {
 // TestStateTransferSurvivesCrashes copies the directory at each step, as a crash there would leave
 // it, and opens the server from each copy.
 func TestStateTransferSurvivesCrashes(t *testing.T) {
-	for _, point := range []string{faultpoint.TransferWritten, faultpoint.TransferInstalled, faultpoint.TransferUnmarked} {
+	for _, point := range []string{faultpoint.TransferWritten, faultpoint.TransferInstalled,
+		faultpoint.TransferUnmarked} {
 		t.Run(point, func(t *testing.T) {
 			root := t.TempDir()
 			left := filepath.Join(root, "left")
@@ -158,7 +159,8 @@ func TestStateTransferSurvivesCrashes(t *testing.T) {
 				r.mu.Lock()
 				r.fault = func(i int, at string) {
 					if i == bad && at == point {
-						if err := os.CopyFS(left, os.DirFS(r.Configs[bad].Dir)); err != nil && !errors.Is(err, fs.ErrExist) {
+						if err := os.CopyFS(left, os.DirFS(r.Configs[bad].Dir)); err != nil &&
+							!errors.Is(err, fs.ErrExist) {
 							t.Error(err)
 						}
 					}
@@ -267,8 +269,10 @@ func TestTransferOfAnEarlierVersion(t *testing.T) {
 			os.Rename(filepath.Join(snapshots[1], "state.bin"), filepath.Join(dir, "seed", "state.bin")),
 			os.WriteFile(filepath.Join(dir, "seed", "meta.json"), meta.Meta, 0o600),
 			os.RemoveAll(snapshots[0]), os.RemoveAll(snapshots[1]),
-			os.WriteFile(filepath.Join(dir, "quarantine.json"), []byte(`{"reason": "an earlier version found it"}`), 0o600),
-			os.WriteFile(filepath.Join(dir, "reseeded.json"), fmt.Appendf(nil, `{"at": %q}`, time.Now().Format(time.RFC3339)), 0o600))
+			os.WriteFile(filepath.Join(dir, "quarantine.json"), []byte(`{"reason": "an earlier version found it"}`),
+				0o600),
+			os.WriteFile(filepath.Join(dir, "reseeded.json"),
+				fmt.Appendf(nil, `{"at": %q}`, time.Now().Format(time.RFC3339)), 0o600))
 		if err != nil {
 			t.Fatal(err)
 		}

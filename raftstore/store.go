@@ -66,11 +66,13 @@ func (l Limits) validate() error {
 	case l.TxnOps > MaxTxnOps:
 		return fmt.Errorf("raftstore: Limits.TxnOps is %d, and may be %d at most", l.TxnOps, MaxTxnOps)
 	case l.KeyBytes > MaxTxnBytes || l.ValueBytes > MaxTxnBytes || l.KeyBytes+l.ValueBytes > MaxTxnBytes:
-		return fmt.Errorf("raftstore: Limits.KeyBytes is %d and ValueBytes %d, together they may be %d at most", l.KeyBytes, l.ValueBytes, MaxTxnBytes)
+		return fmt.Errorf("raftstore: Limits.KeyBytes is %d and ValueBytes %d, together they may be %d at most",
+			l.KeyBytes, l.ValueBytes, MaxTxnBytes)
 	case l.TxnBytes > MaxTxnBytes:
 		return fmt.Errorf("raftstore: Limits.TxnBytes is %d, and may be %d at most", l.TxnBytes, MaxTxnBytes)
 	case l.TxnBytes < l.KeyBytes+l.ValueBytes:
-		return fmt.Errorf("raftstore: Limits.TxnBytes is %d, which is less than a key of %d bytes and a value of %d bytes, which are allowed", l.TxnBytes, l.KeyBytes, l.ValueBytes)
+		return fmt.Errorf(
+			"raftstore: Limits.TxnBytes is %d, which is less than a key of %d bytes and a value of %d bytes, which are allowed", l.TxnBytes, l.KeyBytes, l.ValueBytes)
 	}
 	return nil
 }
@@ -111,7 +113,9 @@ type Store struct {
 	closed  error
 }
 
-func newStore(state *mvcc.Store, c consensus, limits Limits, retryFor time.Duration, now func() time.Time, logger *slog.Logger) *Store {
+func newStore(
+	state *mvcc.Store, c consensus, limits Limits, retryFor time.Duration, now func() time.Time, logger *slog.Logger,
+) *Store {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
@@ -123,7 +127,8 @@ func newStore(state *mvcc.Store, c consensus, limits Limits, retryFor time.Durat
 	}
 	ctx, stop := context.WithCancelCause(context.Background())
 	s := &Store{
-		state: state, consensus: c, limits: limits.withDefaults(), retryFor: retryFor, chunk: restoreChunk, now: now, logger: logger,
+		state: state, consensus: c, limits: limits.withDefaults(), retryFor: retryFor, chunk: restoreChunk, now: now,
+		logger:   logger,
 		requests: newRequests(randomOrigin()), stop: stop,
 	}
 	s.running.Go(func() { s.tidy(ctx) }) // ends with ctx; Close waits for it
@@ -205,7 +210,8 @@ func (s *Store) retry(ctx context.Context, f func() error) error {
 	var began time.Time
 	for {
 		err := f()
-		if err == nil || errors.Is(err, kv.ErrOverloaded) || errors.Is(err, kv.ErrQuarantined) || errors.Is(err, kv.ErrDiskFull) ||
+		if err == nil || errors.Is(err, kv.ErrOverloaded) || errors.Is(err, kv.ErrQuarantined) ||
+			errors.Is(err, kv.ErrDiskFull) ||
 			!errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, kv.ErrUnknownOutcome) {
 			return err
 		}

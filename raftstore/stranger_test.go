@@ -83,7 +83,8 @@ func TestAServerThatLagsFollowsNewerOnes(t *testing.T) {
 			if err := c.Servers[i].Join(ctx, []string{storetest.Addr(0)}); err != nil {
 				t.Fatal(err)
 			}
-			c.Await("all vote", func() bool { return len(voters(c.Servers[0])) == i+1 && len(voters(c.Servers[i])) == i+1 })
+			c.Await("all vote",
+				func() bool { return len(voters(c.Servers[0])) == i+1 && len(voters(c.Servers[i])) == i+1 })
 		}
 		c.Stop(0)
 		start(0)

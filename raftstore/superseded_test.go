@@ -226,7 +226,8 @@ func TestEachPredecessorIsSuperseded(t *testing.T) {
 		s.Stop(joins)
 		s.recover(joins, "newest")
 		s.Start(joins)
-		if p := s.Servers[joins].Predecessors(); len(p) != 2 || p[0].Cluster != "new" || p[0].Successor != "newest" || p[1].Cluster != "test" || p[1].Successor != "new" {
+		if p := s.Servers[joins].Predecessors(); len(p) != 2 || p[0].Cluster != "new" || p[0].Successor != "newest" ||
+			p[1].Cluster != "test" || p[1].Successor != "new" {
 			t.Errorf("its predecessors are %+v", p)
 		}
 		s.Start(s.old[1])
@@ -251,7 +252,8 @@ func TestSupersededServerIsRecovered(t *testing.T) {
 		s.stays(back)
 		s.Stop(s.survivor)
 		s.recover(back, "third")
-		if r, err := raftstore.Inspect(s.Configs[back].Dir, nil); err != nil || r.Superseded != nil || len(r.Predecessors) != 2 {
+		if r, err := raftstore.Inspect(s.Configs[back].Dir, nil); err != nil || r.Superseded != nil ||
+			len(r.Predecessors) != 2 {
 			t.Errorf("its directory says %+v, %v", r, err)
 		}
 		s.Start(back)
@@ -341,7 +343,8 @@ func TestOldMajorityStopsBesideARebuiltCluster(t *testing.T) {
 			s.Start(i)
 		}
 		s.serve("meanwhile", 1, 2)
-		s.Configs[0].Dir, s.Configs[0].ClusterID, s.Configs[0].Bootstrap = filepath.Join(t.TempDir(), "rebuilt"), "rebuilt", true
+		s.Configs[0].Dir, s.Configs[0].ClusterID, s.Configs[0].Bootstrap = filepath.Join(t.TempDir(), "rebuilt"),
+			"rebuilt", true
 		s.Start(0)
 		if err := s.Servers[0].Succeed(limited(t), "test"); err != nil {
 			t.Fatal(err)
@@ -360,7 +363,8 @@ func TestOldMajorityStopsBesideARebuiltCluster(t *testing.T) {
 		s.Stop(0) // it stays the successor
 		s.Start(0)
 		s.serve("started again", 0)
-		if p := s.Servers[0].Predecessors(); len(p) != 1 || p[0].Cluster != "test" || p[0].Successor != "rebuilt" || p[0].By != s.Servers[0].ID() {
+		if p := s.Servers[0].Predecessors(); len(p) != 1 || p[0].Cluster != "test" || p[0].Successor != "rebuilt" ||
+			p[0].By != s.Servers[0].ID() {
 			t.Errorf("its predecessors are %+v", p)
 		}
 	})
@@ -372,7 +376,8 @@ func TestOldRecordsAreRemoved(t *testing.T) {
 	c := storetest.NewCluster(t, 1, onDisk(t))
 	c.Stop(0)
 	for _, name := range []string{"presence.json", "presence.json.spare"} {
-		if err := os.WriteFile(filepath.Join(c.Configs[0].Dir, name), []byte(`{"format": 2, "clus`), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(c.Configs[0].Dir, name), []byte(`{"format": 2, "clus`),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -391,7 +396,9 @@ func TestRestoreBringsNoPredecessors(t *testing.T) {
 	c := storetest.NewCluster(t, 1, nil)
 	items := func(yield func(*raftstore.Item) error) error {
 		return errors.Join(
-			yield(&raftstore.Item{Key: "\x00raftstore/ancestors/victim", Value: []byte(`{"cluster":"victim","heir":"test"}`)}),
+			yield(
+				&raftstore.Item{Key: "\x00raftstore/ancestors/victim",
+					Value: []byte(`{"cluster":"victim","heir":"test"}`)}),
 			yield(&raftstore.Item{Key: "/a", Value: []byte("1")}),
 		)
 	}

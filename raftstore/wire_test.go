@@ -43,7 +43,8 @@ func newWired(t *testing.T, limits func(i int) raftstore.Limits) *wired {
 	ctx := limited(t)
 	for i := range 3 {
 		mux := w.ca.ServerMux()
-		cfg := raftstore.Config{Name: fmt.Sprintf("s%d", i), InMemory: true, Bootstrap: i == 0, ClusterID: "here", Stream: mux,
+		cfg := raftstore.Config{Name: fmt.Sprintf("s%d", i), InMemory: true, Bootstrap: i == 0, ClusterID: "here",
+			Stream: mux,
 			// The leader stays, and so do connections on which much is sent.
 			Timeouts: raftstore.Timeouts{Heartbeat: time.Minute, Lease: time.Minute, Silence: -1, Call: time.Minute}}
 		if limits != nil {
@@ -173,7 +174,8 @@ func TestBadPeers(t *testing.T) {
 			var conns []net.Conn
 			for k := range 150 {
 				conn := raw(i)
-				io.WriteString(conn, []string{"", "GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\x40\x00\x01", string(make([]byte, 3000))}[k%4])
+				io.WriteString(conn,
+					[]string{"", "GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\x40\x00\x01", string(make([]byte, 3000))}[k%4])
 				conns = append(conns, conn)
 			}
 			for k, conn := range conns {
@@ -207,7 +209,8 @@ func TestBadPeers(t *testing.T) {
 			}
 		}},
 		{"garbage after the greeting", func(i int) {
-			for _, garbage := range [][]byte{bytes.Repeat([]byte{0xff}, 5000), make([]byte, 5000), []byte(strings.Repeat("GET / HTTP/1.1\r\n", 100))} {
+			for _, garbage := range [][]byte{bytes.Repeat([]byte{0xff}, 5000), make([]byte, 5000),
+				[]byte(strings.Repeat("GET / HTTP/1.1\r\n", 100))} {
 				conn := w.peer(rogue, i, peer.ProtoStore, "here")
 				conn.Write(garbage)
 				w.isClosed("store", conn)
@@ -224,7 +227,8 @@ func TestBadPeers(t *testing.T) {
 			conn.Write(binary.LittleEndian.AppendUint32(nil, 1<<30))
 			conn.Write(make([]byte, 9))
 			w.isClosed("store", conn)
-			for _, forged := range []string{"\x81\xa1X\xc6\xff\xff\xff\xff", "\x81\xa7Entries\xdd\xff\xff\xff\xff", "\xdf\xff\xff\xff\xff", strings.Repeat("\x91", 100_000)} {
+			for _, forged := range []string{"\x81\xa1X\xc6\xff\xff\xff\xff", "\x81\xa7Entries\xdd\xff\xff\xff\xff",
+				"\xdf\xff\xff\xff\xff", strings.Repeat("\x91", 100_000)} {
 				conn := w.peer(rogue, i, peer.ProtoRaft, "here")
 				io.WriteString(conn, "\x00"+forged)
 				conn.(interface{ CloseWrite() error }).CloseWrite()
@@ -293,7 +297,8 @@ func TestBadPeers(t *testing.T) {
 				}
 				w.goesOn(attack.what)
 			}
-			w.until("the attack is over and costs nothing", func() bool { return runtime.NumGoroutine() < w.resting+20 })
+			w.until("the attack is over and costs nothing",
+				func() bool { return runtime.NumGoroutine() < w.resting+20 })
 		})
 	}
 	if _, term, err := w.servers[0].AwaitLeadership(limited(t)); err != nil || term != w.term {
@@ -306,7 +311,8 @@ func TestBadPeers(t *testing.T) {
 func TestServerOfAnotherClusterJoins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, nil)
-		s, err := raftstore.Open(raftstore.Config{Name: "x", InMemory: true, ClusterID: "there", Stream: c.Net.Host("x:6444")})
+		s, err := raftstore.Open(
+			raftstore.Config{Name: "x", InMemory: true, ClusterID: "there", Stream: c.Net.Host("x:6444")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -333,7 +339,8 @@ func TestForwardedLimits(t *testing.T) {
 		if i == 0 {
 			return raftstore.Limits{KeyBytes: 100, ValueBytes: 10_000, TxnBytes: 20_000, TxnOps: 5}
 		}
-		return raftstore.Limits{KeyBytes: 1 << 20, ValueBytes: raftstore.MaxTxnBytes - 1<<20, TxnBytes: raftstore.MaxTxnBytes, TxnOps: raftstore.MaxTxnOps}
+		return raftstore.Limits{KeyBytes: 1 << 20, ValueBytes: raftstore.MaxTxnBytes - 1<<20,
+			TxnBytes: raftstore.MaxTxnBytes, TxnOps: raftstore.MaxTxnOps}
 	})
 	w.write()
 	follower := w.servers[1]
@@ -342,11 +349,12 @@ func TestForwardedLimits(t *testing.T) {
 		many.Ops = append(many.Ops, raftstore.Op{Kind: raftstore.Put, Key: fmt.Sprint(i)})
 	}
 	for what, txn := range map[string]raftstore.Txn{
-		"key":                   put(strings.Repeat("k", 101), ""),
-		"key of a precondition": {Require: []raftstore.Precondition{{Key: strings.Repeat("k", 101)}}, Ops: put("/a", "").Ops},
-		"value":                 filler("/a", 10_001),
-		"count":                 many,
-		"all that is possible":  filler("/a", raftstore.MaxTxnBytes-1<<20),
+		"key": put(strings.Repeat("k", 101), ""),
+		"key of a precondition": {Require: []raftstore.Precondition{{Key: strings.Repeat("k", 101)}},
+			Ops: put("/a", "").Ops},
+		"value":                filler("/a", 10_001),
+		"count":                many,
+		"all that is possible": filler("/a", raftstore.MaxTxnBytes-1<<20),
 	} {
 		if _, err := follower.Commit(limited(t), txn); !errors.Is(err, raftstore.ErrTooLarge) {
 			t.Errorf("%s: %v", what, err)

@@ -78,7 +78,9 @@ func New(cfg Config) (*Scheduler, error) {
 		return nil, errors.New("scheduler needs an informer factory")
 	}
 	if cfg.PercentageOfNodesToScore < 0 || cfg.PercentageOfNodesToScore > 100 {
-		return nil, fmt.Errorf("scheduler: percentage of nodes to score is %d, not within 0 to 100", cfg.PercentageOfNodesToScore)
+		return nil,
+			fmt.Errorf("scheduler: percentage of nodes to score is %d, not within 0 to 100",
+				cfg.PercentageOfNodesToScore)
 	}
 	cfg.setDefaults()
 	names := map[string]bool{}

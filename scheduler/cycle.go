@@ -26,7 +26,9 @@ const (
 // decide chooses a node for the pod from the snapshot. It changes only the cycle's state, the
 // random source and the start of the next search. For a pod that fits nowhere the error is a
 // *FitError.
-func (t *term) decide(ctx context.Context, profile *framework.Profile, state fwk.CycleState, pod *v1.Pod) (string, error) {
+func (t *term) decide(
+	ctx context.Context, profile *framework.Profile, state fwk.CycleState, pod *v1.Pod,
+) (string, error) {
 	all, _ := t.snapshot.List() // the error is of the interface; a snapshot has none
 	if len(all) == 0 {
 		return "", &framework.FitError{Plugins: sets.New[string]()}
@@ -41,7 +43,8 @@ func (t *term) decide(ctx context.Context, profile *framework.Profile, state fwk
 	candidates := t.candidates(narrowed, all)
 	fit := &framework.FitError{AllNodes: len(all), Rejected: map[string]*fwk.Status{}, Plugins: narrowedBy}
 	if len(candidates) < len(all) {
-		fit.Narrowed = fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) didn't satisfy plugin(s) "+fmt.Sprint(sets.List(narrowedBy)))
+		fit.Narrowed = fwk.NewStatus(fwk.UnschedulableAndUnresolvable,
+			"node(s) didn't satisfy plugin(s) "+fmt.Sprint(sets.List(narrowedBy)))
 	}
 	feasible, err := t.feasible(ctx, profile, state, pod, candidates, fit)
 	switch {
@@ -75,9 +78,13 @@ func (t *term) candidates(narrowed *fwk.PreFilterResult, all []fwk.NodeInfo) []f
 
 // feasible returns nodes on which the pod can run. It is the nominated node, if the pod fits there
 // now, or as many nodes as are worth scoring. It adds the reasons of the others to fit.
-func (t *term) feasible(ctx context.Context, profile *framework.Profile, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, fit *framework.FitError) ([]fwk.NodeInfo, error) {
+func (t *term) feasible(
+	ctx context.Context, profile *framework.Profile, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo,
+	fit *framework.FitError,
+) ([]fwk.NodeInfo, error) {
 	if name := t.nominees.Node(pod.UID); name != "" {
-		if n, err := t.snapshot.Get(name); err == nil && profile.FilterWithNominated(ctx, state, pod, n.(*framework.NodeInfo)).IsSuccess() {
+		if n, err := t.snapshot.Get(name); err == nil &&
+			profile.FilterWithNominated(ctx, state, pod, n.(*framework.NodeInfo)).IsSuccess() {
 			if taken, err := t.extenders.Filter(ctx, pod, []fwk.NodeInfo{n}, fit); len(taken) > 0 || err != nil {
 				return taken, err
 			}

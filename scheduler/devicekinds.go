@@ -14,7 +14,9 @@ import (
 
 // deviceHandler makes a handler for a kind of device objects. It records a change and reports the
 // event to the queue.
-func deviceHandler[T any](g *gate, t *term, kind fwk.EventResource, note func(old, new *T)) toolscache.ResourceEventHandler {
+func deviceHandler[T any](
+	g *gate, t *term, kind fwk.EventResource, note func(old, new *T),
+) toolscache.ResourceEventHandler {
 	return handler(g, func(old, new *T) {
 		if note != nil {
 			note(old, new)
@@ -55,7 +57,8 @@ func (t *term) catchUpDevices(ctx context.Context) error {
 	var list *resourcev1.ResourceClaimList
 	err := t.until(ctx, 100*time.Millisecond, func() (done bool) {
 		var err error
-		if list, err = t.client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{}); err != nil {
+		if list, err = t.client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx,
+			metav1.ListOptions{}); err != nil {
 			t.log.Warn("cannot list resource claims at the start of the term; trying again", "error", err)
 		}
 		return err == nil

@@ -56,7 +56,8 @@ func slice(node string, devices ...resourcev1.Device) *resourcev1.ResourceSlice 
 }
 
 func gpu(name, model string, change ...func(*resourcev1.Device)) resourcev1.Device {
-	d := resourcev1.Device{Name: name, Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"model": {StringValue: &model}}}
+	d := resourcev1.Device{Name: name,
+		Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"model": {StringValue: &model}}}
 	for _, c := range change {
 		c(&d)
 	}
@@ -77,10 +78,12 @@ func gpuClass(name string, change ...func(*resourcev1.DeviceClass)) *resourcev1.
 // gpuClaim asks for one device of the class "gpu".
 func gpuClaim(name string, change ...func(*resourcev1.ResourceClaim)) *resourcev1.ResourceClaim {
 	c := &resourcev1.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name),
+			ResourceVersion: "1"},
 		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
-			Name:    "r",
-			Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1},
+			Name: "r",
+			Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu",
+				AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1},
 		}}}},
 	}
 	for _, f := range change {
@@ -91,7 +94,8 @@ func gpuClaim(name string, change ...func(*resourcev1.ResourceClaim)) *resourcev
 
 func usesClaim(name string) func(*v1.Pod) {
 	return func(p *v1.Pod) {
-		p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, v1.PodResourceClaim{Name: "gpu", ResourceClaimName: &name})
+		p.Spec.ResourceClaims = append(p.Spec.ResourceClaims,
+			v1.PodResourceClaim{Name: "gpu", ResourceClaimName: &name})
 	}
 }
 
@@ -157,7 +161,8 @@ func TestDevicesAreGivenOnce(t *testing.T) {
 			if len(has) != 1 || has[0][:1] != p.Spec.NodeName {
 				t.Errorf("%s on %s has %v", p.Name, p.Spec.NodeName, has)
 			}
-			if len(c.Status.ReservedFor) != 1 || c.Status.ReservedFor[0].UID != p.UID || !slices.Contains(c.Finalizers, resourcev1.Finalizer) {
+			if len(c.Status.ReservedFor) != 1 || c.Status.ReservedFor[0].UID != p.UID ||
+				!slices.Contains(c.Finalizers, resourcev1.Finalizer) {
 				t.Errorf("claim of %s: %+v", p.Name, c)
 			}
 			taken = append(taken, has...)
@@ -166,14 +171,16 @@ func TestDevicesAreGivenOnce(t *testing.T) {
 		if !slices.Equal(taken, []string{"a/x", "a/y", "b/x"}) {
 			t.Errorf("taken: %v", taken)
 		}
-		s.eventuallyEvent(fmt.Sprint("p", waiting), "FailedScheduling", "0/3 nodes are available: 3 cannot allocate all claims")
+		s.eventuallyEvent(fmt.Sprint("p", waiting), "FailedScheduling",
+			"0/3 nodes are available: 3 cannot allocate all claims")
 
 		// Like the controller after the end of the pod.
 		free := (waiting + 1) % 4
 		s.remove("default", fmt.Sprint("p", free))
 		c := s.claim(fmt.Sprint("c", free)).DeepCopy()
 		c.Status = resourcev1.ResourceClaimStatus{}
-		if _, err := s.client.ResourceV1().ResourceClaims("default").UpdateStatus(t.Context(), c, metav1.UpdateOptions{}); err != nil {
+		if _, err := s.client.ResourceV1().ResourceClaims("default").UpdateStatus(t.Context(), c,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		s.eventually("the fourth is bound", s.bound(fmt.Sprint("p", waiting)))
@@ -183,7 +190,8 @@ func TestDevicesAreGivenOnce(t *testing.T) {
 // TestDevicesOfAClaimFromATemplate: the pod waits for the claim, and for its class.
 func TestDevicesOfAClaimFromATemplate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newAPIServer(t, node("a", "4", "8Gi"), node("b", "4", "8Gi"), slice("a", gpu("x", "small")), slice("b", gpu("x", "large")))
+		s := newAPIServer(t, node("a", "4", "8Gi"), node("b", "4", "8Gi"), slice("a", gpu("x", "small")),
+			slice("b", gpu("x", "large")))
 		s.withClaims()
 		s.lead(s.start(scheduler.Config{}))
 		template := "t"
@@ -197,19 +205,24 @@ func TestDevicesOfAClaimFromATemplate(t *testing.T) {
 		}
 		controller := true
 		made := gpuClaim("made", func(c *resourcev1.ResourceClaim) {
-			c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: p.UID, Controller: &controller}}
-			c.Spec.Devices.Requests[0].Exactly.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{
-				Expression: fmt.Sprintf("device.attributes[%q].model == 'large'", gpuDriver),
-			}}}
+			c.OwnerReferences = []metav1.OwnerReference{
+				{APIVersion: "v1", Kind: "Pod", Name: "p", UID: p.UID, Controller: &controller}}
+			c.Spec.Devices.Requests[0].Exactly.Selectors = []resourcev1.DeviceSelector{
+				{CEL: &resourcev1.CELDeviceSelector{
+					Expression: fmt.Sprintf("device.attributes[%q].model == 'large'", gpuDriver),
+				}}}
 		})
-		if _, err := s.client.ResourceV1().ResourceClaims("default").Create(t.Context(), made, metav1.CreateOptions{}); err != nil {
+		if _, err := s.client.ResourceV1().ResourceClaims("default").Create(t.Context(), made,
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		p = s.get("default", "p")
 		p.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: &made.Name}}
 		s.put(p)
-		s.eventuallyEvent("p", "FailedScheduling", "0/2 nodes are available: request r: device class gpu does not exist.")
-		if _, err := s.client.ResourceV1().DeviceClasses().Create(t.Context(), gpuClass("gpu"), metav1.CreateOptions{}); err != nil {
+		s.eventuallyEvent("p", "FailedScheduling",
+			"0/2 nodes are available: request r: device class gpu does not exist.")
+		if _, err := s.client.ResourceV1().DeviceClasses().Create(t.Context(), gpuClass("gpu"),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		s.eventually("bound", s.bound("p"))
@@ -229,16 +242,21 @@ func TestDevicesWithTaints(t *testing.T) {
 		rule.Spec.Taint, rule.Spec.DeviceSelector = taint, &resourcev1.DeviceTaintSelector{Pool: new("b")}
 		s := newAPIServer(t, node("a", "4", "8Gi"), node("b", "4", "8Gi"), gpuClass("gpu"), rule, gpuClaim("c1"),
 			gpuClaim("c2", func(c *resourcev1.ResourceClaim) {
-				c.Spec.Devices.Requests[0].Exactly.Tolerations = []resourcev1.DeviceToleration{{Key: "ill", Operator: resourcev1.DeviceTolerationOpExists}}
+				c.Spec.Devices.Requests[0].Exactly.Tolerations = []resourcev1.DeviceToleration{
+					{Key: "ill", Operator: resourcev1.DeviceTolerationOpExists}}
 			}),
-			slice("a", gpu("x", "m", func(d *resourcev1.Device) { d.Taints = []resourcev1.DeviceTaint{taint} })), slice("b", gpu("x", "m")))
+			slice("a", gpu("x", "m", func(d *resourcev1.Device) { d.Taints = []resourcev1.DeviceTaint{taint} })),
+			slice("b", gpu("x", "m")))
 		s.withClaims()
 		s.lead(s.start(scheduler.Config{}))
 		s.put(pod("careful", "1", "1Gi", usesClaim("c1")))
 		s.eventuallyEvent("careful", "FailedScheduling", "0/2 nodes are available")
-		s.put(pod("brave", "1", "1Gi", usesClaim("c2"), func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1.LabelHostname: "a"} }))
+		s.put(
+			pod("brave", "1", "1Gi", usesClaim("c2"),
+				func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1.LabelHostname: "a"} }))
 		s.eventually("the brave one is bound", s.bound("brave"))
-		if err := s.client.ResourceV1().DeviceTaintRules().Delete(t.Context(), rule.Name, metav1.DeleteOptions{}); err != nil {
+		if err := s.client.ResourceV1().DeviceTaintRules().Delete(t.Context(), rule.Name,
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		s.eventually("the careful one is bound", s.bound("careful"))
@@ -249,7 +267,8 @@ func TestDevicesWithTaints(t *testing.T) {
 func TestDevicesOfExtendedResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		name := "example.com/gpu"
-		s := newAPIServer(t, node("a", "4", "8Gi"), node("b", "4", "8Gi"), slice("b", gpu("x", "m"), gpu("y", "m"), gpu("z", "m")),
+		s := newAPIServer(t, node("a", "4", "8Gi"), node("b", "4", "8Gi"),
+			slice("b", gpu("x", "m"), gpu("y", "m"), gpu("z", "m")),
 			gpuClass("gpu", func(c *resourcev1.DeviceClass) { c.Spec.ExtendedResourceName = &name }))
 		s.withClaims()
 		s.lead(s.start(scheduler.Config{}))
@@ -262,7 +281,8 @@ func TestDevicesOfExtendedResources(t *testing.T) {
 		s.eventually("bound", s.bound("p"))
 		p := s.get("default", "p")
 		status := p.Status.ExtendedResourceClaimStatus
-		if p.Spec.NodeName != "b" || status == nil || len(status.RequestMappings) != 1 || status.RequestMappings[0].ContainerName != "c" ||
+		if p.Spec.NodeName != "b" || status == nil || len(status.RequestMappings) != 1 ||
+			status.RequestMappings[0].ContainerName != "c" ||
 			status.RequestMappings[0].ResourceName != name {
 			t.Fatalf("on %q with %+v", p.Spec.NodeName, status)
 		}
@@ -307,7 +327,8 @@ func TestDevicesThatAreAttachedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := func(d *resourcev1.Device) {
 			bindsToNode := true
-			d.BindsToNode, d.BindingConditions, d.BindingFailureConditions = &bindsToNode, []string{"Attached"}, []string{"Broken"}
+			d.BindsToNode, d.BindingConditions, d.BindingFailureConditions = &bindsToNode, []string{"Attached"},
+				[]string{"Broken"}
 		}
 		s := newAPIServer(t, node("a", "4", "8Gi"), gpuClass("gpu"), gpuClaim("c1"), slice("a", gpu("x", "m", late)))
 		s.withClaims()
@@ -323,7 +344,8 @@ func TestDevicesThatAreAttachedLate(t *testing.T) {
 		c := s.claim("c1").DeepCopy()
 		c.Status.Devices = []resourcev1.AllocatedDeviceStatus{{Driver: gpuDriver, Pool: "a", Device: "x",
 			Conditions: []metav1.Condition{{Type: "Attached", Status: metav1.ConditionTrue}}}}
-		if _, err := s.client.ResourceV1().ResourceClaims("default").UpdateStatus(t.Context(), c, metav1.UpdateOptions{}); err != nil {
+		if _, err := s.client.ResourceV1().ResourceClaims("default").UpdateStatus(t.Context(), c,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		s.eventually("bound", s.bound("p"))
@@ -334,13 +356,17 @@ func TestDevicesThatAreAttachedLate(t *testing.T) {
 // has room. The allocation is removed and made on that node.
 func TestDevicesOfTheWrongNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newAPIServer(t, node("a", "1", "8Gi"), node("b", "4", "8Gi"), gpuClass("gpu"), slice("a", gpu("x", "m")), slice("b", gpu("x", "m")),
+		s := newAPIServer(t, node("a", "1", "8Gi"), node("b", "4", "8Gi"), gpuClass("gpu"), slice("a", gpu("x", "m")),
+			slice("b", gpu("x", "m")),
 			gpuClaim("c1", func(c *resourcev1.ResourceClaim) {
 				c.Finalizers = []string{resourcev1.Finalizer}
 				c.Status.Allocation = &resourcev1.AllocationResult{
-					Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{Request: "r", Driver: gpuDriver, Pool: "a", Device: "x"}}},
+					Devices: resourcev1.DeviceAllocationResult{
+						Results: []resourcev1.DeviceRequestAllocationResult{
+							{Request: "r", Driver: gpuDriver, Pool: "a", Device: "x"}}},
 					NodeSelector: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
-						MatchFields: []v1.NodeSelectorRequirement{{Key: "metadata.name", Operator: v1.NodeSelectorOpIn, Values: []string{"a"}}},
+						MatchFields: []v1.NodeSelectorRequirement{
+							{Key: "metadata.name", Operator: v1.NodeSelectorOpIn, Values: []string{"a"}}},
 					}}},
 				}
 			}))
@@ -358,11 +384,13 @@ func TestDevicesOfTheWrongNode(t *testing.T) {
 // the last leader has allocated.
 func TestANewLeaderKnowsWhatIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newAPIServer(t, node("a", "4", "8Gi"), gpuClass("gpu"), slice("a", gpu("x", "m")), gpuClaim("c1"), gpuClaim("c2"))
+		s := newAPIServer(t, node("a", "4", "8Gi"), gpuClass("gpu"), slice("a", gpu("x", "m")), gpuClaim("c1"),
+			gpuClaim("c2"))
 		taken := gpuClaim("c1", func(c *resourcev1.ResourceClaim) {
 			c.ResourceVersion = "7"
 			c.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
-				Results: []resourcev1.DeviceRequestAllocationResult{{Request: "r", Driver: gpuDriver, Pool: "a", Device: "x"}}}}
+				Results: []resourcev1.DeviceRequestAllocationResult{
+					{Request: "r", Driver: gpuDriver, Pool: "a", Device: "x"}}}}
 		})
 		sched := s.start(scheduler.Config{})
 		// From now on the API server knows more than the informers.
@@ -375,7 +403,8 @@ func TestANewLeaderKnowsWhatIsTaken(t *testing.T) {
 		if c := s.claim("c2"); c.Status.Allocation != nil {
 			t.Fatalf("c2 has %v, which c1 has", devicesOf(c))
 		}
-		if _, err := s.client.ResourceV1().ResourceClaims("default").UpdateStatus(t.Context(), taken, metav1.UpdateOptions{}); err != nil {
+		if _, err := s.client.ResourceV1().ResourceClaims("default").UpdateStatus(t.Context(), taken,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		s.eventuallyEvent("p", "FailedScheduling", "0/1 nodes are available: 1 cannot allocate all claims")

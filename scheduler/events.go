@@ -150,7 +150,8 @@ func (r *recorder) writeOne(ctx context.Context, seen *lru.Cache, e *v1.Event) (
 		if err != nil {
 			return err
 		}
-		if _, err := r.client.CoreV1().Events(e.Namespace).Patch(ctx, before.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}); err == nil {
+		if _, err := r.client.CoreV1().Events(e.Namespace).Patch(ctx, before.Name, types.StrategicMergePatchType, body,
+			metav1.PatchOptions{}); err == nil {
 			return nil
 		}
 		// It has probably expired: a new event is written.

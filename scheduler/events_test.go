@@ -88,7 +88,8 @@ func TestLastEventsOfATerm(t *testing.T) {
 			return nil
 		}, 8, 10, 100 * time.Millisecond},
 		// The event being written, and the first of the last ones.
-		"no API server":  {10 * time.Millisecond, func(*v1.Event) error { return errors.New("connection refused") }, 0, 2, 20 * time.Millisecond},
+		"no API server": {10 * time.Millisecond, func(*v1.Event) error { return errors.New("connection refused") }, 0,
+			2, 20 * time.Millisecond},
 		"one that hangs": {time.Hour, nil, 0, 2, lastevents.Patience},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,7 +97,8 @@ func TestLastEventsOfATerm(t *testing.T) {
 				taker := &eventTaker{takes: c.takes, fails: c.fails}
 				ctx, end := context.WithCancel(t.Context())
 				defer end()
-				r := newRecorder(ctx, &Config{Logger: slog.New(slog.DiscardHandler), Clock: clock.RealClock{}}, takerClient{nil, taker})
+				r := newRecorder(ctx, &Config{Logger: slog.New(slog.DiscardHandler), Clock: clock.RealClock{}},
+					takerClient{nil, taker})
 				pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "u"}}
 				tell := func(i int) { r.event(pod, v1.EventTypeNormal, fmt.Sprint("E", i), "Binding", "it was told") }
 				for i := range before {
@@ -114,7 +116,8 @@ func TestLastEventsOfATerm(t *testing.T) {
 				taker.mu.Lock()
 				defer taker.mu.Unlock()
 				if len(taker.written) != c.written || taker.tried != c.tried || took != c.waits {
-					t.Errorf("%v are written of %d tried, within %s; want %d of %d within %s", taker.written, taker.tried, took, c.written, c.tried, c.waits)
+					t.Errorf("%v are written of %d tried, within %s; want %d of %d within %s", taker.written,
+						taker.tried, took, c.written, c.tried, c.waits)
 				}
 			})
 		})

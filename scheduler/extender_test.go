@@ -143,7 +143,8 @@ func tryExtenders(t *testing.T, p *v1.Pod, extenders ...configv1.Extender) *apiS
 
 func (s *apiServer) eventuallyOn(pod, node string) {
 	s.tb.Helper()
-	s.eventually(pod+" on "+node, func(pods map[string]*v1.Pod) bool { return pods["default/"+pod].Spec.NodeName == node })
+	s.eventually(pod+" on "+node,
+		func(pods map[string]*v1.Pod) bool { return pods["default/"+pod].Spec.NodeName == node })
 }
 
 func TestExtendersFilter(t *testing.T) {
@@ -155,21 +156,32 @@ func TestExtendersFilter(t *testing.T) {
 	}{
 		"by name": {filter: take("b"), node: "b"},
 		"whole nodes": {filter: func(a extenderv1.ExtenderArgs) any {
-			list := &v1.NodeList{Items: slices.DeleteFunc(a.Nodes.Items, func(n v1.Node) bool { return n.Labels[v1.LabelHostname] != "c" })}
+			list := &v1.NodeList{
+				Items: slices.DeleteFunc(a.Nodes.Items,
+					func(n v1.Node) bool { return n.Labels[v1.LabelHostname] != "c" })}
 			return extenderv1.ExtenderFilterResult{Nodes: list}
 		}, change: []func(*configv1.Extender){wholeNodes}, node: "c"},
 		"none, with reasons": {filter: func(extenderv1.ExtenderArgs) any {
-			return extenderv1.ExtenderFilterResult{NodeNames: &[]string{}, FailedNodes: extenderv1.FailedNodesMap{"a": "busy", "b": "busy"},
+			return extenderv1.ExtenderFilterResult{NodeNames: &[]string{},
+				FailedNodes:                extenderv1.FailedNodesMap{"a": "busy", "b": "busy"},
 				FailedAndUnresolvableNodes: extenderv1.FailedNodesMap{"b": "too old", "c": "too old"}}
 		}, says: "0/3 nodes are available: 1 busy, 2 too old."},
-		"none, without a word":  {filter: take(), says: "0/3 nodes are available: 3 node(s) were left out by extender http://"},
-		"an error":              {filter: func(extenderv1.ExtenderArgs) any { return extenderv1.ExtenderFilterResult{Error: "no licence"} }, says: "extender http://"},
-		"a node of its own":     {filter: take("a", "z"), says: "extender http://"},
-		"not JSON":              {filter: func(extenderv1.ExtenderArgs) any { return raw{http.StatusOK, "yes"} }, says: "extender http://"},
-		"a failure":             {filter: func(extenderv1.ExtenderArgs) any { return raw{http.StatusInternalServerError, "{}"} }, says: "extender http://"},
-		"nothing for ever":      {filter: func(extenderv1.ExtenderArgs) any { return hang{} }, change: []func(*configv1.Extender){briefly}, says: "extender http://"},
-		"nothing, and who asks": {filter: func(extenderv1.ExtenderArgs) any { return hang{} }, change: []func(*configv1.Extender){briefly, ignorable}, node: "any"},
-		"a lie, and who asks":   {filter: take("z"), change: []func(*configv1.Extender){ignorable}, node: "any"},
+		"none, without a word": {filter: take(),
+			says: "0/3 nodes are available: 3 node(s) were left out by extender http://"},
+		"an error": {
+			filter: func(extenderv1.ExtenderArgs) any { return extenderv1.ExtenderFilterResult{Error: "no licence"} },
+			says:   "extender http://"},
+		"a node of its own": {filter: take("a", "z"), says: "extender http://"},
+		"not JSON": {filter: func(extenderv1.ExtenderArgs) any { return raw{http.StatusOK, "yes"} },
+			says: "extender http://"},
+		"a failure": {
+			filter: func(extenderv1.ExtenderArgs) any { return raw{http.StatusInternalServerError, "{}"} },
+			says:   "extender http://"},
+		"nothing for ever": {filter: func(extenderv1.ExtenderArgs) any { return hang{} },
+			change: []func(*configv1.Extender){briefly}, says: "extender http://"},
+		"nothing, and who asks": {filter: func(extenderv1.ExtenderArgs) any { return hang{} },
+			change: []func(*configv1.Extender){briefly, ignorable}, node: "any"},
+		"a lie, and who asks": {filter: take("z"), change: []func(*configv1.Extender){ignorable}, node: "any"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newExtender(t)
@@ -213,7 +225,8 @@ func TestAnErrorLeavesTheNomination(t *testing.T) {
 	e.filter = func(extenderv1.ExtenderArgs) any { return extenderv1.ExtenderFilterResult{Error: "no licence"} }
 	s := tryExtenders(t, pod("p", "1", "1Gi", func(p *v1.Pod) { p.Status.NominatedNodeName = "b" }), e.config())
 	s.eventually("the error is in the status", func(pods map[string]*v1.Pod) bool {
-		return slices.ContainsFunc(pods["default/p"].Status.Conditions, func(c v1.PodCondition) bool { return c.Reason == v1.PodReasonSchedulerError })
+		return slices.ContainsFunc(pods["default/p"].Status.Conditions,
+			func(c v1.PodCondition) bool { return c.Reason == v1.PodReasonSchedulerError })
 	})
 	if got := s.get("default", "p").Status.NominatedNodeName; got != "b" {
 		t.Errorf("the nominated node is %q", got)
@@ -229,7 +242,8 @@ func TestARejectedPodComesBack(t *testing.T) {
 	}
 	s := tryExtenders(t, pod("p", "1", "1Gi"), e.config())
 	s.eventuallyEvent("p", "FailedScheduling", "0/3 nodes")
-	if _, err := s.client.CoreV1().Nodes().Create(t.Context(), node("d", "4", "8Gi"), metav1.CreateOptions{}); err != nil {
+	if _, err := s.client.CoreV1().Nodes().Create(t.Context(), node("d", "4", "8Gi"),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.eventuallyOn("p", "d")
@@ -251,12 +265,14 @@ func TestExtendersScore(t *testing.T) {
 		node     string
 		change   []func(*configv1.Extender) // of the first
 	}{
-		"the best":             {scores("a", 1, "b", 10, "c", 0), scores(), "b", nil},
-		"by weight":            {scores("a", 0, "b", 10, "c", 0), scores("c", 9), "c", nil},
-		"unknown nodes":        {scores("z", 10, "c", 10), scores(), "c", nil},
-		"far too much":         {scores("a", 1<<62, "b", 5), scores("a", 1<<62), "a", nil},
-		"one hangs":            {func(extenderv1.ExtenderArgs) any { return hang{} }, scores("a", 10), "a", []func(*configv1.Extender){briefly}},
-		"one answers nonsense": {scores("b", 10), func(extenderv1.ExtenderArgs) any { return raw{http.StatusOK, `[{"Host":"a","Score":10},`} }, "b", nil},
+		"the best":      {scores("a", 1, "b", 10, "c", 0), scores(), "b", nil},
+		"by weight":     {scores("a", 0, "b", 10, "c", 0), scores("c", 9), "c", nil},
+		"unknown nodes": {scores("z", 10, "c", 10), scores(), "c", nil},
+		"far too much":  {scores("a", 1<<62, "b", 5), scores("a", 1<<62), "a", nil},
+		"one hangs": {func(extenderv1.ExtenderArgs) any { return hang{} }, scores("a", 10), "a",
+			[]func(*configv1.Extender){briefly}},
+		"one answers nonsense": {scores("b", 10),
+			func(extenderv1.ExtenderArgs) any { return raw{http.StatusOK, `[{"Host":"a","Score":10},`} }, "b", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			one, two := newExtender(t), newExtender(t)
@@ -273,7 +289,8 @@ func TestExtendersBind(t *testing.T) {
 		calls  int // at least
 		ours   int // bindings that the scheduler itself asked the API server for
 	}{
-		"it does": {bind: func(s *apiServer, _ int, a extenderv1.ExtenderBindingArgs) any { return bindAs(s, a) }, calls: 1},
+		"it does": {bind: func(s *apiServer, _ int, a extenderv1.ExtenderBindingArgs) any { return bindAs(s, a) },
+			calls: 1},
 		"it lies the first time": {bind: func(s *apiServer, call int, a extenderv1.ExtenderBindingArgs) any {
 			if call == 1 {
 				return extenderv1.ExtenderBindingResult{}
@@ -290,7 +307,8 @@ func TestExtendersBind(t *testing.T) {
 			bindAs(s, a)
 			return lost{}
 		}, calls: 1},
-		"it fails and is ignorable": {bind: func(*apiServer, int, extenderv1.ExtenderBindingArgs) any { return raw{http.StatusTeapot, ""} },
+		"it fails and is ignorable": {
+			bind:   func(*apiServer, int, extenderv1.ExtenderBindingArgs) any { return raw{http.StatusTeapot, ""} },
 			change: []func(*configv1.Extender){ignorable}, calls: 1, ours: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -303,7 +321,8 @@ func TestExtendersBind(t *testing.T) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if s.binds != c.ours || s.pods["default/p"].Spec.NodeName != "a" {
-				t.Errorf("%d bindings by the scheduler, want %d; the pod is on %q", s.binds, c.ours, s.pods["default/p"].Spec.NodeName)
+				t.Errorf("%d bindings by the scheduler, want %d; the pod is on %q", s.binds, c.ours,
+					s.pods["default/p"].Spec.NodeName)
 			}
 			if got := e.called("bind"); got < c.calls {
 				t.Errorf("the extender was asked %d times, want %d", got, c.calls)
@@ -340,7 +359,8 @@ func TestExtendersPreempt(t *testing.T) {
 		node    string // that is freed; "" when none is
 	}{
 		"as it likes": {preempt: func(a extenderv1.ExtenderPreemptionArgs) any {
-			if len(a.NodeNameToMetaVictims["a"].Pods) != 1 || a.NodeNameToVictims != nil || a.NodeNameToMetaVictims["c"] != nil {
+			if len(a.NodeNameToMetaVictims["a"].Pods) != 1 || a.NodeNameToVictims != nil ||
+				a.NodeNameToMetaVictims["c"] != nil {
 				t.Errorf("it is asked about %+v, %+v", a.NodeNameToMetaVictims, a.NodeNameToVictims)
 			}
 			return meta("b", "uid-on-b")
@@ -351,12 +371,17 @@ func TestExtendersPreempt(t *testing.T) {
 			}
 			return meta("b", "uid-on-b")
 		}, change: []func(*configv1.Extender){wholeNodes}, node: "b"},
-		"no node":               {preempt: func(extenderv1.ExtenderPreemptionArgs) any { return extenderv1.ExtenderPreemptionResult{} }},
-		"a node of its own":     {preempt: func(extenderv1.ExtenderPreemptionArgs) any { return meta("z", "uid-on-a") }},
-		"an important pod":      {preempt: func(extenderv1.ExtenderPreemptionArgs) any { return meta("a", "uid-on-a", "uid-high-a") }},
-		"a pod of another node": {preempt: func(extenderv1.ExtenderPreemptionArgs) any { return meta("a", "uid-on-b") }},
-		"nobody on a node":      {preempt: func(extenderv1.ExtenderPreemptionArgs) any { return meta("a") }},
-		"a failure":             {preempt: func(extenderv1.ExtenderPreemptionArgs) any { return raw{http.StatusBadGateway, ""} }},
+		"no node": {
+			preempt: func(extenderv1.ExtenderPreemptionArgs) any { return extenderv1.ExtenderPreemptionResult{} }},
+		"a node of its own": {
+			preempt: func(extenderv1.ExtenderPreemptionArgs) any { return meta("z", "uid-on-a") }},
+		"an important pod": {
+			preempt: func(extenderv1.ExtenderPreemptionArgs) any { return meta("a", "uid-on-a", "uid-high-a") }},
+		"a pod of another node": {
+			preempt: func(extenderv1.ExtenderPreemptionArgs) any { return meta("a", "uid-on-b") }},
+		"nobody on a node": {preempt: func(extenderv1.ExtenderPreemptionArgs) any { return meta("a") }},
+		"a failure": {
+			preempt: func(extenderv1.ExtenderPreemptionArgs) any { return raw{http.StatusBadGateway, ""} }},
 		"a failure, and who asks": {preempt: func(extenderv1.ExtenderPreemptionArgs) any { return hang{} },
 			change: []func(*configv1.Extender){ignorable, briefly}, node: "a"},
 	} {
@@ -364,7 +389,8 @@ func TestExtendersPreempt(t *testing.T) {
 			e := newExtender(t)
 			e.preempt = c.preempt
 			s := newAPIServer(t, node("a", "4", "8Gi"), node("b", "4", "8Gi"), node("c", "4", "8Gi"))
-			s.seed(placed("on-a", "a", 1), placed("on-b", "b", 2), placed("on-c", "c", 100), pod("p", "4", "1Gi", priority(50)),
+			s.seed(placed("on-a", "a", 1), placed("on-b", "b", 2), placed("on-c", "c", 100),
+				pod("p", "4", "1Gi", priority(50)),
 				pod("high-a", "0", "0", priority(100), func(p *v1.Pod) { p.Spec.NodeName = "a" }))
 			s.lead(s.start(scheduler.Config{Seed: 1, Extenders: []configv1.Extender{e.config(c.change...)}}))
 			if c.node != "" {
@@ -392,7 +418,10 @@ func TestManagedResources(t *testing.T) {
 		c.ManagedResources = []configv1.ExtenderManagedResource{{Name: "example.com/gpu"}}
 	}
 	device := func(p *v1.Pod) {
-		p.Spec.InitContainers = []v1.Container{{Name: "i", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{"example.com/gpu": resource.MustParse("1")}}}}
+		p.Spec.InitContainers = []v1.Container{
+			{Name: "i",
+				Resources: v1.ResourceRequirements{
+					Limits: v1.ResourceList{"example.com/gpu": resource.MustParse("1")}}}}
 	}
 	s := tryExtenders(t, pod("plain", "1", "1Gi"), e.config(mine))
 	s.eventually("bound", s.bound("plain"))
@@ -432,7 +461,8 @@ func TestExtendersRefusalIsNotPreemptedFor(t *testing.T) {
 	e := newExtender(t)
 	e.filter = func(a extenderv1.ExtenderArgs) any {
 		names := slices.DeleteFunc(slices.Clone(*a.NodeNames), func(n string) bool { return n == "x" })
-		return extenderv1.ExtenderFilterResult{NodeNames: &names, FailedNodes: extenderv1.FailedNodesMap{"x": "refused"}}
+		return extenderv1.ExtenderFilterResult{NodeNames: &names,
+			FailedNodes: extenderv1.FailedNodesMap{"x": "refused"}}
 	}
 	s := newAPIServer(t, node("x", "8", "8Gi"), node("a", "4", "8Gi"))
 	on := func(name, node string) *v1.Pod {

@@ -28,12 +28,16 @@ func (x extenders) Bind(ctx context.Context, pod *v1.Pod) (took bool, err error)
 		return true, err
 	}
 	if now.UID == pod.UID && now.Spec.NodeName != pod.Spec.NodeName {
-		return true, fmt.Errorf("an extender says that it has bound the pod to %q, but its node is %q", pod.Spec.NodeName, now.Spec.NodeName)
+		return true,
+			fmt.Errorf("an extender says that it has bound the pod to %q, but its node is %q", pod.Spec.NodeName,
+				now.Spec.NodeName)
 	}
 	return true, nil
 }
 
 // Preempt asks about nodes of the running cycle.
-func (x extenders) Preempt(ctx context.Context, pod *v1.Pod, victims map[string]*extenderv1.Victims) (map[string]*extenderv1.Victims, error) {
+func (x extenders) Preempt(
+	ctx context.Context, pod *v1.Pod, victims map[string]*extenderv1.Victims,
+) (map[string]*extenderv1.Victims, error) {
 	return x.extenders.Preempt(ctx, pod, victims, x.snapshot)
 }

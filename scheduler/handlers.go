@@ -38,7 +38,8 @@ func (t *term) watch(ctx context.Context) (stop func(), err error) {
 	} {
 		synced = append(synced, informer.HasSynced) // only listed
 	}
-	offered, err := t.devices.Start(ctx, t.client, deviceHandler[resourcev1.ResourceSlice](&g, t, fwk.ResourceSlice, nil))
+	offered, err := t.devices.Start(ctx, t.client,
+		deviceHandler[resourcev1.ResourceSlice](&g, t, fwk.ResourceSlice, nil))
 	undo = append(undo, t.devices.Stop)
 	if err != nil {
 		return stop, err
@@ -151,7 +152,8 @@ func nodeDiff(old, new *v1.Node) (what fwk.ActionType) {
 	if !maps.Equal(old.Annotations, new.Annotations) {
 		what |= fwk.UpdateNodeAnnotation
 	}
-	if old.Spec.Unschedulable != new.Spec.Unschedulable || !equality.Semantic.DeepEqual(old.Spec.Taints, new.Spec.Taints) {
+	if old.Spec.Unschedulable != new.Spec.Unschedulable ||
+		!equality.Semantic.DeepEqual(old.Spec.Taints, new.Spec.Taints) {
 		what |= fwk.UpdateNodeTaint
 	}
 	if !slices.EqualFunc(old.Status.Conditions, new.Status.Conditions, func(a, b v1.NodeCondition) bool {

@@ -333,12 +333,14 @@ var created = metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 
 func pod(name, cpu, memory string, change ...func(*v1.Pod)) *v1.Pod {
 	p := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: created},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name),
+			CreationTimestamp: created},
 		Spec: v1.PodSpec{
 			SchedulerName: v1.DefaultSchedulerName,
-			Containers: []v1.Container{{Name: "c", Image: "nginx", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
-				v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory),
-			}}}},
+			Containers: []v1.Container{
+				{Name: "c", Image: "nginx", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
+					v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory),
+				}}}},
 		},
 	}
 	for _, c := range change {
@@ -350,7 +352,8 @@ func pod(name, cpu, memory string, change ...func(*v1.Pod)) *v1.Pod {
 func ownedBy(uid string) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		yes := true
-		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: uid, UID: types.UID(uid), Controller: &yes}}
+		p.OwnerReferences = []metav1.OwnerReference{
+			{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: uid, UID: types.UID(uid), Controller: &yes}}
 	}
 }
 

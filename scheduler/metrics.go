@@ -46,7 +46,8 @@ func newMeters(current func() *term) *meters {
 			Help: "Attempts to schedule pods, by result: scheduled, unschedulable (no node fits) or error.",
 		}, []string{"result", "profile"}),
 		attempt: prometheus.NewHistogramVec(histogram("scheduling_attempt_duration_seconds",
-			"Time of an attempt: from the queue to the binding, or to the reason against it.", seconds), []string{"result", "profile"}),
+			"Time of an attempt: from the queue to the binding, or to the reason against it.", seconds),
+			[]string{"result", "profile"}),
 		algorithm: prometheus.NewHistogram(histogram("scheduling_algorithm_duration_seconds",
 			"Time to choose a node.", seconds)),
 		sli: prometheus.NewHistogramVec(histogram("pod_scheduling_sli_duration_seconds",
@@ -64,14 +65,16 @@ func newMeters(current func() *term) *meters {
 		cached: prometheus.NewDesc(name("cache_size"),
 			"Nodes, pods and assumed pods in the scheduler's cache.", []string{"type"}, nil),
 		unschedulable: prometheus.NewDesc(name("unschedulable_pods"),
-			"Unschedulable pods, by the plugin that rejected them: a pod counts for each.", []string{"plugin", "profile"}, nil),
+			"Unschedulable pods, by the plugin that rejected them: a pod counts for each.",
+			[]string{"plugin", "profile"}, nil),
 		current: current,
 	}
 }
 
 func (m *meters) register(r prometheus.Registerer) error {
 	var errs []error
-	for _, c := range []prometheus.Collector{m.attempts, m.attempt, m.algorithm, m.sli, m.podAttempts, m.preemptions, m.victims, m} {
+	for _, c := range []prometheus.Collector{m.attempts, m.attempt, m.algorithm, m.sli, m.podAttempts, m.preemptions,
+		m.victims, m} {
 		errs = append(errs, r.Register(c))
 	}
 	if err := errors.Join(errs...); err != nil {

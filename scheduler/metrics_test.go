@@ -32,7 +32,8 @@ func TestMetricsAndDump(t *testing.T) {
 		depose := s.lead(sched)
 		s.put(pod("fits", "1", "1Gi"))
 		s.put(pod("huge", "100", "1Gi"))
-		s.put(pod("gated", "1", "1Gi", func(p *v1.Pod) { p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "g"}} }))
+		s.put(
+			pod("gated", "1", "1Gi", func(p *v1.Pod) { p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "g"}} }))
 		s.eventually("bound", s.bound("fits"))
 		s.eventuallyEvent("huge", "FailedScheduling", "0/1 nodes are available: 1 Insufficient cpu")
 		time.Sleep(time.Second)
@@ -57,7 +58,8 @@ scheduler_schedule_attempts_total{profile="default-scheduler",result="unschedula
 scheduler_unschedulable_pods{plugin="NodeResourcesFit",profile="default-scheduler"} 1
 scheduler_unschedulable_pods{plugin="SchedulingGates",profile="default-scheduler"} 1
 `
-		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "scheduler_cache_size", "scheduler_pending_pods",
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "scheduler_cache_size",
+			"scheduler_pending_pods",
 			"scheduler_schedule_attempts_total", "scheduler_unschedulable_pods"); err != nil {
 			t.Error(err)
 		}

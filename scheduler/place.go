@@ -40,7 +40,9 @@ func (t *term) scheduleOne(ctx context.Context, p *queue.Pod) {
 }
 
 // place assumes the pod on the node and binds it outside the loop.
-func (t *term) place(ctx context.Context, profile *framework.Profile, state fwk.CycleState, p *queue.Pod, began time.Time, node string) {
+func (t *term) place(
+	ctx context.Context, profile *framework.Profile, state fwk.CycleState, p *queue.Pod, began time.Time, node string,
+) {
 	info := p.Info.OnNode(node)
 	pod := info.GetPod()
 	if err := t.cache.Assume(info); err != nil {
@@ -63,7 +65,10 @@ func (t *term) place(ctx context.Context, profile *framework.Profile, state fwk.
 
 // bind writes the decision if the preparation succeeded. It runs in a goroutine of writes and must
 // not read the snapshot.
-func (t *term) bind(ctx context.Context, profile *framework.Profile, state fwk.CycleState, p *queue.Pod, began time.Time, pod *v1.Pod, status *fwk.Status) {
+func (t *term) bind(
+	ctx context.Context, profile *framework.Profile, state fwk.CycleState, p *queue.Pod, began time.Time, pod *v1.Pod,
+	status *fwk.Status,
+) {
 	node := pod.Spec.NodeName
 	if status.IsSuccess() {
 		status = profile.Bind(ctx, state, pod, node)
@@ -91,7 +96,8 @@ func (t *term) bind(ctx context.Context, profile *framework.Profile, state fwk.C
 	t.meters.tried(resultError, profile.Name(), t.cfg.Clock.Since(began))
 	t.log.Warn("binding failed; trying the pod again",
 		"namespace", pod.Namespace, "pod", pod.Name, "node", node, "error", err)
-	t.events.event(pod, v1.EventTypeWarning, "FailedScheduling", "Binding", fmt.Sprintf("binding to %s failed: %v", node, err))
+	t.events.event(pod, v1.EventTypeWarning, "FailedScheduling", "Binding",
+		fmt.Sprintf("binding to %s failed: %v", node, err))
 	if latest, err := t.pods.Pods(pod.Namespace).Get(pod.Name); err == nil && latest.UID == pod.UID && t.waits(latest) {
 		p.Info = t.podInfo(latest)
 		t.queue.Retry(p)
@@ -138,7 +144,9 @@ func (t *term) outcome(ctx context.Context, pod *v1.Pod, err error) bindOutcome 
 }
 
 // failed returns the pod to the queue and reports the reason in its status.
-func (t *term) failed(ctx context.Context, profile *framework.Profile, state fwk.CycleState, p *queue.Pod, began time.Time, err error) {
+func (t *term) failed(
+	ctx context.Context, profile *framework.Profile, state fwk.CycleState, p *queue.Pod, began time.Time, err error,
+) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -160,14 +168,18 @@ func (t *term) failed(ctx context.Context, profile *framework.Profile, state fwk
 }
 
 // makeRoom lets the profile preempt, and nominates the node that is being freed.
-func (t *term) makeRoom(ctx context.Context, profile *framework.Profile, state fwk.CycleState, info *framework.PodInfo, fit *framework.FitError) {
+func (t *term) makeRoom(
+	ctx context.Context, profile *framework.Profile, state fwk.CycleState, info *framework.PodInfo,
+	fit *framework.FitError,
+) {
 	if fit.AllNodes == 0 {
 		return
 	}
 	t.meters.preemptions.Inc()
 	nominated, status := profile.PostFilter(ctx, state, info.GetPod(), fit)
 	if status.IsError() {
-		t.log.Error("preemption failed", "namespace", info.GetPod().Namespace, "pod", info.GetPod().Name, "error", status.AsError())
+		t.log.Error("preemption failed", "namespace", info.GetPod().Namespace, "pod", info.GetPod().Name, "error",
+			status.AsError())
 	}
 	fit.Preemption = status.Message()
 	if nominated != nil {

@@ -30,7 +30,8 @@ func TestDecisionsHoldTheirPromises(t *testing.T) {
 
 func checkDecisions(t *testing.T, rng *rand.Rand, seed uint64) {
 	client := fake.NewClientset()
-	s, err := New(Config{Informers: informers.NewSharedInformerFactory(client, 0), Seed: seed, PercentageOfNodesToScore: 100})
+	s, err := New(
+		Config{Informers: informers.NewSharedInformerFactory(client, 0), Seed: seed, PercentageOfNodesToScore: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +98,9 @@ func (t *term) passing(tb testing.TB, profile *framework.Profile, info *framewor
 	return out
 }
 
-func (t *term) isBest(tb testing.TB, profile *framework.Profile, info *framework.PodInfo, passing []fwk.NodeInfo, chosen string) bool {
+func (t *term) isBest(
+	tb testing.TB, profile *framework.Profile, info *framework.PodInfo, passing []fwk.NodeInfo, chosen string,
+) bool {
 	state := framework.NewCycleStateFor(info)
 	scores, s := profile.Score(tb.Context(), state, info.GetPod(), passing)
 	if !s.IsSuccess() {
@@ -130,8 +133,10 @@ func (t *term) checkNoOvercommit(tb testing.TB) {
 				}
 			}
 		}
-		if used.MilliCPU > total.GetMilliCPU() || used.Memory > total.GetMemory() || len(n.GetPods()) > total.GetAllowedPodNumber() {
-			tb.Fatalf("%s is over-committed: %d of %d mCPU, %d of %d bytes", n, used.MilliCPU, total.GetMilliCPU(), used.Memory, total.GetMemory())
+		if used.MilliCPU > total.GetMilliCPU() || used.Memory > total.GetMemory() ||
+			len(n.GetPods()) > total.GetAllowedPodNumber() {
+			tb.Fatalf("%s is over-committed: %d of %d mCPU, %d of %d bytes", n, used.MilliCPU, total.GetMilliCPU(),
+				used.Memory, total.GetMemory())
 		}
 	}
 }
@@ -162,8 +167,10 @@ func randomPod(rng *rand.Rand, i int) *v1.Pod {
 	yes := true
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: fmt.Sprintf("p%d", i), UID: types.UID(fmt.Sprint(i)), Labels: map[string]string{"app": app},
-			OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: app, UID: types.UID(app), Controller: &yes}},
+			Namespace: "default", Name: fmt.Sprintf("p%d", i), UID: types.UID(fmt.Sprint(i)),
+			Labels: map[string]string{"app": app},
+			OwnerReferences: []metav1.OwnerReference{
+				{Kind: "ReplicaSet", Name: app, UID: types.UID(app), Controller: &yes}},
 		},
 		Spec: v1.PodSpec{SchedulerName: v1.DefaultSchedulerName, Containers: []v1.Container{{
 			Image: "nginx",
@@ -187,11 +194,13 @@ func randomPod(rng *rand.Rand, i int) *v1.Pod {
 		}}
 	case 4:
 		p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{
-			RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{LabelSelector: selector, TopologyKey: v1.LabelHostname}},
+			RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+				{LabelSelector: selector, TopologyKey: v1.LabelHostname}},
 		}}
 	case 5:
 		p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{
-			RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{LabelSelector: selector, TopologyKey: v1.LabelTopologyZone}},
+			RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+				{LabelSelector: selector, TopologyKey: v1.LabelTopologyZone}},
 		}}
 	}
 	return p

@@ -54,7 +54,8 @@ func (t *term) patch(ctx context.Context, pod *v1.Pod, status map[string]any) er
 	if err != nil {
 		return fmt.Errorf("encode status patch: %w", err)
 	}
-	_, err = t.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	_, err = t.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body,
+		metav1.PatchOptions{}, "status")
 	return err
 }
 
@@ -74,7 +75,8 @@ func (t *term) evict(ctx context.Context, victim, preemptor *v1.Pod, done func(e
 		}}}
 		err := t.patch(ctx, victim, status)
 		if err == nil {
-			err = t.client.CoreV1().Pods(victim.Namespace).Delete(ctx, victim.Name, *metav1.NewPreconditionDeleteOptions(string(victim.UID)))
+			err = t.client.CoreV1().Pods(victim.Namespace).Delete(ctx, victim.Name,
+				*metav1.NewPreconditionDeleteOptions(string(victim.UID)))
 		}
 		if ctx.Err() != nil {
 			return // the term is over

@@ -60,7 +60,8 @@ func TestTellsWhyAndTriesAgainWhenItHelps(t *testing.T) {
 			return false
 		})
 		s.eventuallyEvent("big", "FailedScheduling", want)
-		if _, err := s.client.CoreV1().Nodes().Create(t.Context(), node("d", "8", "8Gi"), metav1.CreateOptions{}); err != nil {
+		if _, err := s.client.CoreV1().Nodes().Create(t.Context(), node("d", "8", "8Gi"),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		s.eventually("bound to the new node", s.bound("big"))
@@ -74,7 +75,8 @@ func TestGatedPodWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t, node("a", "4", "8Gi"))
 		s.lead(s.start(scheduler.Config{}))
-		gated := pod("gated", "1", "1Gi", func(p *v1.Pod) { p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "wait"}} })
+		gated := pod("gated", "1", "1Gi",
+			func(p *v1.Pod) { p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "wait"}} })
 		s.put(gated)
 		s.put(pod("free", "1", "1Gi"))
 		s.eventually("the free one is bound", s.bound("free"))
@@ -175,7 +177,8 @@ func TestDeposedLeaderStops(t *testing.T) {
 		refused := make(chan struct{}, 100)
 		s.onBind = func(*v1.Binding, func() error) error {
 			refused <- struct{}{}
-			return apierrors.NewConflict(v1.Resource("pods"), "p", errors.New("the leadership term of this write is over"))
+			return apierrors.NewConflict(v1.Resource("pods"), "p",
+				errors.New("the leadership term of this write is over"))
 		}
 		depose := s.lead(s.start(scheduler.Config{}))
 		s.put(pod("p", "1", "1Gi"))
@@ -266,8 +269,10 @@ func TestPreemptsOnce(t *testing.T) {
 		time.Sleep(time.Second)
 		more()
 		victim := s.get("default", "on-a")
-		i := slices.IndexFunc(victim.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget })
-		if i < 0 || victim.Status.Conditions[i].Reason != v1.PodReasonPreemptionByScheduler || victim.Status.Conditions[i].Status != v1.ConditionTrue {
+		i := slices.IndexFunc(victim.Status.Conditions,
+			func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget })
+		if i < 0 || victim.Status.Conditions[i].Reason != v1.PodReasonPreemptionByScheduler ||
+			victim.Status.Conditions[i].Status != v1.ConditionTrue {
 			t.Errorf("conditions of the victim: %+v", victim.Status.Conditions)
 		}
 		if got := s.get("default", "vip").Status.NominatedNodeName; got != "a" {
@@ -328,10 +333,12 @@ func TestSameSeedSameDecisions(t *testing.T) {
 func TestNewRefusesABadConfig(t *testing.T) {
 	s := newAPIServer(t)
 	for name, cfg := range map[string]scheduler.Config{
-		"no informers":   {},
-		"percentage":     {Informers: s.informers, PercentageOfNodesToScore: 101},
-		"unknown plugin": {Informers: s.informers, Profiles: []framework.Spec{{SchedulerName: "x", Plugins: []framework.Enabled{{Name: "nope"}}}}},
-		"two of a name":  {Informers: s.informers, Profiles: []framework.Spec{{SchedulerName: "x"}, {SchedulerName: "x"}}},
+		"no informers": {},
+		"percentage":   {Informers: s.informers, PercentageOfNodesToScore: 101},
+		"unknown plugin": {Informers: s.informers,
+			Profiles: []framework.Spec{{SchedulerName: "x", Plugins: []framework.Enabled{{Name: "nope"}}}}},
+		"two of a name": {Informers: s.informers,
+			Profiles: []framework.Spec{{SchedulerName: "x"}, {SchedulerName: "x"}}},
 	} {
 		if _, err := scheduler.New(cfg); err == nil {
 			t.Errorf("%s: New did not fail", name)
@@ -355,14 +362,16 @@ func TestSpreadsOverZonesOfUnequalSize(t *testing.T) {
 					Spec:       v1.ServiceSpec{Selector: map[string]string{"service": "s"}},
 				}}
 				for n, zone := range zones {
-					objects = append(objects, node(n, "2", "23Gi", func(n *v1.Node) { n.Labels[v1.LabelTopologyZone] = zone }))
+					objects = append(objects,
+						node(n, "2", "23Gi", func(n *v1.Node) { n.Labels[v1.LabelTopologyZone] = zone }))
 				}
 				s := newAPIServer(t, objects...)
 				s.lead(s.start(scheduler.Config{}))
 				var names []string
 				for i := range replicas {
 					names = append(names, fmt.Sprint("r", i))
-					s.put(pod(names[i], "0", "0", of, func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests = nil }))
+					s.put(
+						pod(names[i], "0", "0", of, func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests = nil }))
 				}
 				s.eventually("all bound", s.bound(names...))
 				pods := map[string]int{"z1": 0, "z2": 0, "z3": 0}

@@ -33,8 +33,10 @@ func TestUntilBacksOff(t *testing.T) {
 					calls++
 					return c.done > 0 && time.Since(began) >= c.done
 				})
-				if took := time.Since(began); !errors.Is(err, c.want) || calls < c.least || calls > c.most || took > c.latest {
-					t.Errorf("%d calls in %s, and %v; want %d to %d, %s at most, and %v", calls, took, err, c.least, c.most, c.latest, c.want)
+				if took := time.Since(began); !errors.Is(err, c.want) || calls < c.least || calls > c.most ||
+					took > c.latest {
+					t.Errorf("%d calls in %s, and %v; want %d to %d, %s at most, and %v", calls, took, err, c.least,
+						c.most, c.latest, c.want)
 				}
 			})
 		})

@@ -21,10 +21,12 @@ import (
 
 func claim(name, class string) *v1.PersistentVolumeClaim {
 	return &v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name),
+			ResourceVersion: "1"},
 		Spec: v1.PersistentVolumeClaimSpec{
 			StorageClassName: &class, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}},
+			Resources: v1.VolumeResourceRequirements{
+				Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}},
 		},
 		Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending},
 	}
@@ -37,7 +39,8 @@ func volume(name, class, on string) *v1.PersistentVolume {
 			StorageClassName: class, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 			Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")},
 			NodeAffinity: &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{
-				{MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{on}}}},
+				{MatchExpressions: []v1.NodeSelectorRequirement{
+					{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{on}}}},
 			}}},
 		},
 		Status: v1.PersistentVolumeStatus{Phase: v1.VolumeAvailable},
@@ -45,7 +48,8 @@ func volume(name, class, on string) *v1.PersistentVolume {
 }
 
 func lateClass(name, provisioner string) *storagev1.StorageClass {
-	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner, VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)}
+	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner,
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)}
 }
 
 func withClaim(name string) func(*v1.Pod) {
@@ -65,33 +69,35 @@ type storageSide struct {
 
 func (x *storageSide) serve() {
 	x.version.Store(1)
-	x.s.client.PrependReactor("update", "persistentvolumes", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		v := a.(clienttesting.UpdateActionImpl).Object.(*v1.PersistentVolume).DeepCopy()
-		x.put("persistentvolumes", "", v)
-		if ref := v.Spec.ClaimRef; ref != nil {
-			x.bind(ref.Name, v.Name)
-		}
-		return true, v, nil
-	})
-	x.s.client.PrependReactor("update", "persistentvolumeclaims", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		c := a.(clienttesting.UpdateActionImpl).Object.(*v1.PersistentVolumeClaim).DeepCopy()
-		x.put("persistentvolumeclaims", c.Namespace, c)
-		if node := c.Annotations[storage.AnnSelectedNode]; node != "" && x.provision != nil {
-			if x.provision(c.DeepCopy(), node) {
-				v := volume("for-"+c.Name, *c.Spec.StorageClassName, node)
-				v.ResourceVersion = fmt.Sprint(x.version.Add(1))
-				if err := x.s.client.Tracker().Add(v); err != nil {
-					x.s.tb.Error(err)
-				}
-				x.bind(c.Name, v.Name)
-			} else {
-				next := c.DeepCopy()
-				delete(next.Annotations, storage.AnnSelectedNode)
-				x.put("persistentvolumeclaims", c.Namespace, next)
+	x.s.client.PrependReactor("update", "persistentvolumes",
+		func(a clienttesting.Action) (bool, runtime.Object, error) {
+			v := a.(clienttesting.UpdateActionImpl).Object.(*v1.PersistentVolume).DeepCopy()
+			x.put("persistentvolumes", "", v)
+			if ref := v.Spec.ClaimRef; ref != nil {
+				x.bind(ref.Name, v.Name)
 			}
-		}
-		return true, c, nil
-	})
+			return true, v, nil
+		})
+	x.s.client.PrependReactor("update", "persistentvolumeclaims",
+		func(a clienttesting.Action) (bool, runtime.Object, error) {
+			c := a.(clienttesting.UpdateActionImpl).Object.(*v1.PersistentVolumeClaim).DeepCopy()
+			x.put("persistentvolumeclaims", c.Namespace, c)
+			if node := c.Annotations[storage.AnnSelectedNode]; node != "" && x.provision != nil {
+				if x.provision(c.DeepCopy(), node) {
+					v := volume("for-"+c.Name, *c.Spec.StorageClassName, node)
+					v.ResourceVersion = fmt.Sprint(x.version.Add(1))
+					if err := x.s.client.Tracker().Add(v); err != nil {
+						x.s.tb.Error(err)
+					}
+					x.bind(c.Name, v.Name)
+				} else {
+					next := c.DeepCopy()
+					delete(next.Annotations, storage.AnnSelectedNode)
+					x.put("persistentvolumeclaims", c.Namespace, next)
+				}
+			}
+			return true, c, nil
+		})
 }
 
 func (x *storageSide) put(resource, namespace string, obj interface {
@@ -99,7 +105,8 @@ func (x *storageSide) put(resource, namespace string, obj interface {
 	metav1.Object
 }) {
 	obj.SetResourceVersion(fmt.Sprint(x.version.Add(1)))
-	if err := x.s.client.Tracker().Update(v1.SchemeGroupVersion.WithResource(resource), obj.DeepCopyObject(), namespace); err != nil {
+	if err := x.s.client.Tracker().Update(v1.SchemeGroupVersion.WithResource(resource), obj.DeepCopyObject(),
+		namespace); err != nil {
 		x.s.tb.Error(err)
 	}
 }
@@ -121,24 +128,28 @@ func (x *storageSide) bind(name, volume string) {
 // TestVolumeOfANode: a pod goes where its volume is. The volume is the claim's before the pod is
 // bound.
 func TestVolumeOfANode(t *testing.T) {
-	s := newAPIServer(t, node("a", "64", "64Gi"), node("b", "1", "1Gi"), lateClass("static", "kubernetes.io/no-provisioner"), claim("c", "static"), volume("v", "static", "b"))
+	s := newAPIServer(t, node("a", "64", "64Gi"), node("b", "1", "1Gi"),
+		lateClass("static", "kubernetes.io/no-provisioner"), claim("c", "static"), volume("v", "static", "b"))
 	(&storageSide{s: s}).serve()
 	s.seed(pod("p", "100m", "1Mi", withClaim("c")))
 	s.onBind = func(_ *v1.Binding, apply func() error) error {
 		// The client is locked while it reacts.
 		obj, err := s.client.Tracker().Get(v1.SchemeGroupVersion.WithResource("persistentvolumes"), "", "v")
-		if v, ok := obj.(*v1.PersistentVolume); err != nil || !ok || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != "uid-c" {
+		if v, ok := obj.(*v1.PersistentVolume); err != nil || !ok || v.Spec.ClaimRef == nil ||
+			v.Spec.ClaimRef.UID != "uid-c" {
 			t.Errorf("the volume at the time of the binding: %+v, %v", obj, err)
 		}
 		return apply()
 	}
 	s.lead(s.start(scheduler.Config{Seed: 1}))
-	s.eventually("the pod is on b", func(pods map[string]*v1.Pod) bool { return pods["default/p"].Spec.NodeName == "b" })
+	s.eventually("the pod is on b",
+		func(pods map[string]*v1.Pod) bool { return pods["default/p"].Spec.NodeName == "b" })
 }
 
 // TestProvisioningFails: when no volume can be made on a node, the pod is scheduled again.
 func TestProvisioningFails(t *testing.T) {
-	s := newAPIServer(t, node("a", "64", "64Gi"), node("b", "64", "64Gi"), lateClass("dynamic", "example.com/csi"), claim("c", "dynamic"))
+	s := newAPIServer(t, node("a", "64", "64Gi"), node("b", "64", "64Gi"), lateClass("dynamic", "example.com/csi"),
+		claim("c", "dynamic"))
 	var tries atomic.Int64
 	(&storageSide{s: s, provision: func(*v1.PersistentVolumeClaim, string) bool { return tries.Add(1) > 2 }}).serve()
 	s.seed(pod("p", "100m", "1Mi", withClaim("c")))
@@ -153,7 +164,8 @@ func TestProvisioningFails(t *testing.T) {
 // TestWaitingForVolumes: pods whose volumes take long keep no other pod from its node, and end
 // their wait when they go.
 func TestWaitingForVolumes(t *testing.T) {
-	s := newAPIServer(t, node("a", "64", "64Gi"), lateClass("dynamic", "example.com/csi"), claim("c", "dynamic"), claim("d", "dynamic"))
+	s := newAPIServer(t, node("a", "64", "64Gi"), lateClass("dynamic", "example.com/csi"), claim("c", "dynamic"),
+		claim("d", "dynamic"))
 	(&storageSide{s: s}).serve()
 	s.seed(pod("p", "60", "1Mi", withClaim("c"), priority(9)), pod("q", "1", "1Mi", withClaim("d"), priority(8)))
 	s.lead(s.start(scheduler.Config{Seed: 1, Writes: 1}))

@@ -33,7 +33,9 @@ func workRounds(t *testing.T, acts []act) (*Verdict, error) {
 		defer timer.Stop()
 	}
 	return rounds{total: 4 * time.Minute, each: time.Minute, progress: t.Logf, start: func(n int) (stopper, error) {
-		return Start(t.Context(), Config{Servers: servers, Namespace: "n", Run: fmt.Sprintf("r%d", n), Seed: uint64(n), Clients: 1, Pause: 300 * time.Millisecond})
+		return Start(t.Context(),
+			Config{Servers: servers, Namespace: "n", Run: fmt.Sprintf("r%d", n), Seed: uint64(n), Clients: 1,
+				Pause: 300 * time.Millisecond})
 	}}.run(t.Context())
 }
 
@@ -64,7 +66,8 @@ func TestServersAway(t *testing.T) {
 			unjudged: []string{"from s1: "},
 		},
 		"two are away": { // the fake cluster needs no quorum
-			acts:     []act{{50 * time.Second, becomes(away, 1)}, {55 * time.Second, becomes(silent, 3)}, {170 * time.Second, becomes(well, 1, 3)}},
+			acts: []act{{50 * time.Second, becomes(away, 1)}, {55 * time.Second, becomes(silent, 3)},
+				{170 * time.Second, becomes(well, 1, 3)}},
 			unjudged: []string{"from s1: ", "from s3: "},
 		},
 		"one is silent for less than patience": {
@@ -75,27 +78,33 @@ func TestServersAway(t *testing.T) {
 			unjudged: []string{"from s2: ", "from s2: ", "from s2: "},
 		},
 		"one is away, and is wrong when it is back": {
-			acts:       []act{{50 * time.Second, becomes(away, 3)}, {150 * time.Second, becomes(well, 3)}, {170 * time.Second, loses(3)}},
+			acts: []act{{50 * time.Second, becomes(away, 3)}, {150 * time.Second, becomes(well, 3)},
+				{170 * time.Second, loses(3)}},
 			unjudged:   []string{"from s3: "},
 			violations: []string{"watcher on s3 was not told"},
 		},
 		"one was wrong before it was away": {
-			acts:       []act{{30 * time.Second, loses(3)}, {50 * time.Second, becomes(silent, 3)}, {170 * time.Second, becomes(well, 3)}},
+			acts: []act{{30 * time.Second, loses(3)}, {50 * time.Second, becomes(silent, 3)},
+				{170 * time.Second, becomes(well, 3)}},
 			unjudged:   []string{"from s3: "},
 			violations: []string{"watcher on s3 was not told"},
 		},
 		"one is away, and another one is wrong": {
-			acts:       []act{{50 * time.Second, becomes(away, 3)}, {55 * time.Second, loses(2)}, {170 * time.Second, becomes(well, 3)}},
+			acts: []act{{50 * time.Second, becomes(away, 3)}, {55 * time.Second, loses(2)},
+				{170 * time.Second, becomes(well, 3)}},
 			unjudged:   []string{"from s3: "},
 			violations: []string{"watcher on s2 was not told"},
 		},
 		"one is away, and another one tells its watchers nothing": {
-			acts:       []act{{50 * time.Second, becomes(away, 3)}, {55 * time.Second, becomes(mute, 2)}, {170 * time.Second, becomes(well, 3)}, {230 * time.Second, becomes(well, 2)}},
+			acts: []act{{50 * time.Second, becomes(away, 3)}, {55 * time.Second, becomes(mute, 2)},
+				{170 * time.Second, becomes(well, 3)}, {230 * time.Second, becomes(well, 2)}},
 			unjudged:   []string{"from s3: "},
 			violations: []string{"watcher on s2 came to revision"},
 		},
-		"one tells its watchers nothing, and is away in the middle of that": { // the server has not answered for a whole minute
-			acts: []act{{55 * time.Second, becomes(mute, 2)}, {100 * time.Second, becomes(away, 2)}, {110 * time.Second, becomes(mute, 2)}, {150 * time.Second, becomes(well, 2)}},
+		// the server has not answered for a whole minute
+		"one tells its watchers nothing, and is away in the middle of that": {
+			acts: []act{{55 * time.Second, becomes(mute, 2)}, {100 * time.Second, becomes(away, 2)},
+				{110 * time.Second, becomes(mute, 2)}, {150 * time.Second, becomes(well, 2)}},
 		},
 		"nobody answers for a while": {
 			acts:     []act{{50 * time.Second, becomes(silent, 1, 2, 3)}, {140 * time.Second, becomes(well, 1, 2, 3)}},
@@ -125,13 +134,15 @@ func TestServersAway(t *testing.T) {
 				// adds others.
 				fixed := func(all []string) []string {
 					return slices.DeleteFunc(slices.Clone(all), func(s string) bool {
-						return strings.Contains(s, "watcher that moves") || strings.Contains(name, "nobody") && strings.Contains(s, "no watcher tells")
+						return strings.Contains(s, "watcher that moves") ||
+							strings.Contains(name, "nobody") && strings.Contains(s, "no watcher tells")
 					})
 				}
 				if got := fixed(v.Unjudged); !eachContains(got, c.unjudged) {
 					t.Errorf("not judged: %q; want %q", got, c.unjudged)
 				}
-				if got := fixed(v.Violations); !eachContains(got, c.violations) || len(c.violations) == 0 && len(v.Violations) > 0 {
+				if got := fixed(v.Violations); !eachContains(got, c.violations) ||
+					len(c.violations) == 0 && len(v.Violations) > 0 {
 					t.Errorf("not kept: %q; want %q", v.Violations, c.violations)
 				}
 				if v.Checked < 500 {
@@ -171,13 +182,16 @@ func TestProbeEndsWithoutAServer(t *testing.T) {
 		unjudged []string
 		fails    bool
 	}{
-		"all answer":                         {nil, nil, false},
-		"one is away":                        {[]act{{0, becomes(away, 1)}}, []string{"through s1: "}, false},
-		"one is silent":                      {[]act{{0, becomes(silent, 2)}}, []string{"through s2: "}, false},
-		"one comes back":                     {[]act{{0, becomes(silent, 2)}, {50 * time.Second, becomes(well, 2)}}, nil, false},
-		"two are away":                       {[]act{{0, becomes(away, 1)}, {0, becomes(silent, 3)}}, []string{"through s1: ", "through s3: "}, false},
-		"nobody answers":                     {[]act{{0, becomes(away, 1, 2, 3)}}, nil, true},
-		"nobody answers, and is silent then": {[]act{{0, becomes(away, 1, 2, 3)}, {59 * time.Second, becomes(silent, 1, 2, 3)}}, nil, true},
+		"all answer":    {nil, nil, false},
+		"one is away":   {[]act{{0, becomes(away, 1)}}, []string{"through s1: "}, false},
+		"one is silent": {[]act{{0, becomes(silent, 2)}}, []string{"through s2: "}, false},
+		"one comes back": {[]act{{0, becomes(silent, 2)}, {50 * time.Second, becomes(well, 2)}},
+			nil, false},
+		"two are away": {[]act{{0, becomes(away, 1)}, {0, becomes(silent, 3)}},
+			[]string{"through s1: ", "through s3: "}, false},
+		"nobody answers": {[]act{{0, becomes(away, 1, 2, 3)}}, nil, true},
+		"nobody answers, and is silent then": {
+			[]act{{0, becomes(away, 1, 2, 3)}, {59 * time.Second, becomes(silent, 1, 2, 3)}}, nil, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cluster, servers := newFakeCluster(t, 3)
@@ -193,7 +207,8 @@ func TestProbeEndsWithoutAServer(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			r, err := p.Stop(t.Context(), time.Minute)
 			var silent *SilentError
-			if errors.As(err, &silent) != c.fails || !c.fails && err != nil || c.fails && !strings.Contains(err.Error(), "connection refused") {
+			if errors.As(err, &silent) != c.fails || !c.fails && err != nil ||
+				c.fails && !strings.Contains(err.Error(), "connection refused") {
 				t.Errorf("%s: it ended with %v", name, err)
 			}
 			if !eachContains(r.Unjudged, c.unjudged) || len(r.Violations) > 0 || r.Acknowledged < 50 {
@@ -230,7 +245,8 @@ func TestRemoveThroughAnyServer(t *testing.T) {
 		cluster, servers := newFakeCluster(t, 3)
 		cluster.turn(away, 1)
 		cluster.turn(silent, 2)
-		c := &checking{Options: Options{Config: new(rest.Config), Progress: t.Logf}, servers: servers, namespace: "n", report: new(Report)}
+		c := &checking{Options: Options{Config: new(rest.Config), Progress: t.Logf}, servers: servers, namespace: "n",
+			report: new(Report)}
 		if err := c.remove(t.Context()); err != nil || !cluster.removed {
 			t.Errorf("removed: %v, %v", cluster.removed, err)
 		}

@@ -71,13 +71,16 @@ func (o objectClient) do(ctx context.Context, c *Call) {
 	var err error
 	switch c.Verb {
 	case Create:
-		err = o.rest().Post().Namespace(o.namespace).Resource(resource).Body(o.object(c)).MaxRetries(0).Do(ctx).Into(out)
+		err = o.rest().Post().Namespace(o.namespace).Resource(resource).Body(o.object(c)).MaxRetries(0).Do(ctx).Into(
+			out)
 	case Update:
-		err = o.rest().Put().Namespace(o.namespace).Resource(resource).Name(c.Name).Body(o.object(c)).MaxRetries(0).Do(ctx).Into(out)
+		err = o.rest().Put().Namespace(o.namespace).Resource(resource).Name(c.Name).Body(o.object(c)).MaxRetries(0).Do(
+			ctx).Into(out)
 	case Delete:
 		revision := strconv.FormatUint(c.Require, 10)
 		options := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &revision}}
-		err = o.rest().Delete().Namespace(o.namespace).Resource(resource).Name(c.Name).Body(options).MaxRetries(0).Do(ctx).Error()
+		err = o.rest().Delete().Namespace(o.namespace).Resource(resource).Name(c.Name).Body(options).MaxRetries(0).Do(
+			ctx).Error()
 	case Get:
 		err = o.rest().Get().Namespace(o.namespace).Resource(resource).Name(c.Name).MaxRetries(0).Do(ctx).Into(out)
 	case List:
@@ -105,7 +108,8 @@ func (o objectClient) do(ctx context.Context, c *Call) {
 func (o objectClient) list(ctx context.Context, c *Call) {
 	out := new(corev1.ConfigMapList)
 	err := o.rest().Get().Namespace(o.namespace).Resource(resource).
-		VersionedParams(&metav1.ListOptions{LabelSelector: RunLabel + "=" + o.run}, scheme.ParameterCodec).MaxRetries(0).Do(ctx).Into(out)
+		VersionedParams(&metav1.ListOptions{LabelSelector: RunLabel + "=" + o.run}, scheme.ParameterCodec).MaxRetries(
+		0).Do(ctx).Into(out)
 	if err == nil {
 		c.Revision, err = strconv.ParseUint(out.ResourceVersion, 10, 64)
 	}
@@ -121,8 +125,9 @@ func (o objectClient) list(ctx context.Context, c *Call) {
 // watch watches all objects of the run after a revision, for some seconds at most.
 func (o objectClient) watch(ctx context.Context, after uint64, seconds int64) (watch.Interface, error) {
 	return o.rest().Get().Namespace(o.namespace).Resource(resource).VersionedParams(&metav1.ListOptions{
-		Watch: true, AllowWatchBookmarks: true, ResourceVersion: strconv.FormatUint(after, 10), TimeoutSeconds: &seconds,
-		LabelSelector: RunLabel + "=" + o.run,
+		Watch: true, AllowWatchBookmarks: true, ResourceVersion: strconv.FormatUint(after, 10),
+		TimeoutSeconds: &seconds,
+		LabelSelector:  RunLabel + "=" + o.run,
 	}, scheme.ParameterCodec).MaxRetries(0).Watch(ctx)
 }
 
@@ -142,7 +147,8 @@ func outcome(err error) Outcome {
 		return Absent
 	case apierrors.IsConflict(err):
 		return Conflict
-	case apierrors.IsTooManyRequests(err), apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsInvalid(err),
+	case apierrors.IsTooManyRequests(err), apierrors.IsForbidden(err), apierrors.IsUnauthorized(err),
+		apierrors.IsInvalid(err),
 		apierrors.IsBadRequest(err), unconnected(err):
 		return Refused
 	}
@@ -152,7 +158,8 @@ func outcome(err error) Outcome {
 	}
 	// A server that asks the client to retry has not executed the request.
 	s := status.Status()
-	if s.Code == insufficientStorage || s.Code == http.StatusServiceUnavailable && s.Details != nil && s.Details.RetryAfterSeconds > 0 {
+	if s.Code == insufficientStorage ||
+		s.Code == http.StatusServiceUnavailable && s.Details != nil && s.Details.RetryAfterSeconds > 0 {
 		return Refused
 	}
 	return Unknown
@@ -165,7 +172,8 @@ func unconnected(err error) bool {
 	if !errors.As(err, &dial) || dial.Op != "dial" {
 		return false
 	}
-	return errors.Is(dial, syscall.ECONNREFUSED) || errors.Is(dial, syscall.EHOSTUNREACH) || errors.Is(dial, syscall.ENETUNREACH)
+	return errors.Is(dial, syscall.ECONNREFUSED) || errors.Is(dial, syscall.EHOSTUNREACH) ||
+		errors.Is(dial, syscall.ENETUNREACH)
 }
 
 // insufficientStorage is the answer of a store that is full (RFC 4918).

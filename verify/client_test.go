@@ -19,7 +19,8 @@ import (
 func TestOutcomes(t *testing.T) {
 	maps := schema.GroupResource{Resource: "configmaps"}
 	status := func(code int32, retryAfter int32) error {
-		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Details: &metav1.StatusDetails{RetryAfterSeconds: retryAfter}}}
+		return &apierrors.StatusError{
+			ErrStatus: metav1.Status{Code: code, Details: &metav1.StatusDetails{RetryAfterSeconds: retryAfter}}}
 	}
 	lost := func(op string, err error) error {
 		return &url.Error{Op: http.MethodPut, URL: "https://s1", Err: &net.OpError{Op: op, Net: "tcp", Err: err}}

@@ -52,7 +52,8 @@ type LeftError struct {
 }
 
 func (e *LeftError) Error() string {
-	return fmt.Sprintf("remove the namespace %[1]s: %[2]v; `barque kubectl delete namespace %[1]s` does it", e.Namespace, e.cause)
+	return fmt.Sprintf("remove the namespace %[1]s: %[2]v; `barque kubectl delete namespace %[1]s` does it",
+		e.Namespace, e.cause)
 }
 func (e *LeftError) Unwrap() error { return e.cause }
 
@@ -106,7 +107,8 @@ func Cluster(ctx context.Context, o Options) (_ *Report, err error) {
 	if o.Progress == nil {
 		o.Progress = func(string, ...any) {}
 	}
-	c := &checking{Options: o, report: &Report{Seconds: o.Duration.Seconds()}, namespace: fmt.Sprintf("%s%05d", namespacePrefix, rand.IntN(100000))}
+	c := &checking{Options: o, report: &Report{Seconds: o.Duration.Seconds()},
+		namespace: fmt.Sprintf("%s%05d", namespacePrefix, rand.IntN(100000))}
 	if c.client, err = kubernetes.NewForConfig(o.Config); err != nil {
 		return nil, err
 	}
@@ -114,7 +116,8 @@ func Cluster(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil, err
 	}
 	err = c.makeNamespace(ctx)
-	if apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) || err != nil && o.Undone != nil && o.Undone(err) { // another run has the namespace, or there is none
+	// another run has the namespace, or there is none
+	if apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) || err != nil && o.Undone != nil && o.Undone(err) {
 		return nil, fmt.Errorf("make the namespace %s: %w", c.namespace, err)
 	}
 	defer func() {
@@ -236,7 +239,8 @@ func (c *checking) reach(ctx context.Context) error {
 func (c *checking) port(ctx context.Context) (int, error) {
 	var list *discoveryv1.EndpointSliceList
 	err := c.insist(ctx, func(ctx context.Context, client kubernetes.Interface) (err error) {
-		list, err = client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=kubernetes"})
+		list, err = client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx,
+			metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=kubernetes"})
 		return err
 	})
 	if err != nil {
@@ -258,9 +262,12 @@ func (c *checking) work(ctx context.Context) error {
 	seed := rand.Uint64()
 	p := NewProbe(c.servers, c.namespace, "probe")
 	p.Start(ctx)
-	verdict, err := rounds{total: c.Duration, each: roundTime, progress: c.Progress, start: func(n int) (stopper, error) {
-		return Start(ctx, Config{Servers: c.servers, Namespace: c.namespace, Run: fmt.Sprintf("verify-%d", n), Seed: seed + uint64(n)})
-	}}.run(ctx)
+	verdict, err := rounds{total: c.Duration, each: roundTime, progress: c.Progress,
+		start: func(n int) (stopper, error) {
+			return Start(ctx,
+				Config{Servers: c.servers, Namespace: c.namespace, Run: fmt.Sprintf("verify-%d", n),
+					Seed: seed + uint64(n)})
+		}}.run(ctx)
 	probed, probeErr := p.Stop(context.WithoutCancel(ctx), endPatience(ctx)) // interrupted work ends in order
 	return errors.Join(c.judged(verdict, err, &probed, probeErr), context.Cause(ctx))
 }
@@ -275,9 +282,13 @@ func (c *checking) judged(verdict *Verdict, err error, probed *ProbeResult, prob
 		probed.Unjudged = append(probed.Unjudged, probeErr.Error())
 	}
 	c.report.Acknowledged, c.report.LongestGap = probed.Acknowledged, probed.Longest.Round(time.Millisecond).String()
-	c.note(Check{"reads and writes are linearizable, no acknowledged write is lost, watches tell everything in order", verdict.String(), verdict.Violations, verdict.Unjudged})
-	c.note(Check{"a client that moves to the next server after 500 ms goes on", fmt.Sprintf("%d writes, the longest time without one %s",
-		probed.Acknowledged, c.report.LongestGap), probed.Violations, probed.Unjudged})
+	c.note(
+		Check{"reads and writes are linearizable, no acknowledged write is lost, watches tell everything in order",
+			verdict.String(), verdict.Violations, verdict.Unjudged})
+	c.note(
+		Check{"a client that moves to the next server after 500 ms goes on",
+			fmt.Sprintf("%d writes, the longest time without one %s",
+				probed.Acknowledged, c.report.LongestGap), probed.Violations, probed.Unjudged})
 	return errors.Join(err, probeErr)
 }
 
@@ -358,7 +369,9 @@ const runLabel = "barque.io/verify-run"
 // makeNamespace makes the namespace of this run. An interruption does not cut an attempt off: its
 // namespace might exist then, and must be removed. A namespace of another run is not taken.
 func (c *checking) makeNamespace(ctx context.Context) error {
-	made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.namespace, Labels: map[string]string{runLabel: strings.ToLower(crand.Text())}}}
+	made := &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: c.namespace,
+			Labels: map[string]string{runLabel: strings.ToLower(crand.Text())}}}
 	return c.insist(ctx, func(asked context.Context, client kubernetes.Interface) error {
 		whole, cancel := context.WithTimeoutCause(context.WithoutCancel(asked), askTime, &silenceError{askTime})
 		defer cancel()

@@ -14,13 +14,17 @@ func Conclusion(r *Report, err error, interrupted bool, unbegun func(error) erro
 	var left *LeftError
 	switch {
 	case r != nil && r.Broken() && err != nil:
-		return &exitcode.Error{Code: 1, Err: fmt.Errorf("the cluster does not keep its promises: see above; and it was not verified to the end: %w", err)}
+		return &exitcode.Error{Code: 1,
+			Err: fmt.Errorf("the cluster does not keep its promises: see above; and it was not verified to the end: %w",
+				err)}
 	case r != nil && r.Broken():
 		return errors.New("the cluster does not keep its promises: see above")
 	case errors.As(err, &left):
-		return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("the cluster was not verified to the end: %w", err)}
+		return &exitcode.Error{Code: exitcode.Unfinished,
+			Err: fmt.Errorf("the cluster was not verified to the end: %w", err)}
 	case err != nil && interrupted:
-		return &exitcode.Error{Code: exitcode.Interrupted, Err: fmt.Errorf("the cluster was not verified: %w; nothing is left of it", err)}
+		return &exitcode.Error{Code: exitcode.Interrupted,
+			Err: fmt.Errorf("the cluster was not verified: %w; nothing is left of it", err)}
 	case err != nil && r == nil:
 		return unbegun(fmt.Errorf("the cluster was not verified: %w", err))
 	case err != nil:

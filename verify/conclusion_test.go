@@ -13,7 +13,8 @@ import (
 // TestConclusion: a broken promise counts also after an interruption or a failed removal. The
 // conclusion says that nothing is left only if nothing is left.
 func TestConclusion(t *testing.T) {
-	kept, broken := &Report{Checks: []Check{{Name: "c"}}}, &Report{Checks: []Check{{Name: "c", Problems: []string{"p"}}}}
+	kept, broken := &Report{Checks: []Check{{Name: "c"}}},
+		&Report{Checks: []Check{{Name: "c", Problems: []string{"p"}}}}
 	unjudged := &Report{Checks: []Check{{Name: "c", Unjudged: []string{"u"}}}}
 	left := fmt.Errorf("%w", errors.Join(context.Canceled, &LeftError{Namespace: "n"}))
 	for name, c := range map[string]struct {

@@ -47,7 +47,9 @@ func (w *Workload) Stop(ctx context.Context, patience time.Duration) (*Verdict, 
 	w.watchers.Wait()
 	v := w.record.Judge(patience)
 	if silent != nil {
-		v.Unjudged = append(v.Unjudged, fmt.Sprintf("at the end of the work that began at %s %v; watchers are judged up to where they came", w.began(), silent))
+		v.Unjudged = append(v.Unjudged,
+			fmt.Sprintf("at the end of the work that began at %s %v; watchers are judged up to where they came",
+				w.began(), silent))
 		return v, silent
 	}
 	w.judgeEnds(v, ends, patience)
@@ -161,7 +163,9 @@ func (w *Workload) awaitWatchers(ctx context.Context, away []string, patience ti
 // awaitWatcher waits until a watcher has seen everything up to a revision. It gives up when one of
 // its servers is still silent after patience. It also gives up when all have answered for that long
 // without a break: then the servers are at fault.
-func (w *Workload) awaitWatcher(ctx context.Context, watch *Watch, last uint64, patience time.Duration, servers ...Server) ending {
+func (w *Workload) awaitWatcher(
+	ctx context.Context, watch *Watch, last uint64, patience time.Duration, servers ...Server,
+) ending {
 	began := time.Now()
 	var since time.Time // all answer; zero: they do not
 	for !watch.reached(last) {
@@ -209,10 +213,14 @@ func (w *Workload) judgeEnds(v *Verdict, ends []ending, patience time.Duration) 
 		at, _ := end.watch.Last()
 		switch {
 		case end.behind:
-			v.Violations = append(v.Violations, fmt.Sprintf("watcher %s came to revision %d only, and %d was told to a client %v ago", end.watch.Name, at, last, patience))
+			v.Violations = append(v.Violations,
+				fmt.Sprintf("watcher %s came to revision %d only, and %d was told to a client %v ago", end.watch.Name,
+					at, last, patience))
 		case end.away != "":
-			v.Unjudged = append(v.Unjudged, fmt.Sprintf("no answer within %v at the end of the work that began at %s, from %s: watcher %s is judged up to revision %d of %d",
-				patience, w.began(), end.away, end.watch.Name, at, last))
+			v.Unjudged = append(v.Unjudged,
+				fmt.Sprintf(
+					"no answer within %v at the end of the work that began at %s, from %s: watcher %s is judged up to revision %d of %d",
+					patience, w.began(), end.away, end.watch.Name, at, last))
 		}
 	}
 }
@@ -222,7 +230,8 @@ func (w *Workload) clean(ctx context.Context) error {
 	var err error
 	for _, s := range w.cfg.Servers {
 		limited, cancel := context.WithTimeout(ctx, 5*w.cfg.CallTimeout)
-		err = s.Client.CoreV1().ConfigMaps(w.cfg.Namespace).DeleteCollection(limited, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: RunLabel + "=" + w.cfg.Run})
+		err = s.Client.CoreV1().ConfigMaps(w.cfg.Namespace).DeleteCollection(limited, metav1.DeleteOptions{},
+			metav1.ListOptions{LabelSelector: RunLabel + "=" + w.cfg.Run})
 		cancel()
 		if err == nil {
 			return nil

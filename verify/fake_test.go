@@ -66,7 +66,8 @@ type fakeServer struct {
 const firstRevision = 100
 
 func newFakeCluster(t *testing.T, servers int) (*fakeCluster, []Server) {
-	c := &fakeCluster{objects: make(map[string]*corev1.ConfigMap), changed: make(chan struct{}), revision: firstRevision}
+	c := &fakeCluster{objects: make(map[string]*corev1.ConfigMap), changed: make(chan struct{}),
+		revision: firstRevision}
 	var out []Server
 	for i := range servers {
 		s := &fakeServer{fakeCluster: c, name: fmt.Sprintf("s%d", i+1)}
@@ -140,7 +141,8 @@ func (s *fakeServer) RoundTrip(r *http.Request) (*http.Response, error) {
 		pause(r.Context(), s.slowList)
 	}
 	s.mu.Lock()
-	var answer any = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: insufficientStorage, Message: "full"}}
+	var answer any = &apierrors.StatusError{
+		ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: insufficientStorage, Message: "full"}}
 	if s.health != full || r.Method == http.MethodGet {
 		answer = s.answer(r.Method, strings.Split(strings.Trim(r.URL.Path, "/"), "/"), q.Get("labelSelector"), body)
 	}
@@ -181,7 +183,8 @@ func number(text string) int {
 }
 
 func response(r *http.Request, code int, body io.ReadCloser) *http.Response {
-	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: body, Request: r}
+	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: body,
+		Request: r}
 }
 
 func matches(m *corev1.ConfigMap, selector string) bool {
@@ -262,7 +265,8 @@ func (s *fakeServer) watch(r *http.Request, after int, limit time.Duration, sele
 			how, lost, changed := s.health, s.lost, s.changed
 			var events []fakeEvent
 			for _, e := range s.history[max(0, after-firstRevision):] {
-				if how != mute && how != silent && e.revision > after && e.revision != lost && matches(e.object, selector) {
+				if how != mute && how != silent && e.revision > after && e.revision != lost &&
+					matches(e.object, selector) {
 					events = append(events, e)
 				}
 			}

@@ -28,10 +28,13 @@ type lossy struct {
 
 func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer := func(code int, body []byte) (*http.Response, error) {
-		return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
+		return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}},
+			Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
 	}
 	said := func(code int, reason metav1.StatusReason) (*http.Response, error) {
-		return answer(code, fmt.Appendf(nil, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": %d, "reason": %q}`, code, reason))
+		return answer(code,
+			fmt.Appendf(nil, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": %d, "reason": %q}`,
+				code, reason))
 	}
 	if r.Method == http.MethodGet {
 		if object, there := l.objects[r.URL.Path]; there {
@@ -65,13 +68,15 @@ func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func checkingOf(t *testing.T, l *lossy) *checking {
 	t.Helper()
-	config := &rest.Config{Host: "http://s1", Transport: l, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+	config := &rest.Config{Host: "http://s1", Transport: l,
+		ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.objects = map[string][]byte{}
-	return &checking{Options: Options{Config: config, Progress: t.Logf}, client: client, namespace: "ns", report: &Report{}}
+	return &checking{Options: Options{Config: config, Progress: t.Logf}, client: client, namespace: "ns",
+		report: &Report{}}
 }
 
 // TestLostAnswers: a lost answer ends no run, and no object is made twice.
@@ -98,7 +103,8 @@ func TestFinalAnswers(t *testing.T) {
 			t.Errorf("forbidden: %v, after %d requests", err, l.posts)
 		}
 		l.refuses, l.posts = 0, 0
-		l.objects["/api/v1/namespaces/ns"] = []byte(`{"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "ns", "labels": {"barque.io/verify-run": "another"}}}`)
+		l.objects["/api/v1/namespaces/ns"] = []byte(
+			`{"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "ns", "labels": {"barque.io/verify-run": "another"}}}`)
 		if err := c.makeNamespace(t.Context()); !apierrors.IsAlreadyExists(err) || l.posts != 1 {
 			t.Errorf("another run's: %v, after %d requests", err, l.posts)
 		}
@@ -115,7 +121,9 @@ func TestFinalAnswers(t *testing.T) {
 // still Ready.
 func TestKnownDeadNodes(t *testing.T) {
 	node := func(change func(*corev1.Node)) *corev1.Node {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a1"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a1"},
+			Status: corev1.NodeStatus{
+				Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
 		if change != nil {
 			change(n)
 		}
@@ -127,16 +135,21 @@ func TestKnownDeadNodes(t *testing.T) {
 		seen []member
 		want string
 	}{
-		"well":                {node(nil), alive, ""},
-		"not a member":        {node(nil), nil, ""},
-		"dead by gossip":      {node(nil), []member{{Name: "a1", Gossip: "dead"}}, "the servers see it as dead"},
-		"has left":            {node(nil), []member{{Name: "a1", Gossip: "left"}}, "the servers see it as left"},
-		"its server is away":  {node(nil), []member{{Name: "a1", Gossip: "alive", Problem: "refused"}}, "its server does not answer: refused"},
-		"not Ready":           {node(func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }), alive, "it is not Ready"},
-		"found unreachable":   {node(func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable}} }), alive, "it is unreachable"},
+		"well":           {node(nil), alive, ""},
+		"not a member":   {node(nil), nil, ""},
+		"dead by gossip": {node(nil), []member{{Name: "a1", Gossip: "dead"}}, "the servers see it as dead"},
+		"has left":       {node(nil), []member{{Name: "a1", Gossip: "left"}}, "the servers see it as left"},
+		"its server is away": {node(nil), []member{{Name: "a1", Gossip: "alive", Problem: "refused"}},
+			"its server does not answer: refused"},
+		"not Ready": {node(func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }),
+			alive, "it is not Ready"},
+		"found unreachable": {
+			node(func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable}} }), alive,
+			"it is unreachable"},
 		"cordoned, as wanted": {node(func(n *corev1.Node) { n.Spec.Unschedulable = true }), alive, ""},
 	} {
-		if got := refuses(c.node, &status{Members: c.seen}); (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
+		if got := refuses(c.node, &status{Members: c.seen}); (c.want == "") != (got == "") ||
+			!strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}

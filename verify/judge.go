@@ -22,7 +22,8 @@ type Verdict struct {
 
 // add adds the verdict of another part of the work.
 func (v *Verdict) add(o *Verdict) {
-	v.Violations = append(v.Violations, o.Violations[:min(len(o.Violations), max(0, maxViolations-len(v.Violations)))]...)
+	v.Violations = append(v.Violations,
+		o.Violations[:min(len(o.Violations), max(0, maxViolations-len(v.Violations)))]...)
 	v.Unjudged = append(v.Unjudged, o.Unjudged[:min(len(o.Unjudged), max(0, maxViolations-len(v.Unjudged)))]...)
 	v.Calls, v.Checked, v.Skipped = v.Calls+o.Calls, v.Checked+o.Checked, v.Skipped+o.Skipped
 	v.Events, v.Revisions = v.Events+o.Events, v.Revisions+o.Revisions
@@ -33,7 +34,8 @@ const maxViolations = history.Most
 
 // String sums up the checks in one line.
 func (v *Verdict) String() string {
-	return fmt.Sprintf("%d calls, %d answers held against a history of %d changes (%d could not be), %d events of watchers",
+	return fmt.Sprintf(
+		"%d calls, %d answers held against a history of %d changes (%d could not be), %d events of watchers",
 		v.Calls, v.Checked, v.Revisions, v.Skipped, v.Events)
 }
 
@@ -54,7 +56,8 @@ func (r *Record) Judge(patience time.Duration) *Verdict {
 	j := &judge{log: history.New(), calls: r.calls, writes: make(map[*Call]*history.Write)}
 	for i := range j.calls {
 		if c := &j.calls[i]; c.Token != "" {
-			j.writes[c] = &history.Write{What: c, Ops: []history.Op{{Key: c.Name, Value: c.Token}}, Never: c.Outcome != Done && c.Outcome != Unknown}
+			j.writes[c] = &history.Write{What: c, Ops: []history.Op{{Key: c.Name, Value: c.Token}},
+				Never: c.Outcome != Done && c.Outcome != Unknown}
 			j.log.Write(j.writes[c])
 		}
 	}
@@ -75,7 +78,8 @@ func (r *Record) Judge(patience time.Duration) *Verdict {
 		j.Violations = append(j.Violations, v.What)
 	}
 	if j.Skipped > 0 {
-		j.Unjudged = append(j.Unjudged, fmt.Sprintf("%d answers are about times of which no watcher tells, first this: %s", j.Skipped, j.log.First))
+		j.Unjudged = append(j.Unjudged,
+			fmt.Sprintf("%d answers are about times of which no watcher tells, first this: %s", j.Skipped, j.log.First))
 	}
 	return &j.Verdict
 }
@@ -124,7 +128,8 @@ func (j *judge) deletions() {
 	for _, entry := range j.log.Between(0, math.MaxUint64) {
 		j.Revisions++
 		e := entry.Events[0]
-		if before, exists := j.log.At(e.Item.Key, e.Item.Revision-1); e.Kind == history.Deleted && exists && !j.deleted(e.Item.Key, before.Revision) {
+		if before, exists := j.log.At(e.Item.Key, e.Item.Revision-1); e.Kind == history.Deleted && exists &&
+			!j.deleted(e.Item.Key, before.Revision) {
 			j.log.Violated(history.OneHistory, "%s, and nobody deleted it", e)
 		}
 	}
@@ -133,7 +138,8 @@ func (j *judge) deletions() {
 // deleted reports whether a client asked to delete an object at a revision.
 func (j *judge) deleted(name string, revision uint64) bool {
 	return slices.ContainsFunc(j.calls, func(c Call) bool {
-		return c.Verb == Delete && c.Name == name && c.Require == revision && (c.Outcome == Done || c.Outcome == Unknown)
+		return c.Verb == Delete && c.Name == name && c.Require == revision &&
+			(c.Outcome == Done || c.Outcome == Unknown)
 	})
 }
 
@@ -149,7 +155,8 @@ func (j *judge) answer(c *Call) {
 		j.deletion(c)
 	case j.log.Known(c, c.Revision):
 		if item, exists := j.log.At(c.Name, c.Revision); !exists || item != c.Items[0].entry() {
-			j.log.Violated(history.OneHistory, "%s as %+v, but the history has %v (there: %v)", c, c.Items[0], item, exists)
+			j.log.Violated(history.OneHistory, "%s as %+v, but the history has %v (there: %v)", c, c.Items[0], item,
+				exists)
 		}
 	}
 }
@@ -190,7 +197,8 @@ func (j *judge) floors() {
 		case Get:
 			_, known := j.log.Span(floor)
 			if item, exists := j.log.At(c.Name, floor); known && exists && c.Revision < item.Revision {
-				j.log.Violated(history.Linearizes, "%s, after revision %d was told to somebody, where it was at %d", c, floor, item.Revision)
+				j.log.Violated(history.Linearizes, "%s, after revision %d was told to somebody, where it was at %d", c,
+					floor, item.Revision)
 			}
 		}
 	}

@@ -49,7 +49,8 @@ func (w *world) show(e Event) {
 // call returns a call that took a moment and is not recorded yet.
 func (w *world) call(verb Verb, name, token string, require uint64) Call {
 	w.now += 2 * time.Millisecond
-	return Call{Client: "c", Server: "s1", Verb: verb, Name: name, Token: token, Require: require, Begin: w.now - time.Millisecond, End: w.now, Outcome: Done}
+	return Call{Client: "c", Server: "s1", Verb: verb, Name: name, Token: token, Require: require,
+		Begin: w.now - time.Millisecond, End: w.now, Outcome: Done}
 }
 
 func (w *world) write(name, token string) {
@@ -264,7 +265,8 @@ func TestBrokenPromises(t *testing.T) {
 			w.b.Event(Event{Progress, Item{Revision: w.revision + 1}})
 			w.write("x", "t9")
 		}},
-		{"progress goes back", "progress at revision", func(w *world) { w.b.Event(Event{Progress, Item{Revision: 11}}) }},
+		{"progress goes back", "progress at revision",
+			func(w *world) { w.b.Event(Event{Progress, Item{Revision: 11}}) }},
 		{"progress covers what was not told", "was not told", func(w *world) {
 			w.a.Event(w.happen(Deleted, "x", ""))
 			w.b.Event(Event{Progress, Item{Revision: w.revision}})

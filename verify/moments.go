@@ -41,7 +41,8 @@ func (j *judge) floor(at time.Duration) uint64 { return j.heard.Before(int64(at)
 // ceiling returns a revision above all changes made by a time: that of a write which began later; 0
 // if none did.
 func (j *judge) ceiling(at time.Duration) uint64 {
-	n, _ := slices.BinarySearchFunc(j.later, at+1, func(m moment, at time.Duration) int { return cmp.Compare(m.at, at) })
+	n, _ := slices.BinarySearchFunc(j.later, at+1,
+		func(m moment, at time.Duration) int { return cmp.Compare(m.at, at) })
 	if n < len(j.later) {
 		return j.later[n].revision
 	}

@@ -19,7 +19,8 @@ func (j *judge) order(patience time.Duration) {
 	ops := operations(j.resolved())
 	switch err := linear.Check(ops, patience); {
 	case errors.Is(err, linear.ErrUndecided):
-		j.Unjudged = append(j.Unjudged, fmt.Sprintf("whether the history of %d calls is linearizable was not found out in %v", len(ops), patience))
+		j.Unjudged = append(j.Unjudged,
+			fmt.Sprintf("whether the history of %d calls is linearizable was not found out in %v", len(ops), patience))
 	case err != nil:
 		j.log.Violated(history.Linearizes, "the history of %d calls is not linearizable", len(ops))
 	}

@@ -32,7 +32,8 @@ func (c *checking) pods(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = c.await(ctx, func(ctx context.Context, client kubernetes.Interface) error { // the admission of pods needs this account
+	// the admission of pods needs this account
+	err = c.await(ctx, func(ctx context.Context, client kubernetes.Interface) error {
 		_, err := client.CoreV1().ServiceAccounts(c.namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
@@ -59,7 +60,12 @@ func (c *checking) pods(ctx context.Context) error {
 	if err := c.create(ctx, c.startService); err != nil {
 		return fmt.Errorf("make a Service: %w", err)
 	}
-	if err := c.await(ctx, func(ctx context.Context, client kubernetes.Interface) error { return c.podsReady(ctx, client, made) }); err != nil {
+	if err := c.await(ctx,
+		func(
+			ctx context.Context, client kubernetes.Interface,
+		) error {
+			return c.podsReady(ctx, client, made)
+		}); err != nil {
 		check.Problems = append(check.Problems, err.Error())
 	} else if made > 0 {
 		if err := c.await(ctx, c.callService); err != nil {
@@ -111,14 +117,17 @@ func refuses(n *corev1.Node, seen *status) string {
 func (c *checking) startPod(ctx context.Context, client kubernetes.Interface, number int, node string) error {
 	grace := int64(1)
 	_, err := client.CoreV1().Pods(c.namespace).Create(ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", podName, number), Labels: map[string]string{podLabel: podName}},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", podName, number),
+			Labels: map[string]string{podLabel: podName}},
 		Spec: corev1.PodSpec{
 			NodeSelector:                  map[string]string{corev1.LabelHostname: node},
 			Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 			TerminationGracePeriodSeconds: &grace,
 			Containers: []corev1.Container{{
 				Name: podName, Image: podImage,
-				ReadinessProbe: &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080)}}},
+				ReadinessProbe: &corev1.Probe{PeriodSeconds: 1,
+					ProbeHandler: corev1.ProbeHandler{
+						HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080)}}},
 			}},
 		},
 	}, metav1.CreateOptions{})
@@ -128,13 +137,15 @@ func (c *checking) startPod(ctx context.Context, client kubernetes.Interface, nu
 func (c *checking) startService(ctx context.Context, client kubernetes.Interface) error {
 	_, err := client.CoreV1().Services(c.namespace).Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: podName},
-		Spec:       corev1.ServiceSpec{Selector: map[string]string{podLabel: podName}, Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(8080)}}},
+		Spec: corev1.ServiceSpec{Selector: map[string]string{podLabel: podName},
+			Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(8080)}}},
 	}, metav1.CreateOptions{})
 	return err
 }
 
 func (c *checking) podsReady(ctx context.Context, client kubernetes.Interface, want int) error {
-	list, err := client.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: podLabel + "=" + podName})
+	list, err := client.CoreV1().Pods(c.namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: podLabel + "=" + podName})
 	if err != nil {
 		return err
 	}
@@ -147,7 +158,8 @@ func (c *checking) podsReady(ctx context.Context, client kubernetes.Interface, w
 			}
 		}
 		if p.Status.Phase == corev1.PodPending || p.Status.Phase == corev1.PodFailed {
-			err = errors.Join(err, fmt.Errorf("pod %s on %s is %s: %s", p.Name, p.Spec.NodeName, p.Status.Phase, p.Status.Message))
+			err = errors.Join(err,
+				fmt.Errorf("pod %s on %s is %s: %s", p.Name, p.Spec.NodeName, p.Status.Phase, p.Status.Message))
 		}
 	}
 	if ready != want {
@@ -157,5 +169,6 @@ func (c *checking) podsReady(ctx context.Context, client kubernetes.Interface, w
 }
 
 func (c *checking) callService(ctx context.Context, client kubernetes.Interface) error {
-	return client.CoreV1().RESTClient().Get().Namespace(c.namespace).Resource("services").Name(podName + ":http").SubResource("proxy").Do(ctx).Error()
+	return client.CoreV1().RESTClient().Get().Namespace(c.namespace).Resource("services").Name(
+		podName + ":http").SubResource("proxy").Do(ctx).Error()
 }

@@ -116,7 +116,8 @@ func (p *Probe) look(ctx context.Context, o objectClient) Call {
 	}
 	n, err := strconv.Atoi(c.Items[0].Token)
 	if err != nil || n < p.count || n > p.count+1 || c.Revision < p.revision {
-		p.violation("write %d was acknowledged at revision %d, and later the object has %q at revision %d", p.count, p.revision, c.Items[0].Token, c.Revision)
+		p.violation("write %d was acknowledged at revision %d, and later the object has %q at revision %d", p.count,
+			p.revision, c.Items[0].Token, c.Revision)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -166,7 +167,8 @@ func (p *Probe) Stop(ctx context.Context, patience time.Duration) (ProbeResult, 
 		return result, &SilentError{"showed what the probe has written", patience, strings.Join(silent, "; ")}
 	}
 	for _, s := range silent {
-		result.Unjudged = append(result.Unjudged, fmt.Sprintf("it was not seen within %v what there is of the probe's writes through %s", patience, s))
+		result.Unjudged = append(result.Unjudged,
+			fmt.Sprintf("it was not seen within %v what there is of the probe's writes through %s", patience, s))
 	}
 	err := p.remove(ctx, patience)
 	result.Violations = p.wrong // the removal may have found more

@@ -35,7 +35,8 @@ func (s *oneObject) RoundTrip(r *http.Request) (*http.Response, error) {
 		m.ResourceVersion = fmt.Sprint(s.revision)
 		s.object, _ = json.Marshal(m)
 	}
-	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(s.object)), Request: r}, nil
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(bytes.NewReader(s.object)), Request: r}, nil
 }
 
 // TestProbeOutageAtTheEnd: an outage that lasts until the probe ends counts in full.
@@ -61,7 +62,8 @@ func TestProbeOutageAtTheEnd(t *testing.T) {
 		p.running.Wait()
 		store.away = false
 		r, err := p.Stop(t.Context(), time.Minute)
-		if err != nil || len(r.Violations) > 0 || r.Acknowledged != 10 || r.Longest < 7*time.Second || r.Longest > 8*time.Second {
+		if err != nil || len(r.Violations) > 0 || r.Acknowledged != 10 || r.Longest < 7*time.Second ||
+			r.Longest > 8*time.Second {
 			t.Errorf("%+v, %v; want 10 writes, and nearly 8 seconds without one", r, err)
 		}
 		store.away = true

@@ -74,7 +74,8 @@ func (r rounds) run(ctx context.Context) (*Verdict, error) {
 		}
 		running = next
 		if n > 0 {
-			r.progress("%v to go; so far %s, broken promises: %d", time.Until(end).Round(time.Second), sum, len(sum.Violations))
+			r.progress("%v to go; so far %s, broken promises: %d", time.Until(end).Round(time.Second), sum,
+				len(sum.Violations))
 		}
 		pause(ctx, min(r.each, time.Until(end)))
 	}

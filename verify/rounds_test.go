@@ -40,34 +40,40 @@ func TestRounds(t *testing.T) {
 		calls               int
 		fails               error
 	}{
-		"short":                     {20 * time.Second, time.Hour, -1, -1, nil, "begin 0, end 0", 10, nil},
-		"long":                      {150 * time.Second, time.Hour, -1, -1, nil, "begin 0, begin 1, end 0, begin 2, end 1, end 2", 30, nil},
-		"interrupted":               {time.Hour, 70 * time.Second, -1, -1, nil, "begin 0, begin 1, end 0, end 1", 20, nil},
-		"interrupted at once":       {time.Hour, 0, -1, -1, nil, "begin 0, end 0", 10, nil},
-		"a start that fails":        {time.Hour, time.Hour, 2, -1, nil, "begin 0, begin 1, end 0, end 1", 20, broken},
-		"a start and an end":        {time.Hour, time.Hour, 2, 1, silent, "begin 0, begin 1, end 0, end 1", 20, silent},
-		"an end without a server":   {150 * time.Second, time.Hour, -1, 1, silent, "begin 0, begin 1, end 0, begin 2, end 1, end 2", 30, nil},
-		"the last without a server": {150 * time.Second, time.Hour, -1, 2, silent, "begin 0, begin 1, end 0, begin 2, end 1, end 2", 30, silent},
-		"an end that leaves things": {150 * time.Second, time.Hour, -1, 1, broken, "begin 0, begin 1, end 0, begin 2, end 1, end 2", 30, nil},
-		"the last leaves things":    {10 * time.Second, time.Hour, -1, 0, broken, "begin 0, end 0", 10, nil},
-		"the first start fails":     {10 * time.Second, time.Hour, 0, -1, nil, "", 0, broken},
+		"short": {20 * time.Second, time.Hour, -1, -1, nil, "begin 0, end 0", 10, nil},
+		"long": {150 * time.Second, time.Hour, -1, -1, nil,
+			"begin 0, begin 1, end 0, begin 2, end 1, end 2", 30, nil},
+		"interrupted": {time.Hour, 70 * time.Second, -1, -1, nil, "begin 0, begin 1, end 0, end 1", 20,
+			nil},
+		"interrupted at once": {time.Hour, 0, -1, -1, nil, "begin 0, end 0", 10, nil},
+		"a start that fails":  {time.Hour, time.Hour, 2, -1, nil, "begin 0, begin 1, end 0, end 1", 20, broken},
+		"a start and an end":  {time.Hour, time.Hour, 2, 1, silent, "begin 0, begin 1, end 0, end 1", 20, silent},
+		"an end without a server": {150 * time.Second, time.Hour, -1, 1, silent,
+			"begin 0, begin 1, end 0, begin 2, end 1, end 2", 30, nil},
+		"the last without a server": {150 * time.Second, time.Hour, -1, 2, silent,
+			"begin 0, begin 1, end 0, begin 2, end 1, end 2", 30, silent},
+		"an end that leaves things": {150 * time.Second, time.Hour, -1, 1, broken,
+			"begin 0, begin 1, end 0, begin 2, end 1, end 2", 30, nil},
+		"the last leaves things": {10 * time.Second, time.Hour, -1, 0, broken, "begin 0, end 0", 10, nil},
+		"the first start fails":  {10 * time.Second, time.Hour, 0, -1, nil, "", 0, broken},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), c.interrupted)
 			defer cancel()
 			var log []string
 			began := time.Now()
-			v, err := rounds{total: c.total, each: time.Minute, progress: func(string, ...any) {}, start: func(n int) (stopper, error) {
-				if n == c.failsStart {
-					return nil, broken
-				}
-				log = append(log, fmt.Sprintf("begin %d", n))
-				r := round{log: &log, name: fmt.Sprint(n)}
-				if n == c.failsIn {
-					r.err = c.end
-				}
-				return r, nil
-			}}.run(ctx)
+			v, err := rounds{total: c.total, each: time.Minute, progress: func(string, ...any) {},
+				start: func(n int) (stopper, error) {
+					if n == c.failsStart {
+						return nil, broken
+					}
+					log = append(log, fmt.Sprintf("begin %d", n))
+					r := round{log: &log, name: fmt.Sprint(n)}
+					if n == c.failsIn {
+						r.err = c.end
+					}
+					return r, nil
+				}}.run(ctx)
 			if got := strings.Join(log, ", "); got != c.want {
 				t.Errorf("%s: %s; want %s", name, got, c.want)
 			}
@@ -106,7 +112,8 @@ func TestRoundsTellAtOnce(t *testing.T) {
 			return r, nil
 		}}.run(t.Context())
 		if err != nil || len(told) < 3 || told[0] != "1m0s NOT KEPT: a lost write (1 found in this round)" ||
-			!strings.Contains(told[1], "59m0s to go") || !strings.HasSuffix(told[1], ", broken promises: 1") || !strings.HasSuffix(told[len(told)-1], ", broken promises: 1") {
+			!strings.Contains(told[1], "59m0s to go") || !strings.HasSuffix(told[1], ", broken promises: 1") ||
+			!strings.HasSuffix(told[len(told)-1], ", broken promises: 1") {
 			t.Errorf("%v: %q", err, told)
 		}
 	})
@@ -126,7 +133,9 @@ func TestWhatWasFoundBeforeTheEnd(t *testing.T) {
 func TestSumOfVerdicts(t *testing.T) {
 	sum := new(Verdict)
 	for n := range 3 {
-		sum.add(&Verdict{Violations: slices.Repeat([]string{fmt.Sprint(n)}, maxViolations/2+1), Calls: 1, Checked: 2, Skipped: 3, Events: 4, Revisions: 5})
+		sum.add(
+			&Verdict{Violations: slices.Repeat([]string{fmt.Sprint(n)}, maxViolations/2+1), Calls: 1, Checked: 2,
+				Skipped: 3, Events: 4, Revisions: 5})
 	}
 	if len(sum.Violations) != maxViolations || sum.Violations[0] != "0" || sum.Violations[maxViolations-1] != "1" {
 		t.Errorf("%d violations: %v", len(sum.Violations), sum.Violations)

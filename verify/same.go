@@ -24,7 +24,9 @@ func (c *checking) same(ctx context.Context) {
 
 // sameState asks for the servers' states until they can be compared. The first contradiction ends
 // it: a server that adopts the others' state later has had a wrong one all the same.
-func sameState(ctx context.Context, limit time.Duration, servers []string, ask func(context.Context) (*status, error)) Check {
+func sameState(
+	ctx context.Context, limit time.Duration, servers []string, ask func(context.Context) (*status, error),
+) Check {
 	k := Check{Name: "all these servers have the same state"}
 	var differ *stateError
 	err := until(ctx, limit, func(ctx context.Context) error {
@@ -75,8 +77,10 @@ func (s *status) same(servers []string) (state string, err error) {
 			return "", &stateError{fmt.Sprintf("at revision %d %s has the hash %s, and %s has %s",
 				m.Store.Revision, s.Members[n].Name, s.Members[n].Store.StateHash, m.Name, m.Store.StateHash)}
 		case !ok && first >= 0:
-			err = errors.Join(err, fmt.Errorf("%s was at revision %d and %s at %d, whenever they were asked: others write too much to compare them",
-				s.Members[first].Name, s.Members[first].Store.Revision, m.Name, m.Store.Revision))
+			err = errors.Join(err,
+				fmt.Errorf(
+					"%s was at revision %d and %s at %d, whenever they were asked: others write too much to compare them",
+					s.Members[first].Name, s.Members[first].Store.Revision, m.Name, m.Store.Revision))
 		case first < 0:
 			first = i
 		}

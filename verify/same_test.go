@@ -28,20 +28,23 @@ func TestSameState(t *testing.T) {
 		broken bool
 		says   string
 	}{
-		"the same":                     {[]*storeState{good, good, {1, "not asked for", "not asked for"}}, false, ""},
-		"another state":                {[]*storeState{good, {7, "b", ""}}, true, "at revision 7 s1 has the hash a, and s2 has b"},
+		"the same": {[]*storeState{good, good, {1, "not asked for", "not asked for"}}, false, ""},
+		"another state": {[]*storeState{good, {7, "b", ""}}, true,
+			"at revision 7 s1 has the hash a, and s2 has b"},
 		"another revision":             {[]*storeState{good, {8, "b", ""}}, false, "s1 was at revision 7 and s2 at 8"},
 		"in quarantine":                {[]*storeState{good, quarantined}, true, "s2 is in quarantine"},
 		"in quarantine, behind others": {[]*storeState{good, {6, "a", "it differs"}}, true, "s2 is in quarantine"},
 		"in quarantine, one is away":   {[]*storeState{nil, quarantined}, true, "s2 is in quarantine"},
-		"one does not answer":          {[]*storeState{good, nil}, false, "the store of s2 does not answer: it is away"},
-		"one is not told of":           {[]*storeState{good}, false, "does not tell of s2"},
-		"none is told of":              {nil, false, "does not tell of s1"},
-		"without a hash":               {[]*storeState{{7, "", ""}, {7, "", ""}}, false, "s1 tells no hash"},
+		"one does not answer": {[]*storeState{good, nil}, false,
+			"the store of s2 does not answer: it is away"},
+		"one is not told of": {[]*storeState{good}, false, "does not tell of s2"},
+		"none is told of":    {nil, false, "does not tell of s1"},
+		"without a hash":     {[]*storeState{{7, "", ""}, {7, "", ""}}, false, "s1 tells no hash"},
 	} {
 		state, err := statusOf(c.stores...).same([]string{"s1", "s2"})
 		var differ *stateError
-		if errors.As(err, &differ) != c.broken || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) || err == nil && state != "revision 7, hash a" {
+		if errors.As(err, &differ) != c.broken || (err == nil) != (c.says == "") ||
+			err != nil && !strings.Contains(err.Error(), c.says) || err == nil && state != "revision 7, hash a" {
 			t.Errorf("%s: %q, %v", name, state, err)
 		}
 	}
@@ -64,12 +67,14 @@ func TestSameStateIsPolled(t *testing.T) {
 		answers            []*status // the last one repeats; nil: an error
 		problems, unjudged int
 	}{
-		"at once":                 {[]*status{same}, 0, 0},
-		"after a while":           {[]*status{behind, nil, statusOf(&storeState{9, "a", ""}, nil), same}, 0, 0},
-		"never":                   {[]*status{behind}, 0, 1},
-		"nobody answers":          {[]*status{nil}, 0, 1},
-		"divergence that heals":   {[]*status{behind, statusOf(&storeState{8, "a", ""}, &storeState{8, "b", ""}), same}, 1, 0},
-		"a quarantine that heals": {[]*status{statusOf(&storeState{8, "a", ""}, &storeState{8, "a", "it differs"}), same}, 1, 0},
+		"at once":        {[]*status{same}, 0, 0},
+		"after a while":  {[]*status{behind, nil, statusOf(&storeState{9, "a", ""}, nil), same}, 0, 0},
+		"never":          {[]*status{behind}, 0, 1},
+		"nobody answers": {[]*status{nil}, 0, 1},
+		"divergence that heals": {[]*status{behind, statusOf(&storeState{8, "a", ""}, &storeState{8, "b", ""}), same},
+			1, 0},
+		"a quarantine that heals": {
+			[]*status{statusOf(&storeState{8, "a", ""}, &storeState{8, "a", "it differs"}), same}, 1, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			n := 0

@@ -102,7 +102,8 @@ type client struct {
 }
 
 func (w *Workload) client(name string, number uint64, s Server) *client {
-	return &client{Workload: w, name: name, server: s, rnd: rand.New(rand.NewPCG(w.cfg.Seed, number)), known: make(map[string]uint64)}
+	return &client{Workload: w, name: name, server: s, rnd: rand.New(rand.NewPCG(w.cfg.Seed, number)),
+		known: make(map[string]uint64)}
 }
 
 func (c *client) run(ctx context.Context) {
@@ -220,7 +221,8 @@ func gone(err error) bool { return apierrors.IsResourceExpired(err) || apierrors
 // take records an event. It returns false for an incomplete event, which a broken connection may
 // leave.
 func (w *Watch) take(e watch.Event) bool {
-	kind, ok := map[watch.EventType]Kind{watch.Added: Added, watch.Modified: Modified, watch.Deleted: Deleted, watch.Bookmark: Progress}[e.Type]
+	kind, ok := map[watch.EventType]Kind{watch.Added: Added, watch.Modified: Modified, watch.Deleted: Deleted,
+		watch.Bookmark: Progress}[e.Type]
 	m, isMap := e.Object.(*corev1.ConfigMap)
 	if !ok || !isMap {
 		return false

@@ -55,7 +55,8 @@ func (q Query) Values() url.Values {
 }
 
 func (q *Query) texts() map[string]*string {
-	return map[string]*string{"user": &q.User, "verb": &q.Verb, "resource": &q.Resource, "namespace": &q.Namespace, "name": &q.Name}
+	return map[string]*string{"user": &q.User, "verb": &q.Verb, "resource": &q.Resource, "namespace": &q.Namespace,
+		"name": &q.Name}
 }
 
 // Parse reads the parameters of a request.
@@ -100,12 +101,14 @@ func (q *Query) matches(e *seen) bool {
 		(q.Verb == "" || q.Verb == e.Verb) &&
 		(q.Namespace == "" || q.Namespace == o.Namespace) &&
 		(q.Name == "" || q.Name == o.Name) &&
-		(q.Resource == "" || q.Resource == o.Resource || q.Resource == o.Resource+"."+o.APIGroup || q.Resource == o.Resource+"/"+o.Subresource)
+		(q.Resource == "" || q.Resource == o.Resource || q.Resource == o.Resource+"."+o.APIGroup ||
+			q.Resource == o.Resource+"/"+o.Subresource)
 }
 
 // words are texts that every line of a selected event has. Most lines are passed over by them.
 func (q *Query) words() (out [][]byte) {
-	for field, value := range map[string]string{"username": q.User, "verb": q.Verb, "namespace": q.Namespace, "name": q.Name} {
+	for field, value := range map[string]string{"username": q.User, "verb": q.Verb, "namespace": q.Namespace,
+		"name": q.Name} {
 		if value == "" {
 			continue
 		}

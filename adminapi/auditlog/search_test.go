@@ -18,7 +18,8 @@ var noon = time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 
 // line is an event n minutes after noon, as the audit log has it.
 func line(n int, more string) string {
-	return fmt.Sprintf(`{"kind":"Event","apiVersion":"audit.k8s.io/v1","auditID":"%d","stage":"ResponseComplete",%s"stageTimestamp":"%s"}`+"\n",
+	return fmt.Sprintf(
+		`{"kind":"Event","apiVersion":"audit.k8s.io/v1","auditID":"%d","stage":"ResponseComplete",%s"stageTimestamp":"%s"}`+"\n",
 		n, more, noon.Add(time.Duration(n)*time.Minute).Format("2006-01-02T15:04:05.000000Z"))
 }
 
@@ -81,8 +82,10 @@ func TestFiles(t *testing.T) {
 		"audit-other.log":                      line(9, ""),
 		"another.log":                          line(9, ""),
 	})
-	for since, want := range map[int]string{-10: "0 1 2 3 4 5 6", 1: "1 2 3 4 5 6", 2: "2 3 4 5 6", 4: "4 5 6", 6: "6", 7: ""} {
-		if got, answer := find(t, path, Query{Since: noon.Add(time.Duration(since) * time.Minute)}); got != want || answer.Left != "" || answer.Unreadable != 0 {
+	for since, want := range map[int]string{-10: "0 1 2 3 4 5 6", 1: "1 2 3 4 5 6", 2: "2 3 4 5 6", 4: "4 5 6", 6: "6",
+		7: ""} {
+		if got, answer := find(t, path, Query{Since: noon.Add(time.Duration(since) * time.Minute)}); got != want ||
+			answer.Left != "" || answer.Unreadable != 0 {
 			t.Errorf("since %d: %q, want %q; %+v", since, got, want, answer)
 		}
 	}
@@ -102,15 +105,21 @@ func TestFiles(t *testing.T) {
 
 func TestQueries(t *testing.T) {
 	path := write(t, map[string]string{"audit.log": "" +
-		line(1, `"verb":"delete","user":{"username":"ann"},"objectRef":{"resource":"pods","namespace":"a","name":"p"},`) +
-		line(2, `"verb":"create","user":{"username":"ann"},"objectRef":{"resource":"pods","namespace":"a","name":"p","subresource":"exec"},`) +
-		line(3, `"verb":"create","user":{"username":"bob"},"impersonatedUser":{"username":"ann"},"objectRef":{"resource":"deployments","namespace":"b","name":"d","apiGroup":"apps"},`) +
+		line(1,
+			`"verb":"delete","user":{"username":"ann"},"objectRef":{"resource":"pods","namespace":"a","name":"p"},`) +
+		line(2,
+			`"verb":"create","user":{"username":"ann"},"objectRef":{"resource":"pods","namespace":"a","name":"p","subresource":"exec"},`) +
+		line(3,
+			`"verb":"create","user":{"username":"bob"},"impersonatedUser":{"username":"ann"},"objectRef":{"resource":"deployments","namespace":"b","name":"d","apiGroup":"apps"},`) +
 		line(4, `"verb":"post","user":{"username":"a\u0026b"},"requestURI":"/barque/v1/keys",`) +
-		line(5, `"verb":"create","user":{"username":"eve"},"objectRef":{"resource":"configmaps","namespace":"a","name":"ann"},`),
+		line(5,
+			`"verb":"create","user":{"username":"eve"},"objectRef":{"resource":"configmaps","namespace":"a","name":"ann"},`),
 	})
 	for want, q := range map[string]Query{
-		"1 2 3 4 5": {}, "1": {Verb: "delete"}, "1 2 3": {User: "ann"}, "1 2": {Resource: "pods"}, "2": {Resource: "pods/exec"},
-		"3": {Resource: "deployments.apps"}, "1 2 5": {Namespace: "a"}, "5": {Name: "ann"}, "4": {User: "a&b"}, "": {User: "an"},
+		"1 2 3 4 5": {}, "1": {Verb: "delete"}, "1 2 3": {User: "ann"}, "1 2": {Resource: "pods"},
+		"2": {Resource: "pods/exec"},
+		"3": {Resource: "deployments.apps"}, "1 2 5": {Namespace: "a"}, "5": {Name: "ann"}, "4": {User: "a&b"},
+		"":      {User: "an"},
 		"2 3 5": {Verb: "create"},
 	} {
 		if got, _ := find(t, path, q); got != want {
@@ -119,7 +128,9 @@ func TestQueries(t *testing.T) {
 		if err := q.Check(); err != nil {
 			t.Error(err)
 		}
-		back, err := Parse(Query{Since: noon, User: q.User, Verb: q.Verb, Resource: q.Resource, Namespace: q.Namespace, Name: q.Name, Limit: 7}.Values())
+		back, err := Parse(
+			Query{Since: noon, User: q.User, Verb: q.Verb, Resource: q.Resource, Namespace: q.Namespace, Name: q.Name,
+				Limit: 7}.Values())
 		q.Since, q.Limit = noon, 7
 		if err != nil || back != q {
 			t.Errorf("%+v is read as %+v, %v", q, back, err)
@@ -129,8 +140,10 @@ func TestQueries(t *testing.T) {
 
 // TestBadLines: they are counted, and hide no other.
 func TestBadLines(t *testing.T) {
-	path := write(t, map[string]string{"audit.log": line(1, "") + line(2, "")[:50] + "\n" + "legacy text\n" + "\n" + line(3, "") +
-		strings.Repeat("x", maxLine+1) + "\n" + line(4, `"big":"`+strings.Repeat("y", 2<<20)+`",`) + line(5, "") + line(6, "")[:40]})
+	path := write(t,
+		map[string]string{"audit.log": line(1, "") + line(2, "")[:50] + "\n" + "legacy text\n" + "\n" + line(3, "") +
+			strings.Repeat("x", maxLine+1) + "\n" + line(4, `"big":"`+strings.Repeat("y", 2<<20)+`",`) + line(5, "") +
+			line(6, "")[:40]})
 	if got, answer := find(t, path, Query{}); got != "1 3 4 5" || answer.Unreadable != 3 {
 		t.Errorf("%q, %d unreadable", got, answer.Unreadable)
 	}
@@ -163,10 +176,13 @@ func TestHandler(t *testing.T) {
 		return w.Code, w.Body.String()
 	}
 	good := Query{Since: noon, Limit: 10}.Values().Encode()
-	if status, body := ask(path, good); status != http.StatusOK || !strings.Contains(body, `"server":"s1"`) || !strings.Contains(body, `"auditID":"1"`) {
+	if status, body := ask(path, good); status != http.StatusOK || !strings.Contains(body, `"server":"s1"`) ||
+		!strings.Contains(body, `"auditID":"1"`) {
 		t.Errorf("%d %s", status, body)
 	}
-	for query, want := range map[string]int{"": 400, "since=x&limit=1": 400, strings.Replace(good, "limit=10", "limit=10001", 1): 400, strings.Replace(good, "limit=10", "limit=0", 1): 400} {
+	for query, want := range map[string]int{"": 400, "since=x&limit=1": 400,
+		strings.Replace(good, "limit=10", "limit=10001", 1): 400,
+		strings.Replace(good, "limit=10", "limit=0", 1):     400} {
 		if status, body := ask(path, query); status != want {
 			t.Errorf("%q: %d %s", query, status, body)
 		}
@@ -178,7 +194,8 @@ func TestHandler(t *testing.T) {
 
 // TestQueryThatNothingMeets: a verb with a slip must not read as "nobody did it".
 func TestQueryThatNothingMeets(t *testing.T) {
-	if err := (Query{Verb: "delte"}).Check(); err == nil || !strings.Contains(err.Error(), `verb "delte"`) || !strings.Contains(err.Error(), "deletecollection") {
+	if err := (Query{Verb: "delte"}).Check(); err == nil || !strings.Contains(err.Error(), `verb "delte"`) ||
+		!strings.Contains(err.Error(), "deletecollection") {
 		t.Error(err)
 	}
 }

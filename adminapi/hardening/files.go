@@ -33,7 +33,8 @@ type Place struct {
 }
 
 // UnitDirs are systemd's directories of units, in the order of systemd.unit(5).
-var UnitDirs = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"}
+var UnitDirs = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system",
+	"/usr/lib/systemd/system", "/lib/systemd/system"}
 
 // EnvDir has the environment files that `barque cluster join` writes.
 const EnvDir = "/etc/barque"

@@ -15,9 +15,13 @@ import (
 func TestExamine(t *testing.T) {
 	dir := t.TempDir()
 	for path, mode := range map[string]os.FileMode{
-		"data/front-proxy.key": 0o600, "data/pki/ca.key": 0o600, "data/pki/data-keys.json": 0o644, "data/pki/ca.crt": 0o644, "data/pki/api.crt": 0o640, "data/pki/gossip.credential": 0o600, "data/node.json": 0o600,
-		"data/admin.kubeconfig": 0o604, "data/scheduler.kubeconfig": 0o600, "data/ipam/net/10.1.1.1": 0o644, "units/barque-server.service": 0o644,
-		"units/barque-server.service.d/limits.conf": 0o600, "units/other.service": 0o666, "env/server.env": 0o600, "kubelet/10.conf": 0o600,
+		"data/front-proxy.key": 0o600, "data/pki/ca.key": 0o600, "data/pki/data-keys.json": 0o644,
+		"data/pki/ca.crt": 0o644, "data/pki/api.crt": 0o640, "data/pki/gossip.credential": 0o600,
+		"data/node.json":        0o600,
+		"data/admin.kubeconfig": 0o604, "data/scheduler.kubeconfig": 0o600, "data/ipam/net/10.1.1.1": 0o644,
+		"units/barque-server.service":               0o644,
+		"units/barque-server.service.d/limits.conf": 0o600, "units/other.service": 0o666, "env/server.env": 0o600,
+		"kubelet/10.conf": 0o600,
 	} {
 		path = filepath.Join(dir, path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -34,7 +38,9 @@ func TestExamine(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := func(name string) string { return filepath.Join(dir, name) }
-	m := Examine("n1", Place{DataDir: at("data"), IPAMDir: at("data/ipam"), CNIDir: at("data/nothing"), Kubelet: []string{at("kubelet"), ""}, UnitDirs: []string{at("units"), at("lib")}, EnvDir: at("env")})
+	m := Examine("n1",
+		Place{DataDir: at("data"), IPAMDir: at("data/ipam"), CNIDir: at("data/nothing"),
+			Kubelet: []string{at("kubelet"), ""}, UnitDirs: []string{at("units"), at("lib")}, EnvDir: at("env")})
 	if m.Name != "n1" || m.Unseen != nil {
 		t.Fatal(m.Name, m.Unseen)
 	}
@@ -53,7 +59,8 @@ func TestExamine(t *testing.T) {
 		}
 	}
 	for kind, want := range map[string][]string{
-		cis.KindUnit:       {"units/barque-server.service", "units/barque-server.service.d/limits.conf", "env/server.env"},
+		cis.KindUnit: {"units/barque-server.service", "units/barque-server.service.d/limits.conf",
+			"env/server.env"},
 		cis.KindKubeconfig: {"data/admin.kubeconfig", "data/scheduler.kubeconfig"},
 		cis.KindRecord:     {"data/node.json"},
 		cis.KindPKI:        {"data/pki", "data/pki/gossip.credential"},
@@ -104,14 +111,21 @@ func TestConfigurationsBehindLinks(t *testing.T) {
 		files, links map[string]string
 		root, want   string
 	}{
-		"a file":                       {map[string]string{"file": ""}, nil, "file", "file"},
-		"a link to a file":             {map[string]string{"real": ""}, map[string]string{"config": "real"}, "config", "config"},
-		"a link to a link":             {map[string]string{"real": ""}, map[string]string{"config": "second", "second": "real"}, "config", "config"},
-		"a directory that is a link":   {map[string]string{"real/10.conf": ""}, map[string]string{"dir": "real"}, "dir", "dir/10.conf"},
-		"a drop-in that is a link":     {map[string]string{"real": ""}, map[string]string{"dir/10.conf": "real"}, "dir", "dir/10.conf"},
-		"a drop-in that leads nowhere": {map[string]string{"dir/10.conf": ""}, map[string]string{"dir/20.conf": "absent"}, "dir", "dir/10.conf"},
-		"a circle":                     {map[string]string{"dir/10.conf": ""}, map[string]string{"dir/again": "dir"}, "dir", "dir/10.conf"},
-		"a file of another kind, too":  {map[string]string{"data/node.key": ""}, map[string]string{"config": "data/node.key"}, "config", "config"},
+		"a file": {map[string]string{"file": ""}, nil, "file", "file"},
+		"a link to a file": {map[string]string{"real": ""}, map[string]string{"config": "real"}, "config",
+			"config"},
+		"a link to a link": {map[string]string{"real": ""},
+			map[string]string{"config": "second", "second": "real"}, "config", "config"},
+		"a directory that is a link": {map[string]string{"real/10.conf": ""}, map[string]string{"dir": "real"}, "dir",
+			"dir/10.conf"},
+		"a drop-in that is a link": {map[string]string{"real": ""}, map[string]string{"dir/10.conf": "real"}, "dir",
+			"dir/10.conf"},
+		"a drop-in that leads nowhere": {map[string]string{"dir/10.conf": ""},
+			map[string]string{"dir/20.conf": "absent"}, "dir", "dir/10.conf"},
+		"a circle": {map[string]string{"dir/10.conf": ""}, map[string]string{"dir/again": "dir"},
+			"dir", "dir/10.conf"},
+		"a file of another kind, too": {map[string]string{"data/node.key": ""},
+			map[string]string{"config": "data/node.key"}, "config", "config"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at := layout(t, c.files, c.links)

@@ -58,7 +58,8 @@ func Audit(ctx context.Context, config *rest.Config, servers []AuditServer, q au
 		})
 	}
 	asking.Wait()
-	slices.SortStableFunc(all.Events, func(a, b AuditEvent) int { return a.StageTimestamp.Compare(b.StageTimestamp.Time) })
+	slices.SortStableFunc(all.Events,
+		func(a, b AuditEvent) int { return a.StageTimestamp.Compare(b.StageTimestamp.Time) })
 	if n := len(all.Events) - q.Limit; n > 0 {
 		all.Events = all.Events[n:]
 		for _, s := range servers {
@@ -130,7 +131,8 @@ func (a *AuditEvents) Write(w io.Writer) error {
 		if e.Stage != auditv1.StageResponseComplete {
 			answer += " " + string(e.Stage)
 		}
-		if _, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.StageTimestamp.UTC().Format(time.RFC3339), e.Server, who, e.Verb,
+		if _, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.StageTimestamp.UTC().Format(time.RFC3339),
+			e.Server, who, e.Verb,
 			objectOf(&e.Event), answer, orDash(strings.Join(e.SourceIPs, ","))); err != nil {
 			return err
 		}

@@ -52,8 +52,10 @@ func (x *CAExchange) CheckNewUser(ctx context.Context) error {
 	if err != nil || !is.Spreading() || is.Accounts {
 		return nil
 	}
-	return &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("no certificate was made: the CA is exchanged since %s, and the CA before, whose new certificates do not count, issues still. "+
-		"Try again in the next step, within seconds; `barque cert show` shows the step, and the nodes that it waits for", is.Since.UTC().Format(time.RFC3339))}
+	return &exitcode.Error{Code: exitcode.Refused,
+		Err: fmt.Errorf(
+			"no certificate was made: the CA is exchanged since %s, and the CA before, whose new certificates do not count, issues still. "+
+				"Try again in the next step, within seconds; `barque cert show` shows the step, and the nodes that it waits for", is.Since.UTC().Format(time.RFC3339))}
 }
 
 // Step is a change of the exchange. Text describes its effects.
@@ -87,25 +89,31 @@ func NextStep(is *exchange.Status, w Wish) (*Step, error) {
 	}
 	switch {
 	case is.UnderWay() && is.Accounts != w.Accounts:
-		return refused("an exchange of %s is under way; %s", clusterstatus.ExchangeOf(is), clusterstatus.ExchangeWays(is))
+		return refused("an exchange of %s is under way; %s", clusterstatus.ExchangeOf(is),
+			clusterstatus.ExchangeWays(is))
 	case (w.Undo || w.Force) && !is.UnderWay():
 		return refused("no exchange of %s is under way", of)
 	case w.Undo && w.Accounts:
-		return step(exchange.Undo, "The exchange of the key of service accounts is given up. The old key stays, the new one is dropped.\n")
+		return step(exchange.Undo,
+			"The exchange of the key of service accounts is given up. The old key stays, the new one is dropped.\n")
 	case w.Undo:
 		return step(exchange.Undo, "The exchange of the CA is given up. The old CA stays, the new one is dropped.\n")
 	case w.Force && w.Accounts:
-		return step(exchange.Force, "The exchange of the key of service accounts waits no more for servers that show no life. They take the new key over when they come back:\n"+lines(is.Waiting))
+		return step(exchange.Force,
+			"The exchange of the key of service accounts waits no more for servers that show no life. They take the new key over when they come back:\n"+lines(is.Waiting))
 	case w.Force:
-		return step(exchange.Force, "The exchange of the CA waits no more for nodes that show no life. They must join again when they come back:\n"+
-			"agents with --rejoin and a new token, servers with --wipe --replace --join and a new token.\n"+lines(is.Waiting))
+		return step(exchange.Force,
+			"The exchange of the CA waits no more for nodes that show no life. They must join again when they come back:\n"+
+				"agents with --rejoin and a new token, servers with --wipe --replace --join and a new token.\n"+
+				lines(is.Waiting))
 	case is.UnderWay() && (w.Given != nil || w.BuiltIn || w.Joint):
 		return refused("an exchange of the CA is under way already; `barque cert rotate --ca` waits for its end")
 	case is.UnderWay():
 		return nil, nil
 	case w.Accounts:
-		return step(exchange.BeginAccounts, "The key that signs the tokens of service accounts is exchanged for a new one. Tokens that the old key has signed are void in two days;\n"+
-			"kubelets replace those of pods within a day. Certificates and join tokens stay.\n")
+		return step(exchange.BeginAccounts,
+			"The key that signs the tokens of service accounts is exchanged for a new one. Tokens that the old key has signed are void in two days;\n"+
+				"kubelets replace those of pods within a day. Certificates and join tokens stay.\n")
 	case is.External && w.Given == nil && !w.BuiltIn && !w.Joint:
 		return refused("%w", exchange.ErrExternal)
 	}
@@ -120,7 +128,8 @@ func (w *Wish) begin(is *exchange.Status) *Step {
 	request, kind := exchange.Request{Change: exchange.Begin}, "a new one"
 	switch {
 	case w.Given != nil && w.Joint:
-		request, kind = exchange.Request{Change: exchange.BeginExternalJoint, Given: *w.Given}, "the one in the file, as "+joint
+		request, kind = exchange.Request{Change: exchange.BeginExternalJoint, Given: *w.Given},
+			"the one in the file, as "+joint
 	case w.Given != nil:
 		request, kind = exchange.Request{Change: exchange.BeginExternal, Given: *w.Given}, "the one in the file"
 	case w.Joint:
@@ -128,7 +137,8 @@ func (w *Wish) begin(is *exchange.Status) *Step {
 	case w.BuiltIn:
 		request, kind = exchange.Request{Change: exchange.BeginBuiltIn}, "one that the cluster makes itself"
 	}
-	text := "The cluster's CA is exchanged for " + kind + ". All nodes get new certificates; nothing is restarted. Then join tokens\n" +
+	text := "The cluster's CA is exchanged for " + kind +
+		". All nodes get new certificates; nothing is restarted. Then join tokens\n" +
 		"and client certificates that were made before are void, those in copied kubeconfigs among them. Certificates of\n" +
 		"users (barque user add) are void from the beginning: those people get new ones from an administrator.\n"
 	if !is.Separate && !w.Joint {
@@ -180,9 +190,13 @@ func (x *CAExchange) Change(ctx context.Context, request exchange.Request, loseA
 	case err == nil:
 		return nil
 	case outcomeLost(err):
-		return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("whether that was done is not known: %w; `barque cert show` tells", err)}
+		return &exitcode.Error{Code: exitcode.Unfinished,
+			Err: fmt.Errorf("whether that was done is not known: %w; `barque cert show` tells", err)}
 	case StatusOf(err) == http.StatusBadRequest:
-		return &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("nothing was changed: %w; a server of an earlier version cannot do that, so upgrade all servers first", err)}
+		return &exitcode.Error{Code: exitcode.Refused,
+			Err: fmt.Errorf(
+				"nothing was changed: %w; a server of an earlier version cannot do that, so upgrade all servers first",
+				err)}
 	case StatusOf(err) == http.StatusConflict, StatusOf(err) == http.StatusUnprocessableEntity:
 		return &exitcode.Error{Code: exitcode.Refused, Err: err}
 	}
@@ -219,7 +233,10 @@ func (x *CAExchange) Await(ctx context.Context, is exchange.Status) (void bool, 
 		case isOfOldCA(err) && x.Kubeconfig.Renew():
 			// The kubeconfig is a new one now.
 		case isOfOldCA(err) && (is.Spreading() || !apierrors.IsUnauthorized(err)):
-			return false, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("this kubeconfig is of the CA before and not accepted any more, so the progress of the exchange is unknown: take admin.kubeconfig from the data directory of a server; with it `barque cert rotate --ca` waits for the end: %w", err)}
+			return false,
+				&exitcode.Error{Code: exitcode.Unfinished,
+					Err: fmt.Errorf(
+						"this kubeconfig is of the CA before and not accepted any more, so the progress of the exchange is unknown: take admin.kubeconfig from the data directory of a server; with it `barque cert rotate --ca` waits for the end: %w", err)}
 		case isOfOldCA(err):
 			return true, nil
 		case ctx.Err() != nil:
@@ -229,13 +246,17 @@ func (x *CAExchange) Await(ctx context.Context, is exchange.Status) (void bool, 
 		}
 	}
 	if is.GivenUp(&before) {
-		return false, fmt.Errorf("the exchange of %s was given up meanwhile: the old keys stay", clusterstatus.ExchangeOf(&before))
+		return false,
+			fmt.Errorf("the exchange of %s was given up meanwhile: the old keys stay",
+				clusterstatus.ExchangeOf(&before))
 	}
 	return false, nil
 }
 
 func (x *CAExchange) unfinished(is *exchange.Status) error {
-	return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("the exchange of %s continues; `barque cert show` shows its progress. Ways on: %s%s", clusterstatus.ExchangeOf(is), clusterstatus.ExchangeWays(is), x.Kubeconfig.Afterwards())}
+	return &exitcode.Error{Code: exitcode.Unfinished,
+		Err: fmt.Errorf("the exchange of %s continues; `barque cert show` shows its progress. Ways on: %s%s",
+			clusterstatus.ExchangeOf(is), clusterstatus.ExchangeWays(is), x.Kubeconfig.Afterwards())}
 }
 
 func stepText(is *exchange.Status) string {

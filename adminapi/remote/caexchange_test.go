@@ -46,7 +46,9 @@ func TestAwaitBehindAnotherCA(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: stranger.PEM()}}
-	renewed := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}}
+	renewed := &rest.Config{Host: server.URL,
+		TLSClientConfig: rest.TLSClientConfig{
+			CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}}
 	for name, c := range map[string]struct {
 		next *rest.Config
 		step pki.Step
@@ -58,7 +60,8 @@ func TestAwaitBehindAnotherCA(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &renewable{config: old, next: c.next}
-			x := CAExchange{Certs: Certs{Config: func() (*rest.Config, error) { return r.config, nil }}, Kubeconfig: r, Tell: func(string) {}}
+			x := CAExchange{Certs: Certs{Config: func() (*rest.Config, error) { return r.config, nil }}, Kubeconfig: r,
+				Tell: func(string) {}}
 			void, err := x.Await(t.Context(), exchange.Status{Generation: 2, Step: c.step, Issuer: "old"})
 			if void || exitCode(err) != c.code || r.renewals != 1 {
 				t.Errorf("void %t, %v, after %d renewals", void, err, r.renewals)
@@ -76,11 +79,15 @@ func TestAnOrderNamesItsExchange(t *testing.T) {
 		http.Error(w, "it has moved on", http.StatusConflict)
 	}))
 	defer server.Close()
-	config := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}}
-	x := CAExchange{Certs: Certs{Config: func() (*rest.Config, error) { return config, nil }}, Kubeconfig: &renewable{config: config}, Tell: func(string) {}}
+	config := &rest.Config{Host: server.URL,
+		TLSClientConfig: rest.TLSClientConfig{
+			CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}}
+	x := CAExchange{Certs: Certs{Config: func() (*rest.Config, error) { return config, nil }},
+		Kubeconfig: &renewable{config: config}, Tell: func(string) {}}
 	for seen, want := range map[uint64]string{7: "7", 0: ""} {
 		err := x.Change(t.Context(), exchange.Request{Change: exchange.Undo, Seen: seen}, false, new(exchange.Status))
-		if exitCode(err) != exitcode.Refused || query.Get("change") != "undo" || query.Get("generation") != want || query.Has("generation") != (want != "") {
+		if exitCode(err) != exitcode.Refused || query.Get("change") != "undo" || query.Get("generation") != want ||
+			query.Has("generation") != (want != "") {
 			t.Errorf("generation %d: %v; asked %v", seen, err, query)
 		}
 	}

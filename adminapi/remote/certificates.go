@@ -44,7 +44,9 @@ func (e *refusedCall) Error() string { return e.Text }
 func (e *refusedCall) Unwrap() error { return e.Err }
 
 // certificates asks a server for JSON about certificates and CAs, or to change something there.
-func certificates(ctx context.Context, config *rest.Config, method, path string, params map[string]string, body, out any) error {
+func certificates(
+	ctx context.Context, config *rest.Config, method, path string, params map[string]string, body, out any,
+) error {
 	client, end, err := Once(config, 15*time.Second)
 	if err != nil {
 		return err

@@ -45,7 +45,10 @@ const EarlierBackups = "backups from before this change may have objects in clea
 const lookEncryption = "`barque secrets-encrypt status`"
 
 // AwaitEncryption waits for the end of a change, up to a timeout. It reports each step.
-func AwaitEncryption(ctx context.Context, config *rest.Config, answer *adminapi.EncryptionAnswer, wait time.Duration, tell func(text string)) (*adminapi.EncryptionAnswer, error) {
+func AwaitEncryption(
+	ctx context.Context, config *rest.Config, answer *adminapi.EncryptionAnswer, wait time.Duration,
+	tell func(text string),
+) (*adminapi.EncryptionAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	told, waiting, next := datakeys.AtRest, "", time.Time{}
@@ -80,7 +83,9 @@ func unfinishedEncryption(answer *adminapi.EncryptionAnswer) error {
 	if len(answer.Waiting) > 0 {
 		reason = ", waiting: " + strings.Join(answer.Waiting, ", ") + problems(&answer.Status)
 	}
-	return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("the change is under way (%s%s). It continues by itself; %s shows its progress", answer.Text, reason, lookEncryption)}
+	return &exitcode.Error{Code: exitcode.Unfinished,
+		Err: fmt.Errorf("the change is under way (%s%s). It continues by itself; %s shows its progress", answer.Text,
+			reason, lookEncryption)}
 }
 
 // problems returns the reasons of the servers, after the names of those that are awaited.
@@ -93,7 +98,9 @@ func problems(s *datakeys.Status) (text string) {
 	return text
 }
 
-func encryption(ctx context.Context, config *rest.Config, method string, change EncryptionChange) (*adminapi.EncryptionAnswer, error) {
+func encryption(
+	ctx context.Context, config *rest.Config, method string, change EncryptionChange,
+) (*adminapi.EncryptionAnswer, error) {
 	client, end, err := Once(config, 30*time.Second)
 	if err != nil {
 		return nil, err
@@ -117,11 +124,17 @@ func encryption(ctx context.Context, config *rest.Config, method string, change 
 	if json.Unmarshal(data, answer) == nil && answer.Error != "" {
 		switch {
 		case answer.Refused:
-			return nil, &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("refused, nothing was changed: %s", answer.Error)}
+			return nil,
+				&exitcode.Error{Code: exitcode.Refused,
+					Err: fmt.Errorf("refused, nothing was changed: %s", answer.Error)}
 		case answer.Unfinished:
-			return nil, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("%s; %s shows whether it was begun", answer.Error, lookEncryption)}
+			return nil,
+				&exitcode.Error{Code: exitcode.Unfinished,
+					Err: fmt.Errorf("%s; %s shows whether it was begun", answer.Error, lookEncryption)}
 		case answer.NoLeader:
-			err := error(&exitcode.Error{Code: exitcode.NoQuorum, Err: fmt.Errorf("%s; see `barque cluster status` for the cause and the remedy", answer.Error)})
+			err := error(
+				&exitcode.Error{Code: exitcode.NoQuorum,
+					Err: fmt.Errorf("%s; see `barque cluster status` for the cause and the remedy", answer.Error)})
 			if method != http.MethodGet {
 				err = Unchanged(err)
 			}
@@ -130,13 +143,18 @@ func encryption(ctx context.Context, config *rest.Config, method string, change 
 		return nil, fmt.Errorf("%s; see `barque cluster status` for the cause and the remedy", answer.Error)
 	}
 	if method != http.MethodGet && MaybeDone(err) {
-		return nil, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("whether it was begun is not known: %w; %s shows it", said(data, err), lookEncryption)}
+		return nil,
+			&exitcode.Error{Code: exitcode.Unfinished,
+				Err: fmt.Errorf("whether it was begun is not known: %w; %s shows it", said(data, err), lookEncryption)}
 	}
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("the server at %s is of a version that does not encrypt objects: upgrade all servers first", config.Host)
+		return nil,
+			fmt.Errorf("the server at %s is of a version that does not encrypt objects: upgrade all servers first",
+				config.Host)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ask %s for the encryption of objects: %w", config.Host, WithAdvice(config, said(data, err)))
+		return nil,
+			fmt.Errorf("ask %s for the encryption of objects: %w", config.Host, WithAdvice(config, said(data, err)))
 	}
 	return answer, nil
 }
@@ -215,7 +233,8 @@ func WriteEncryption(w io.Writer, s *datakeys.Status) error {
 	fmt.Fprintln(w, "\nSERVER\tSTATE\tGENERATION\tDISK")
 	for i := range s.Servers {
 		server := &s.Servers[i]
-		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\n", server.Name, server.State, server.Generation, s.Generation, diskOf(s, server))
+		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\n", server.Name, server.State, server.Generation, s.Generation,
+			diskOf(s, server))
 	}
 	for _, server := range s.Servers {
 		if server.Problem != "" {
@@ -251,7 +270,10 @@ func nextSteps(s *datakeys.Status) (steps []string) {
 	}
 	for _, server := range s.Servers {
 		if !server.Alive && server.Generation < s.Generation {
-			steps = append(steps, fmt.Sprintf("start server %s, which goes on with the change then, or remove it: barque cluster remove %[1]s", server.Name))
+			steps = append(steps,
+				fmt.Sprintf(
+					"start server %s, which goes on with the change then, or remove it: barque cluster remove %[1]s",
+					server.Name))
 		}
 	}
 	return steps

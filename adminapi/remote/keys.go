@@ -51,7 +51,9 @@ const (
 )
 
 // AwaitKeys waits for the end of the rotation, up to a timeout. It reports each step.
-func AwaitKeys(ctx context.Context, config *rest.Config, answer *adminapi.KeysAnswer, wait time.Duration, tell func(text string)) (*adminapi.KeysAnswer, error) {
+func AwaitKeys(
+	ctx context.Context, config *rest.Config, answer *adminapi.KeysAnswer, wait time.Duration, tell func(text string),
+) (*adminapi.KeysAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	told, next := keyring.AtRest, time.Time{}
@@ -91,7 +93,10 @@ func unfinishedKeys(answer *adminapi.KeysAnswer) error {
 	case keyring.Remove:
 		ways = ", `barque cluster keys rotate --force` skips members that do not follow"
 	}
-	return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("the rotation is under way (%s%s). It continues by itself; `barque cluster keys list` shows its progress%s", answer.Text, reason, ways)}
+	return &exitcode.Error{Code: exitcode.Unfinished,
+		Err: fmt.Errorf(
+			"the rotation is under way (%s%s). It continues by itself; `barque cluster keys list` shows its progress%s",
+			answer.Text, reason, ways)}
 }
 
 // keys asks for the keys' status, or for a change.
@@ -109,13 +114,19 @@ func keys(ctx context.Context, config *rest.Config, method string, query url.Val
 	answer := new(adminapi.KeysAnswer)
 	if json.Unmarshal(data, answer) == nil && answer.Error != "" {
 		if answer.Refused {
-			return nil, &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("refused, nothing was changed: %s", answer.Error)}
+			return nil,
+				&exitcode.Error{Code: exitcode.Refused,
+					Err: fmt.Errorf("refused, nothing was changed: %s", answer.Error)}
 		}
 		switch {
 		case answer.Unfinished:
-			return nil, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("%s; `barque cluster keys list` shows whether it was begun", answer.Error)}
+			return nil,
+				&exitcode.Error{Code: exitcode.Unfinished,
+					Err: fmt.Errorf("%s; `barque cluster keys list` shows whether it was begun", answer.Error)}
 		case answer.NoLeader:
-			err := error(&exitcode.Error{Code: exitcode.NoQuorum, Err: fmt.Errorf("%s; see `barque cluster status` for the cause and the remedy", answer.Error)})
+			err := error(
+				&exitcode.Error{Code: exitcode.NoQuorum,
+					Err: fmt.Errorf("%s; see `barque cluster status` for the cause and the remedy", answer.Error)})
 			if method != http.MethodGet {
 				err = Unchanged(err)
 			}
@@ -125,9 +136,16 @@ func keys(ctx context.Context, config *rest.Config, method string, query url.Val
 	}
 	if method != http.MethodGet && MaybeDone(err) {
 		if StatusOf(err) != 0 {
-			return nil, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("whether it was begun is not known: %w; `barque cluster keys list` shows it", said(data, err))}
+			return nil,
+				&exitcode.Error{Code: exitcode.Unfinished,
+					Err: fmt.Errorf("whether it was begun is not known: %w; `barque cluster keys list` shows it",
+						said(data, err))}
 		}
-		return nil, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("the answer of %s did not come: %w; `barque cluster keys list` shows whether it was begun", config.Host, err)}
+		return nil,
+			&exitcode.Error{Code: exitcode.Unfinished,
+				Err: fmt.Errorf(
+					"the answer of %s did not come: %w; `barque cluster keys list` shows whether it was begun",
+					config.Host, err)}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask %s for the gossip keys: %w", config.Host, WithAdvice(config, said(data, err)))

@@ -50,7 +50,10 @@ func LeavingServer(ctx context.Context, config *rest.Config) (string, error) {
 	defer cancel()
 	o, err := Observation(ctx, config, config.Host)
 	if err != nil {
-		return "", fmt.Errorf("leave: nothing was changed: %w; to remove a server that does not answer: barque cluster remove SERVER", WithAdvice(config, err))
+		return "",
+			fmt.Errorf(
+				"leave: nothing was changed: %w; to remove a server that does not answer: barque cluster remove SERVER",
+				WithAdvice(config, err))
 	}
 	return o.From, nil
 }
@@ -67,9 +70,11 @@ func WritePlan(w io.Writer, p *adminapi.MemberAnswer) error {
 	if p.Voters.After != p.Voters.Before {
 		mayFail := fmt.Sprintf("as before, %s may fail at once without harm", terminal.Count(p.MayFail.After))
 		if p.MayFail.After != p.MayFail.Before {
-			mayFail = fmt.Sprintf("%s may fail at once without harm instead of %s", terminal.Count(p.MayFail.After), terminal.Count(p.MayFail.Before))
+			mayFail = fmt.Sprintf("%s may fail at once without harm instead of %s", terminal.Count(p.MayFail.After),
+				terminal.Count(p.MayFail.Before))
 		}
-		fmt.Fprintf(w, "Then %s instead of %d, and %s.\n", terminal.Plural(p.Voters.After, "server votes", "servers vote"), p.Voters.Before, mayFail)
+		fmt.Fprintf(w, "Then %s instead of %d, and %s.\n",
+			terminal.Plural(p.Voters.After, "server votes", "servers vote"), p.Voters.Before, mayFail)
 	}
 	return nil
 }
@@ -92,7 +97,9 @@ func WriteMade(w io.Writer, a *adminapi.MemberAnswer) error {
 
 // memberChange asks a server to make a change, or, with GET, for its plan. Errors begin with the
 // user's name of the change.
-func memberChange(ctx context.Context, config *rest.Config, method, what, name string, change adminapi.MemberChange) (*adminapi.MemberAnswer, error) {
+func memberChange(
+	ctx context.Context, config *rest.Config, method, what, name string, change adminapi.MemberChange,
+) (*adminapi.MemberAnswer, error) {
 	client, end, err := Once(config, memberCallTimeout)
 	if err != nil {
 		return nil, err
@@ -105,13 +112,22 @@ func memberChange(ctx context.Context, config *rest.Config, method, what, name s
 		case answer.NoSuch:
 			return nil, &exitcode.Error{Code: exitcode.Usage, Err: fmt.Errorf("%s: %s", what, answer.Error)}
 		case answer.Refused:
-			return nil, &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("%s: refused, nothing was changed: %s", what, answer.Error)}
+			return nil,
+				&exitcode.Error{Code: exitcode.Refused,
+					Err: fmt.Errorf("%s: refused, nothing was changed: %s", what, answer.Error)}
 		case answer.Unfinished:
-			return nil, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("%s: %s; %s", what, answer.Error, whereToLook(change))}
+			return nil,
+				&exitcode.Error{Code: exitcode.Unfinished,
+					Err: fmt.Errorf("%s: %s; %s", what, answer.Error, whereToLook(change))}
 		case answer.NoLeader:
-			return nil, &exitcode.Error{Code: exitcode.NoQuorum, Err: fmt.Errorf("%s: nothing was changed: %s; see `barque cluster status` for the cause and the remedy", what, answer.Error)}
+			return nil,
+				&exitcode.Error{Code: exitcode.NoQuorum,
+					Err: fmt.Errorf(
+						"%s: nothing was changed: %s; see `barque cluster status` for the cause and the remedy", what,
+						answer.Error)}
 		case answer.Error != "":
-			return nil, fmt.Errorf("%s: %s; see `barque cluster status` for the cause and the remedy", what, answer.Error)
+			return nil,
+				fmt.Errorf("%s: %s; see `barque cluster status` for the cause and the remedy", what, answer.Error)
 		}
 	}
 	sent := method != http.MethodGet && MaybeDone(err)
@@ -119,13 +135,22 @@ func memberChange(ctx context.Context, config *rest.Config, method, what, name s
 	case err == nil:
 		return answer, nil
 	case sent && ctx.Err() != nil:
-		return nil, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("%s: interrupted; the servers finish the change: %s", what, whereToLook(change))}
+		return nil,
+			&exitcode.Error{Code: exitcode.Unfinished,
+				Err: fmt.Errorf("%s: interrupted; the servers finish the change: %s", what, whereToLook(change))}
 	case sent && StatusOf(err) != 0:
-		return nil, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("%s: whether it was done is not known: %w; %s", what, said(data, err), whereToLook(change))}
+		return nil,
+			&exitcode.Error{Code: exitcode.Unfinished,
+				Err: fmt.Errorf("%s: whether it was done is not known: %w; %s", what, said(data, err),
+					whereToLook(change))}
 	case sent:
-		return nil, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("%s: the answer of %s did not come: %w; %s", what, config.Host, err, whereToLook(change))}
+		return nil,
+			&exitcode.Error{Code: exitcode.Unfinished,
+				Err: fmt.Errorf("%s: the answer of %s did not come: %w; %s", what, config.Host, err,
+					whereToLook(change))}
 	case ctx.Err() != nil:
-		return nil, &exitcode.Error{Code: exitcode.Interrupted, Err: fmt.Errorf("%s: interrupted; nothing was changed", what)}
+		return nil,
+			&exitcode.Error{Code: exitcode.Interrupted, Err: fmt.Errorf("%s: interrupted; nothing was changed", what)}
 	}
 	return nil, fmt.Errorf("%s: ask %s: %w", what, config.Host, WithAdvice(config, said(data, err)))
 }

@@ -56,12 +56,17 @@ func (c Certs) Renew(ctx context.Context, server string, told Renewals) error {
 		}
 		found = true
 		if n.Role != "server" {
-			return &exitcode.Error{Code: exitcode.Usage, Err: fmt.Errorf("%s is an agent: it gets new certificates from the servers by itself, in time and after an exchange of the CA", n.Node)}
+			return &exitcode.Error{Code: exitcode.Usage,
+				Err: fmt.Errorf(
+					"%s is an agent: it gets new certificates from the servers by itself, in time and after an exchange of the CA", n.Node)}
 		}
 		var is credentials.NodeCertificates
 		err := c.ask(ctx, http.MethodPost, adminapi.CertificatesPath, map[string]string{"of": n.Node}, nil, &is)
 		if ctx.Err() != nil {
-			return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("interrupted: %s; whether %s has, `barque cert show` tells. Renewing again does no harm", haveNew(renewed), n.Node)}
+			return &exitcode.Error{Code: exitcode.Unfinished,
+				Err: fmt.Errorf(
+					"interrupted: %s; whether %s has, `barque cert show` tells. Renewing again does no harm",
+					haveNew(renewed), n.Node)}
 		}
 		if err != nil {
 			told.Failed(n.Node, err)
@@ -73,9 +78,12 @@ func (c Certs) Renew(ctx context.Context, server string, told Renewals) error {
 	}
 	switch {
 	case !found:
-		return &exitcode.Error{Code: exitcode.Usage, Err: fmt.Errorf("there is no server %q; `barque cluster members` lists them", server)}
+		return &exitcode.Error{Code: exitcode.Usage,
+			Err: fmt.Errorf("there is no server %q; `barque cluster members` lists them", server)}
 	case lost:
-		return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("not all servers have confirmed new certificates: %s; `barque cert show` shows each. Renewing again does no harm", strings.Join(failed, ", "))}
+		return &exitcode.Error{Code: exitcode.Unfinished,
+			Err: fmt.Errorf(
+				"not all servers have confirmed new certificates: %s; `barque cert show` shows each. Renewing again does no harm", strings.Join(failed, ", "))}
 	case len(failed) > 0:
 		return fmt.Errorf("the certificates of %s were not renewed", strings.Join(failed, ", "))
 	}

@@ -75,7 +75,8 @@ func Ask(ctx context.Context, config *rest.Config, what string, f func(context.C
 func unsent(err error) bool {
 	var network *net.OpError
 	var untrusted *tls.CertificateVerificationError
-	return errors.As(err, &network) && network.Op == "dial" || errors.As(err, &untrusted) || errors.Is(err, syscall.ECONNREFUSED)
+	return errors.As(err, &network) && network.Op == "dial" || errors.As(err, &untrusted) ||
+		errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // MaybeDone reports whether a failed request may have taken effect: the server does not know, or
@@ -154,7 +155,8 @@ func ServerURL(address string) (string, error) {
 // Observation asks one server.
 func Observation(ctx context.Context, config *rest.Config, address string) (*clusterstatus.Observation, error) {
 	o := new(clusterstatus.Observation)
-	if err := GetJSON(ctx, config, address, clusterstatus.StatusPath+"?form="+clusterstatus.FormObservation, o); err != nil {
+	if err := GetJSON(ctx, config, address, clusterstatus.StatusPath+"?form="+clusterstatus.FormObservation,
+		o); err != nil {
 		return nil, fmt.Errorf("ask %s for the cluster's status: %w", address, err)
 	}
 	return o, nil
@@ -222,7 +224,8 @@ func refusal(r *http.Response) error {
 	if json.Unmarshal(text, &status) != nil || status.Message+status.Error == "" {
 		return &RefusalError{r.StatusCode, strings.TrimSpace(string(text))}
 	}
-	return refusedBy(&metav1.Status{Code: int32(r.StatusCode), Message: status.Message + status.Error, Details: status.Details})
+	return refusedBy(
+		&metav1.Status{Code: int32(r.StatusCode), Message: status.Message + status.Error, Details: status.Details})
 }
 
 // RightsAdvice names the source of missing rights; empty for any other failure.
@@ -255,9 +258,11 @@ func WithAdvice(config *rest.Config, err error) error {
 	case errors.As(err, &refused) && refused.Status == http.StatusServiceUnavailable:
 		return fmt.Errorf("%w; see `barque cluster status` for the cause and the remedy", err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w; `barque cluster status` tells whether the cluster has a leader, without which nothing is read or written", err)
+		return fmt.Errorf(
+			"%w; `barque cluster status` tells whether the cluster has a leader, without which nothing is read or written", err)
 	case errors.As(err, &away) && away.Op == "dial":
-		return fmt.Errorf("%w; `barque cluster status --server ADDRESS` asks another server that answers; a kubeconfig with its address works as well", err)
+		return fmt.Errorf(
+			"%w; `barque cluster status --server ADDRESS` asks another server that answers; a kubeconfig with its address works as well", err)
 	}
 	return err
 }
@@ -271,7 +276,8 @@ func whyUnauthorized(config *rest.Config) string {
 	}
 	if block, _ := pem.Decode(data); block != nil {
 		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && time.Now().After(cert.NotAfter) {
-			return fmt.Sprintf("the certificate of %q in the kubeconfig ended at %s: %s", cert.Subject.CommonName, cert.NotAfter.UTC().Format(time.RFC3339), fresh)
+			return fmt.Sprintf("the certificate of %q in the kubeconfig ended at %s: %s", cert.Subject.CommonName,
+				cert.NotAfter.UTC().Format(time.RFC3339), fresh)
 		}
 	}
 	return "the kubeconfig's identity is not known there, or its certificate is revoked: " + fresh

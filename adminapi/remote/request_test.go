@@ -52,10 +52,12 @@ func TestNoAnswerOfTheAPI(t *testing.T) {
 		if took := time.Since(began); took != Timeout {
 			t.Errorf("it took %s", took)
 		}
-		if exitCode(err) != 1 || !strings.Contains(err.Error(), "list things: ask s1: no answer within 15s") || !strings.Contains(err.Error(), "barque cluster status") {
+		if exitCode(err) != 1 || !strings.Contains(err.Error(), "list things: ask s1: no answer within 15s") ||
+			!strings.Contains(err.Error(), "barque cluster status") {
 			t.Errorf("exit code %d: %v", exitCode(err), err)
 		}
-		if err := Outcome(err, "`barque token ls` shows it"); exitCode(err) != exitcode.Unfinished || !strings.Contains(err.Error(), "barque token ls") {
+		if err := Outcome(err, "`barque token ls` shows it"); exitCode(err) != exitcode.Unfinished ||
+			!strings.Contains(err.Error(), "barque token ls") {
 			t.Errorf("a write: exit code %d: %v", exitCode(err), err)
 		}
 	})
@@ -100,7 +102,9 @@ func TestUnsentToAMachineThatIsOff(t *testing.T) {
 				t.Errorf("%s, %v: exit code %d: %v", what, gone, exitCode(err), err)
 			}
 		}
-		if asked := (&refusedCall{Text: "x", Err: &url.Error{Op: "Post", URL: "https://s1", Err: &net.OpError{Op: "dial", Err: gone}}}); outcomeLost(asked) {
+		if asked := (&refusedCall{Text: "x",
+			Err: &url.Error{Op: "Post", URL: "https://s1", Err: &net.OpError{Op: "dial", Err: gone}}}); outcomeLost(
+			asked) {
 			t.Errorf("%v: what was not sent may have been done", gone)
 		}
 	}
@@ -111,7 +115,8 @@ func TestUnsentToAMachineThatIsOff(t *testing.T) {
 func TestQuestionsLeaveNoConnections(t *testing.T) {
 	var mu sync.Mutex
 	open := map[net.Conn]bool{}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"change": "promote"}`) }))
+	server := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"change": "promote"}`) }))
 	server.EnableHTTP2 = true
 	server.Config.ConnState = func(c net.Conn, s http.ConnState) {
 		mu.Lock()

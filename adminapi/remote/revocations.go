@@ -19,14 +19,17 @@ func Revoke(ctx context.Context, client rest.Interface, o revocation.Order) (mad
 	if err != nil {
 		return made, err
 	}
-	data, err := client.Post().AbsPath(revocation.APIPath).SetHeader("Content-Type", "application/json").Body(body).DoRaw(ctx)
+	data, err := client.Post().AbsPath(revocation.APIPath).SetHeader("Content-Type", "application/json").Body(
+		body).DoRaw(ctx)
 	var refused *RefusalError
 	switch err = said(data, err); {
 	case err == nil:
 		return made, json.Unmarshal(data, &made)
 	case !errors.As(err, &refused):
 	case refused.Status == http.StatusConflict:
-		return made, &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("refused, nothing was changed: %w", &reason{refused})}
+		return made,
+			&exitcode.Error{Code: exitcode.Refused,
+				Err: fmt.Errorf("refused, nothing was changed: %w", &reason{refused})}
 	case refused.Status == http.StatusNotFound && o.Readmit != "":
 		return made, &exitcode.Error{Code: exitcode.Usage, Err: &reason{refused}}
 	case refused.Status == http.StatusNotFound:

@@ -33,7 +33,9 @@ func TestRevokedJudges(t *testing.T) {
 			http.NotFound(w, r)
 			return
 		}
-		all := revocation.Entries{Version: 9, List: []revocation.Entry{{Kind: revocation.User, Name: "ann", Revision: 5}, {Kind: revocation.Agent, Name: "a1", Revision: 5}}}
+		all := revocation.Entries{Version: 9,
+			List: []revocation.Entry{{Kind: revocation.User, Name: "ann", Revision: 5},
+				{Kind: revocation.Agent, Name: "a1", Revision: 5}}}
 		if err := json.NewEncoder(w).Encode(all); err != nil {
 			t.Error(err)
 		}
@@ -45,10 +47,11 @@ func TestRevokedJudges(t *testing.T) {
 		t.Fatal(err)
 	}
 	for revision, revoked := range map[uint64]bool{5: true, 6: false} {
-		i, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: "ann", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
-			Issue: pki.TrustOf(ca).Signs(func() pki.Request {
-				return pki.Request{CommonName: "ann", Usage: pki.Client, Revision: revision}
-			}, time.Now)})
+		i, err := pki.NewIdentity(t.Context(),
+			pki.IdentityConfig{Name: "ann", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+				Issue: pki.TrustOf(ca).Signs(func() pki.Request {
+					return pki.Request{CommonName: "ann", Usage: pki.Client, Revision: revision}
+				}, time.Now)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,8 +67,9 @@ func TestRevokedJudges(t *testing.T) {
 
 func clientOf(t *testing.T, url string) rest.Interface {
 	t.Helper()
-	client, err := rest.UnversionedRESTClientFor(&rest.Config{Host: url, ContentConfig: rest.ContentConfig{GroupVersion: &schema.GroupVersion{},
-		NegotiatedSerializer: serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()}})
+	client, err := rest.UnversionedRESTClientFor(
+		&rest.Config{Host: url, ContentConfig: rest.ContentConfig{GroupVersion: &schema.GroupVersion{},
+			NegotiatedSerializer: serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,15 +86,22 @@ func TestRevocationsTellTheReason(t *testing.T) {
 		code   int
 		says   string
 	}{
-		"her own":                {revocation.Order{Serial: "0a"}, 409, "it is the certificate with which you ask; give --force", exitcode.Refused, "nothing was changed: it is the certificate with which you ask"},
-		"an agent not revoked":   {revocation.Order{Readmit: "a1"}, 404, "agent \"a1\": its certificates are not revoked", exitcode.Usage, "agent \"a1\": its certificates"},
-		"an agent without a key": {revocation.Order{Readmit: "a1"}, 409, "no key of it was recorded", exitcode.Refused, "no key of it was recorded"},
-		"an earlier server":      {revocation.Order{Serial: "0a"}, 404, "404 page not found", 1, "earlier version"},
-		"without rights":         {revocation.Order{Serial: "0a"}, 403, forbidden, 1, "ann may not do that"},
-		"without rights, text":   {revocation.Order{Serial: "0a"}, 403, "this is for administrators", 1, "this is for administrators"},
-		"the store":              {revocation.Order{Serial: "0a"}, 503, "the store is closed", 1, "the store is closed"},
-		"of unknown outcome":     {revocation.Order{Serial: "0a"}, 504, "the answer is lost", exitcode.Unfinished, "the answer is lost"},
-		"a text too long":        {revocation.Order{Serial: "0a"}, 400, "a text is longer", 1, "a text is longer"},
+		"her own": {revocation.Order{Serial: "0a"}, 409,
+			"it is the certificate with which you ask; give --force", exitcode.Refused,
+			"nothing was changed: it is the certificate with which you ask"},
+		"an agent not revoked": {revocation.Order{Readmit: "a1"}, 404,
+			"agent \"a1\": its certificates are not revoked", exitcode.Usage, "agent \"a1\": its certificates"},
+		"an agent without a key": {revocation.Order{Readmit: "a1"}, 409, "no key of it was recorded", exitcode.Refused,
+			"no key of it was recorded"},
+		"an earlier server": {revocation.Order{Serial: "0a"}, 404, "404 page not found", 1, "earlier version"},
+		"without rights":    {revocation.Order{Serial: "0a"}, 403, forbidden, 1, "ann may not do that"},
+		"without rights, text": {revocation.Order{Serial: "0a"}, 403, "this is for administrators", 1,
+			"this is for administrators"},
+		"the store": {revocation.Order{Serial: "0a"}, 503, "the store is closed", 1,
+			"the store is closed"},
+		"of unknown outcome": {revocation.Order{Serial: "0a"}, 504, "the answer is lost", exitcode.Unfinished,
+			"the answer is lost"},
+		"a text too long": {revocation.Order{Serial: "0a"}, 400, "a text is longer", 1, "a text is longer"},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if strings.HasPrefix(c.body, "{") {
@@ -108,7 +119,8 @@ func TestRevocationsTellTheReason(t *testing.T) {
 			t.Errorf("%s: exit code %d: %v", what, exitCode(err), err)
 		}
 		if c.code == 1 && c.status != 404 {
-			if _, err := Revoked(t.Context(), clientOf(t, server.URL)); err == nil || !strings.Contains(err.Error(), c.says) {
+			if _, err := Revoked(t.Context(), clientOf(t, server.URL)); err == nil ||
+				!strings.Contains(err.Error(), c.says) {
 				t.Errorf("%s, the list: %v", what, err)
 			}
 		}

@@ -68,7 +68,8 @@ func (s *Snapshots) Save(ctx context.Context, path, keyText string, progress Pro
 	if err != nil {
 		return nil, err
 	}
-	stopped := &exitcode.Error{Code: exitcode.Interrupted, Err: errors.New("save a backup: interrupted; no file was written, and nothing was changed")}
+	stopped := &exitcode.Error{Code: exitcode.Interrupted,
+		Err: errors.New("save a backup: interrupted; no file was written, and nothing was changed")}
 	response, err := s.do(ctx, http.MethodPost, backups.SnapshotSavePath, bytes.NewReader(wish))
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -100,7 +101,9 @@ func (s *Snapshots) Save(ctx context.Context, path, keyText string, progress Pro
 }
 
 // Restore streams a file to the server.
-func (s *Snapshots) Restore(ctx context.Context, path string, wish backups.SnapshotRequest, progress Progress) (*backups.Restored, error) {
+func (s *Snapshots) Restore(
+	ctx context.Context, path string, wish backups.SnapshotRequest, progress Progress,
+) (*backups.Restored, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -130,13 +133,19 @@ func (s *Snapshots) Restore(ctx context.Context, path string, wish backups.Snaps
 	response.Body = io.NopCloser(bytes.NewReader(data))
 	err = WithAdvice(s.config, refusal(response))
 	if json.Unmarshal(data, restored) == nil && restored.Unknown {
-		return nil, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("restore %s: it may or may not have taken effect; doing it again does no harm: %w", path, err)}
+		return nil,
+			&exitcode.Error{Code: exitcode.Unfinished,
+				Err: fmt.Errorf("restore %s: it may or may not have taken effect; doing it again does no harm: %w",
+					path, err)}
 	}
 	if restored.NoLeader {
-		return nil, &exitcode.Error{Code: exitcode.NoQuorum, Err: fmt.Errorf("restore %s: nothing was changed: %w", path, err)}
+		return nil,
+			&exitcode.Error{Code: exitcode.NoQuorum, Err: fmt.Errorf("restore %s: nothing was changed: %w", path, err)}
 	}
 	if response.StatusCode == http.StatusConflict {
-		return nil, &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("restore %s: refused, nothing was changed: %w", path, err)}
+		return nil,
+			&exitcode.Error{Code: exitcode.Refused,
+				Err: fmt.Errorf("restore %s: refused, nothing was changed: %w", path, err)}
 	}
 	return nil, fmt.Errorf("restore %s: nothing was changed: %w", path, err)
 }
@@ -147,7 +156,10 @@ func (s *Snapshots) lostAnswer(path string, err error) error {
 	if unsent(err) {
 		return fmt.Errorf("restore %s: nothing was changed: %w", path, WithAdvice(s.config, err))
 	}
-	return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("restore %s: the answer was lost, so it may or may not have taken effect; repeating it does no harm: %w", path, err)}
+	return &exitcode.Error{Code: exitcode.Unfinished,
+		Err: fmt.Errorf(
+			"restore %s: the answer was lost, so it may or may not have taken effect; repeating it does no harm: %w",
+			path, err)}
 }
 
 // List returns the backups of all servers.

@@ -86,7 +86,8 @@ func parse(data []byte) ([]spec, error) {
 		case d.More():
 			return nil, fmt.Errorf("line %d: want one policy in each line", n)
 		case p.APIVersion != apiVersion || p.Kind != kind:
-			return nil, fmt.Errorf("line %d: it is a %s of %s: want a %s of %s", n, p.Kind, p.APIVersion, kind, apiVersion)
+			return nil,
+				fmt.Errorf("line %d: it is a %s of %s: want a %s of %s", n, p.Kind, p.APIVersion, kind, apiVersion)
 		case p.Spec.User == "" && p.Spec.Group == "":
 			return nil, fmt.Errorf("line %d: the policy has neither user nor group, so it matches nobody", n)
 		}
@@ -112,17 +113,23 @@ func (a *Authorizer) Authorize(_ context.Context, r authorizer.Attributes) (auth
 }
 
 // ConditionsAwareAuthorize implements authorizer.Authorizer.
-func (a *Authorizer) ConditionsAwareAuthorize(ctx context.Context, r authorizer.Attributes) authorizer.ConditionsAwareDecision {
+func (a *Authorizer) ConditionsAwareAuthorize(
+	ctx context.Context, r authorizer.Attributes,
+) authorizer.ConditionsAwareDecision {
 	return authorizer.ConditionsAwareDecisionFromParts(a.Authorize(ctx, r))
 }
 
 // EvaluateConditions implements authorizer.Authorizer. No decision of this one has conditions.
-func (a *Authorizer) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData) (authorizer.Decision, string, error) {
+func (a *Authorizer) EvaluateConditions(
+	context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData,
+) (authorizer.Decision, string, error) {
 	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
 }
 
 // RulesFor implements authorizer.RuleResolver.
-func (a *Authorizer) RulesFor(_ context.Context, who user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+func (a *Authorizer) RulesFor(
+	_ context.Context, who user.Info, namespace string,
+) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	var resources []authorizer.ResourceRuleInfo
 	var paths []authorizer.NonResourceRuleInfo
 	for _, p := range *a.policies.Load() {
@@ -134,10 +141,13 @@ func (a *Authorizer) RulesFor(_ context.Context, who user.Info, namespace string
 			verbs = []string{"get", "list", "watch"}
 		}
 		if p.Resource != "" && (p.Namespace == every || p.Namespace == namespace) {
-			resources = append(resources, &authorizer.DefaultResourceRuleInfo{Verbs: verbs, APIGroups: []string{p.APIGroup}, Resources: []string{p.Resource}})
+			resources = append(resources,
+				&authorizer.DefaultResourceRuleInfo{Verbs: verbs, APIGroups: []string{p.APIGroup},
+					Resources: []string{p.Resource}})
 		}
 		if p.NonResourcePath != "" {
-			paths = append(paths, &authorizer.DefaultNonResourceRuleInfo{Verbs: verbs, NonResourceURLs: []string{p.NonResourcePath}})
+			paths = append(paths,
+				&authorizer.DefaultNonResourceRuleInfo{Verbs: verbs, NonResourceURLs: []string{p.NonResourcePath}})
 		}
 	}
 	return resources, paths, false, nil
@@ -154,8 +164,10 @@ func (p *spec) isFor(who user.Info) bool {
 func (p *spec) permits(r authorizer.Attributes) bool {
 	if !r.IsResourceRequest() {
 		prefix, wild := strings.CutSuffix(p.NonResourcePath, every)
-		return p.NonResourcePath != "" && (p.NonResourcePath == r.GetPath() || wild && strings.HasPrefix(r.GetPath(), prefix))
+		return p.NonResourcePath != "" &&
+			(p.NonResourcePath == r.GetPath() || wild && strings.HasPrefix(r.GetPath(), prefix))
 	}
 	matches := func(want, is string) bool { return want == every || want == is }
-	return matches(p.Namespace, r.GetNamespace()) && matches(p.Resource, r.GetResource()) && matches(p.APIGroup, r.GetAPIGroup())
+	return matches(p.Namespace, r.GetNamespace()) && matches(p.Resource, r.GetResource()) &&
+		matches(p.APIGroup, r.GetAPIGroup())
 }

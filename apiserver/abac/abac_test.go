@@ -19,7 +19,8 @@ func TestAuthorize(t *testing.T) {
 		t.Fatal(err)
 	}
 	on := func(verb, namespace, group, resource string) authorizer.AttributesRecord {
-		return authorizer.AttributesRecord{Verb: verb, Namespace: namespace, APIGroup: group, Resource: resource, ResourceRequest: true}
+		return authorizer.AttributesRecord{Verb: verb, Namespace: namespace, APIGroup: group, Resource: resource,
+			ResourceRequest: true}
 	}
 	path := func(verb, path string) authorizer.AttributesRecord {
 		return authorizer.AttributesRecord{Verb: verb, Path: path}
@@ -30,13 +31,20 @@ func TestAuthorize(t *testing.T) {
 		what   authorizer.AttributesRecord
 		want   authorizer.Decision
 	}{
-		"all of a user":              {"ann", nil, on("delete", "shop", "apps", "deployments"), authorizer.DecisionAllow},
-		"no paths with it":           {"ann", nil, path("get", "/metrics"), authorizer.DecisionNoOpinion},
-		"reading":                    {"cid", []string{"readers"}, on("list", "shop", "", "pods"), authorizer.DecisionAllow},
-		"a subresource":              {"cid", []string{"readers"}, authorizer.AttributesRecord{Verb: "get", Namespace: "shop", Resource: "pods", Subresource: "log", ResourceRequest: true}, authorizer.DecisionAllow},
-		"no writing":                 {"cid", []string{"readers"}, on("create", "shop", "", "pods"), authorizer.DecisionNoOpinion},
-		"another namespace":          {"cid", []string{"readers"}, on("list", "till", "", "pods"), authorizer.DecisionNoOpinion},
-		"another API group":          {"cid", []string{"readers"}, on("list", "shop", "metrics.k8s.io", "pods"), authorizer.DecisionNoOpinion},
+		"all of a user": {"ann", nil, on("delete", "shop", "apps", "deployments"),
+			authorizer.DecisionAllow},
+		"no paths with it": {"ann", nil, path("get", "/metrics"), authorizer.DecisionNoOpinion},
+		"reading": {"cid", []string{"readers"}, on("list", "shop", "", "pods"),
+			authorizer.DecisionAllow},
+		"a subresource": {"cid", []string{"readers"},
+			authorizer.AttributesRecord{Verb: "get", Namespace: "shop", Resource: "pods", Subresource: "log",
+				ResourceRequest: true}, authorizer.DecisionAllow},
+		"no writing": {"cid", []string{"readers"}, on("create", "shop", "", "pods"),
+			authorizer.DecisionNoOpinion},
+		"another namespace": {"cid", []string{"readers"}, on("list", "till", "", "pods"),
+			authorizer.DecisionNoOpinion},
+		"another API group": {"cid", []string{"readers"}, on("list", "shop", "metrics.k8s.io", "pods"),
+			authorizer.DecisionNoOpinion},
 		"the user without the group": {"bob", nil, path("get", "/logs/x"), authorizer.DecisionNoOpinion},
 		"the user in the group":      {"bob", []string{"readers"}, path("get", "/logs/x"), authorizer.DecisionAllow},
 		"another path":               {"bob", []string{"readers"}, path("get", "/log"), authorizer.DecisionNoOpinion},
@@ -49,7 +57,8 @@ func TestAuthorize(t *testing.T) {
 			}
 		})
 	}
-	rules, paths, incomplete, err := a.RulesFor(t.Context(), &user.DefaultInfo{Name: "bob", Groups: []string{"readers"}}, "shop")
+	rules, paths, incomplete, err := a.RulesFor(t.Context(),
+		&user.DefaultInfo{Name: "bob", Groups: []string{"readers"}}, "shop")
 	if len(rules) != 1 || len(paths) != 1 || incomplete || err != nil {
 		t.Errorf("the rules are %v, %v, %v, %v", rules, paths, incomplete, err)
 	}

@@ -28,15 +28,20 @@ func TestAdminRequests(t *testing.T) {
 		subject pkix.Name
 		want    bool
 	}{
-		"by a master":             {[]string{"system:masters"}, client, pkix.Name{CommonName: "ann", Organization: admins}, true},
-		"by an administrator":     {admins, client, pkix.Name{CommonName: "ann", Organization: []string{"dev", "barque:admins"}}, true},
-		"by somebody":             {[]string{"dev"}, client, pkix.Name{CommonName: "ann", Organization: admins}, false},
-		"by nobody":               {nil, client, pkix.Name{CommonName: "ann", Organization: admins}, false},
-		"as a name":               {admins, client, pkix.Name{CommonName: "barque:admins"}, false},
-		"as a unit":               {admins, client, pkix.Name{CommonName: "ann", OrganizationalUnit: admins}, false},
-		"of the kubelets' signer": {admins, kubelet, pkix.Name{CommonName: "system:node:n", Organization: admins}, false},
-		"with a server's group":   {admins, client, pkix.Name{CommonName: "ann", Organization: []string{"barque:admins", "barque:servers"}}, false},
-		"the group of masters":    {[]string{"system:masters"}, client, pkix.Name{CommonName: "ann", Organization: []string{"system:masters"}}, false},
+		"by a master": {[]string{"system:masters"}, client,
+			pkix.Name{CommonName: "ann", Organization: admins}, true},
+		"by an administrator": {admins, client,
+			pkix.Name{CommonName: "ann", Organization: []string{"dev", "barque:admins"}}, true},
+		"by somebody": {[]string{"dev"}, client, pkix.Name{CommonName: "ann", Organization: admins}, false},
+		"by nobody":   {nil, client, pkix.Name{CommonName: "ann", Organization: admins}, false},
+		"as a name":   {admins, client, pkix.Name{CommonName: "barque:admins"}, false},
+		"as a unit":   {admins, client, pkix.Name{CommonName: "ann", OrganizationalUnit: admins}, false},
+		"of the kubelets' signer": {admins, kubelet, pkix.Name{CommonName: "system:node:n", Organization: admins},
+			false},
+		"with a server's group": {admins, client,
+			pkix.Name{CommonName: "ann", Organization: []string{"barque:admins", "barque:servers"}}, false},
+		"the group of masters": {[]string{"system:masters"}, client,
+			pkix.Name{CommonName: "ann", Organization: []string{"system:masters"}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: c.subject}, key)
@@ -48,7 +53,8 @@ func TestAdminRequests(t *testing.T) {
 				r.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 			})
 			a := admission.NewAttributesRecord(r, nil, certificatesv1.SchemeGroupVersion.WithKind("X"), "", "r",
-				certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"), "", admission.Create, nil, false, &user.DefaultInfo{Name: "x", Groups: c.by})
+				certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"), "", admission.Create, nil,
+				false, &user.DefaultInfo{Name: "x", Groups: c.by})
 			if err := NewCertificateSubjects().Validate(t.Context(), a, nil); (err == nil) != c.want {
 				t.Errorf("%v, want %v", err, c.want)
 			}

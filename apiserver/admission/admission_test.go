@@ -45,7 +45,8 @@ func (r request) attributes() admission.Attributes {
 		r.resource = "pods"
 	}
 	return admission.NewAttributesRecord(r.obj, r.old, schema.GroupVersionKind{}, "ns", r.name,
-		schema.GroupVersionResource{Group: r.group, Version: "v1", Resource: r.resource}, r.subresource, r.op, nil, false, r.user)
+		schema.GroupVersionResource{Group: r.group, Version: "v1", Resource: r.resource}, r.subresource, r.op, nil,
+		false, r.user)
 }
 
 func newPod(change func(*corev1.Pod)) *corev1.Pod {
@@ -61,7 +62,8 @@ func newPod(change func(*corev1.Pod)) *corev1.Pod {
 // One manifest may bring a namespace and a pod in it.
 func TestDefaultAccountMayComeAMomentLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		accounts := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		accounts := cache.NewIndexer(cache.MetaNamespaceKeyFunc,
+			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 		s := NewServiceAccounts(listers.NewServiceAccountLister(accounts), fake.NewClientset())
 		admit := func(name string) error {
 			pod := newPod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = name })
@@ -75,7 +77,8 @@ func TestDefaultAccountMayComeAMomentLater(t *testing.T) {
 			t.Errorf("a default account that does not come: %v", err)
 		}
 		time.AfterFunc(300*time.Millisecond, func() {
-			if err := accounts.Add(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "default"}}); err != nil {
+			if err := accounts.Add(
+				&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "default"}}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -87,8 +90,9 @@ func TestDefaultAccountMayComeAMomentLater(t *testing.T) {
 
 func TestServiceAccounts(t *testing.T) {
 	account := func(name string, automount *bool) *corev1.ServiceAccount {
-		return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, AutomountServiceAccountToken: automount,
-			ImagePullSecrets: []corev1.LocalObjectReference{{Name: "pull"}}}
+		return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+			AutomountServiceAccountToken: automount,
+			ImagePullSecrets:             []corev1.LocalObjectReference{{Name: "pull"}}}
 	}
 	client := fake.NewClientset(account("default", nil), account("silent", ptr.To(false)))
 	lister := informers.NewSharedInformerFactory(client, 0).Core().V1().ServiceAccounts().Lister() // knows nothing
@@ -102,7 +106,8 @@ func TestServiceAccounts(t *testing.T) {
 	}{
 		{"default", nil, "default", 2, 1},
 		{"the account says no", func(p *corev1.Pod) { p.Spec.ServiceAccountName = "silent" }, "silent", 0, 0},
-		{"the pod says no", func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = ptr.To(false) }, "default", 0, 0},
+		{"the pod says no", func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = ptr.To(false) }, "default", 0,
+			0},
 		{"the pod overrules the account", func(p *corev1.Pod) {
 			p.Spec.ServiceAccountName, p.Spec.AutomountServiceAccountToken = "silent", ptr.To(true)
 		}, "silent", 2, 1},
@@ -122,13 +127,15 @@ func TestServiceAccounts(t *testing.T) {
 			mounts := 0
 			for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 				for _, container := range list {
-					if slices.ContainsFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return strings.HasPrefix(m.Name, tokenVolume) }) {
+					if slices.ContainsFunc(container.VolumeMounts,
+						func(m corev1.VolumeMount) bool { return strings.HasPrefix(m.Name, tokenVolume) }) {
 						mounts++
 					}
 				}
 			}
 			if pod.Spec.ServiceAccountName != c.account || mounts != c.mounts || len(pod.Spec.Volumes) != c.volumes {
-				t.Errorf("account %q, %d mounts, %d volumes", pod.Spec.ServiceAccountName, mounts, len(pod.Spec.Volumes))
+				t.Errorf("account %q, %d mounts, %d volumes", pod.Spec.ServiceAccountName, mounts,
+					len(pod.Spec.Volumes))
 			}
 			if len(pod.Spec.ImagePullSecrets) != 1 {
 				t.Errorf("pull secrets %v", pod.Spec.ImagePullSecrets)
@@ -151,10 +158,16 @@ func TestTolerations(t *testing.T) {
 		has  []corev1.Toleration
 		want int
 	}{
-		"none":         {nil, 2},
-		"one of them":  {[]corev1.Toleration{{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}, 2},
-		"everything":   {[]corev1.Toleration{{Operator: corev1.TolerationOpExists}}, 1},
-		"other effect": {[]corev1.Toleration{{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}, 3},
+		"none": {nil, 2},
+		"one of them": {
+			[]corev1.Toleration{
+				{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists,
+					Effect: corev1.TaintEffectNoExecute}}, 2},
+		"everything": {[]corev1.Toleration{{Operator: corev1.TolerationOpExists}}, 1},
+		"other effect": {
+			[]corev1.Toleration{
+				{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists,
+					Effect: corev1.TaintEffectNoSchedule}}, 3},
 	} {
 		pod := newPod(func(p *corev1.Pod) { p.Spec.Tolerations = c.has })
 		for range 2 { // a second run adds nothing
@@ -176,7 +189,8 @@ func TestTolerations(t *testing.T) {
 
 func TestPriorities(t *testing.T) {
 	class := func(name string, value int32, byDefault bool) *schedulingv1.PriorityClass {
-		return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, GlobalDefault: byDefault}
+		return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value,
+			GlobalDefault: byDefault}
 	}
 	client := fake.NewClientset()
 	informer := informers.NewSharedInformerFactory(client, 0).Scheduling().V1().PriorityClasses()
@@ -195,7 +209,9 @@ func TestPriorities(t *testing.T) {
 	}{
 		{"the default class", nil, "usual", 10, false},
 		{"a named class", func(p *corev1.Pod) { p.Spec.PriorityClassName = "high" }, "high", 1000, false},
-		{"the right number", func(p *corev1.Pod) { p.Spec.PriorityClassName, p.Spec.Priority = "high", ptr.To[int32](1000) }, "high", 1000, false},
+		{"the right number",
+			func(p *corev1.Pod) { p.Spec.PriorityClassName, p.Spec.Priority = "high", ptr.To[int32](1000) }, "high",
+			1000, false},
 		{"a number of one's own", func(p *corev1.Pod) { p.Spec.Priority = ptr.To[int32](7) }, "", 0, true},
 		{"no such class", func(p *corev1.Pod) { p.Spec.PriorityClassName = "x" }, "", 0, true},
 	} {
@@ -205,7 +221,9 @@ func TestPriorities(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if !c.fails && (pod.Spec.PriorityClassName != c.class || *pod.Spec.Priority != c.want || *pod.Spec.PreemptionPolicy != corev1.PreemptLowerPriority) {
+		if !c.fails &&
+			(pod.Spec.PriorityClassName != c.class || *pod.Spec.Priority != c.want ||
+				*pod.Spec.PreemptionPolicy != corev1.PreemptLowerPriority) {
 			t.Errorf("%s: %q %v", c.name, pod.Spec.PriorityClassName, *pod.Spec.Priority)
 		}
 	}
@@ -214,8 +232,11 @@ func TestPriorities(t *testing.T) {
 func TestNodeRestriction(t *testing.T) {
 	mine := newPod(func(p *corev1.Pod) {
 		p.Spec.NodeName, p.Spec.ServiceAccountName = "n1", "robot"
-		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
-			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}}}}}}}
+		p.Spec.Volumes = []corev1.Volume{
+			{Name: "v",
+				VolumeSource: corev1.VolumeSource{
+					Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+						{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}}}}}}}
 	})
 	other := newPod(func(p *corev1.Pod) { p.Name, p.UID, p.Spec.NodeName = "other", "pod-2", "n2" })
 	client := fake.NewClientset(mine, other, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-1"}})
@@ -229,7 +250,9 @@ func TestNodeRestriction(t *testing.T) {
 	n := NewNodeRestriction(core, client, grants{}, func(node string) bool { return node == "member" }, nil)
 	kubelet := &user.DefaultInfo{Name: "system:node:n1", Groups: []string{user.NodesGroup}}
 	node := func(change func(*corev1.Node)) *corev1.Node {
-		o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{corev1.LabelHostname: "n1", "example.com/x": "y"}}}
+		o := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "n1",
+				Labels: map[string]string{corev1.LabelHostname: "n1", "example.com/x": "y"}}}
 		if change != nil {
 			change(o)
 		}
@@ -239,7 +262,8 @@ func TestNodeRestriction(t *testing.T) {
 	token := func(name string, uid string) *authenticationv1.TokenRequest {
 		r := &authenticationv1.TokenRequest{}
 		if name != "" {
-			r.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: name, UID: "pod-1"}
+			r.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: name,
+				UID: "pod-1"}
 			r.Spec.BoundObjectRef.UID = mine.UID
 			if uid != "" {
 				r.Spec.BoundObjectRef.UID = "pod-9"
@@ -250,7 +274,8 @@ func TestNodeRestriction(t *testing.T) {
 	mirror := newPod(func(p *corev1.Pod) {
 		p.Spec.NodeName = "n1"
 		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
-		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "node-1", Controller: new(true)}}
+		p.OwnerReferences = []metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "node-1", Controller: new(true)}}
 	})
 	owned := func(change func(*corev1.Pod)) *corev1.Pod {
 		p := mirror.DeepCopy()
@@ -266,7 +291,8 @@ func TestNodeRestriction(t *testing.T) {
 		return mirrors(func(s *corev1.PodSpec) { s.Volumes = []corev1.Volume{{Name: "v", VolumeSource: v}} })
 	}
 	projected := func(s corev1.VolumeProjection) *corev1.Pod {
-		return volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{s}}})
+		return volume(
+			corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{s}}})
 	}
 	env := func(from corev1.EnvVarSource) *corev1.Pod {
 		return mirrors(func(s *corev1.PodSpec) { s.Containers[0].Env = []corev1.EnvVar{{Name: "E", ValueFrom: &from}} })
@@ -289,57 +315,135 @@ func TestNodeRestriction(t *testing.T) {
 		{"creates its node", request{obj: node(nil), resource: "nodes", name: "n1"}, true},
 		{"creates another node", request{obj: node(nil), resource: "nodes", name: "n2"}, false},
 		{"deletes its node", request{old: node(nil), resource: "nodes", name: "n1", op: admission.Delete}, false},
-		{"writes its status", request{obj: node(nil), old: node(nil), resource: "nodes", subresource: "status", name: "n1", op: admission.Update}, true},
-		{"changes taints", request{obj: node(func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "k"}} }), old: node(nil), resource: "nodes", name: "n1", op: admission.Update}, false},
-		{"comes with taints", request{obj: node(func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "k"}} }), resource: "nodes", name: "n1"}, true},
-		{"chooses its pods' addresses", request{obj: node(func(n *corev1.Node) { n.Spec.PodCIDR = "192.0.2.1/32" }), resource: "nodes", name: "n1"}, false},
-		{"chooses all its pods' addresses", request{obj: node(func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"192.0.2.1/32"} }), resource: "nodes", name: "n1"}, false},
-		{"chooses its pods' addresses later", request{obj: node(func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.42.1.0/24"} }), old: node(nil), resource: "nodes", name: "n1", op: admission.Update}, false},
-		{"keeps its pods' addresses", request{obj: node(func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.42.1.0/24"} }), old: node(func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.42.1.0/24"} }), resource: "nodes", subresource: "status", name: "n1", op: admission.Update}, true},
-		{"sets a zone", request{obj: labelled(corev1.LabelTopologyZone), old: node(nil), resource: "nodes", name: "n1", op: admission.Update}, true},
-		{"sets a free label", request{obj: labelled("example.org/z"), old: node(nil), resource: "nodes", name: "n1", op: admission.Update}, true},
-		{"sets a role", request{obj: labelled("node-role.kubernetes.io/control-plane"), old: node(nil), resource: "nodes", name: "n1", op: admission.Update}, false},
-		{"sets a restricted label", request{obj: labelled("node-restriction.kubernetes.io/x"), resource: "nodes", name: "n1"}, false},
-		{"drops a restricted label", request{obj: node(nil), old: labelled("node-restriction.kubernetes.io/x"), resource: "nodes", name: "n1", op: admission.Update}, false},
-		{"says that it is a member", request{obj: labelled(nodeleases.MemberLabel), resource: "nodes", name: "n1"}, false},
-		{"says later that it is a member", request{obj: labelled(nodeleases.MemberLabel), old: node(nil), resource: "nodes", name: "n1", op: admission.Update}, false},
-		{"says by its status that it is a member", request{obj: labelled(nodeleases.MemberLabel), old: node(nil), resource: "nodes", subresource: "status", name: "n1", op: admission.Update}, false},
-		{"says that it is a member no more", request{obj: node(nil), old: labelled(nodeleases.MemberLabel), resource: "nodes", name: "n1", op: admission.Update}, false},
-		{"is a member as before", request{obj: labelled(nodeleases.MemberLabel), old: labelled(nodeleases.MemberLabel), resource: "nodes", name: "n1", op: admission.Update}, true},
+		{"writes its status",
+			request{obj: node(nil), old: node(nil), resource: "nodes", subresource: "status", name: "n1",
+				op: admission.Update}, true},
+		{"changes taints",
+			request{obj: node(func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "k"}} }), old: node(nil),
+				resource: "nodes", name: "n1", op: admission.Update}, false},
+		{"comes with taints",
+			request{obj: node(func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "k"}} }), resource: "nodes",
+				name: "n1"}, true},
+		{"chooses its pods' addresses",
+			request{obj: node(func(n *corev1.Node) { n.Spec.PodCIDR = "192.0.2.1/32" }), resource: "nodes", name: "n1"},
+			false},
+		{"chooses all its pods' addresses",
+			request{obj: node(func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"192.0.2.1/32"} }), resource: "nodes",
+				name: "n1"}, false},
+		{"chooses its pods' addresses later",
+			request{obj: node(func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.42.1.0/24"} }), old: node(nil),
+				resource: "nodes", name: "n1", op: admission.Update}, false},
+		{"keeps its pods' addresses",
+			request{obj: node(func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.42.1.0/24"} }),
+				old: node(func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.42.1.0/24"} }), resource: "nodes",
+				subresource: "status", name: "n1", op: admission.Update}, true},
+		{"sets a zone",
+			request{obj: labelled(corev1.LabelTopologyZone), old: node(nil), resource: "nodes", name: "n1",
+				op: admission.Update}, true},
+		{"sets a free label",
+			request{obj: labelled("example.org/z"), old: node(nil), resource: "nodes", name: "n1",
+				op: admission.Update}, true},
+		{"sets a role",
+			request{obj: labelled("node-role.kubernetes.io/control-plane"), old: node(nil), resource: "nodes",
+				name: "n1", op: admission.Update}, false},
+		{"sets a restricted label",
+			request{obj: labelled("node-restriction.kubernetes.io/x"), resource: "nodes", name: "n1"}, false},
+		{"drops a restricted label",
+			request{obj: node(nil), old: labelled("node-restriction.kubernetes.io/x"), resource: "nodes", name: "n1",
+				op: admission.Update}, false},
+		{"says that it is a member", request{obj: labelled(nodeleases.MemberLabel), resource: "nodes", name: "n1"},
+			false},
+		{"says later that it is a member",
+			request{obj: labelled(nodeleases.MemberLabel), old: node(nil), resource: "nodes", name: "n1",
+				op: admission.Update}, false},
+		{"says by its status that it is a member",
+			request{obj: labelled(nodeleases.MemberLabel), old: node(nil), resource: "nodes", subresource: "status",
+				name: "n1", op: admission.Update}, false},
+		{"says that it is a member no more",
+			request{obj: node(nil), old: labelled(nodeleases.MemberLabel), resource: "nodes", name: "n1",
+				op: admission.Update}, false},
+		{"is a member as before",
+			request{obj: labelled(nodeleases.MemberLabel), old: labelled(nodeleases.MemberLabel), resource: "nodes",
+				name: "n1", op: admission.Update}, true},
 		{"mirrors a static pod", request{obj: mirror, name: "p"}, true},
-		{"mirrors without an owner", request{obj: owned(func(p *corev1.Pod) { p.OwnerReferences = nil }), name: "p"}, false},
-		{"mirrors with two owners", request{obj: owned(func(p *corev1.Pod) { p.OwnerReferences = append(p.OwnerReferences, p.OwnerReferences[0]) }), name: "p"}, false},
-		{"mirrors as another node's", request{obj: owned(func(p *corev1.Pod) { p.OwnerReferences[0].Name = "n2" }), name: "p"}, false},
-		{"mirrors as an earlier node's", request{obj: owned(func(p *corev1.Pod) { p.OwnerReferences[0].UID = "node-0" }), name: "p"}, false},
-		{"mirrors without a controller", request{obj: owned(func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil }), name: "p"}, false},
-		{"mirrors and blocks the node's deletion", request{obj: owned(func(p *corev1.Pod) { p.OwnerReferences[0].BlockOwnerDeletion = new(true) }), name: "p"}, false},
-		{"mirrors files of the node", request{obj: volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}), name: "p"}, true},
-		{"mirrors with its labels", request{obj: projected(corev1.VolumeProjection{DownwardAPI: &corev1.DownwardAPIProjection{}}), name: "p"}, true},
-		{"mirrors the pod's name", request{obj: env(corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{}}), name: "p"}, true},
-		{"mirrors with an account", request{obj: mirrors(func(s *corev1.PodSpec) { s.ServiceAccountName = "admin" }), name: "p"}, false},
-		{"mirrors with a pull secret", request{obj: mirrors(func(s *corev1.PodSpec) { s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "s"}} }), name: "p"}, false},
-		{"mirrors with devices", request{obj: mirrors(func(s *corev1.PodSpec) { s.ResourceClaims = []corev1.PodResourceClaim{{Name: "d"}} }), name: "p"}, false},
-		{"mirrors with a secret in the environment", request{obj: env(corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{}}), name: "p"}, false},
+		{"mirrors without an owner", request{obj: owned(func(p *corev1.Pod) { p.OwnerReferences = nil }), name: "p"},
+			false},
+		{"mirrors with two owners",
+			request{
+				obj: owned(
+					func(p *corev1.Pod) { p.OwnerReferences = append(p.OwnerReferences, p.OwnerReferences[0]) }),
+				name: "p"}, false},
+		{"mirrors as another node's",
+			request{obj: owned(func(p *corev1.Pod) { p.OwnerReferences[0].Name = "n2" }), name: "p"}, false},
+		{"mirrors as an earlier node's",
+			request{obj: owned(func(p *corev1.Pod) { p.OwnerReferences[0].UID = "node-0" }), name: "p"}, false},
+		{"mirrors without a controller",
+			request{obj: owned(func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil }), name: "p"}, false},
+		{"mirrors and blocks the node's deletion",
+			request{obj: owned(func(p *corev1.Pod) { p.OwnerReferences[0].BlockOwnerDeletion = new(true) }), name: "p"},
+			false},
+		{"mirrors files of the node",
+			request{obj: volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}), name: "p"}, true},
+		{"mirrors with its labels",
+			request{obj: projected(corev1.VolumeProjection{DownwardAPI: &corev1.DownwardAPIProjection{}}), name: "p"},
+			true},
+		{"mirrors the pod's name",
+			request{obj: env(corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{}}), name: "p"}, true},
+		{"mirrors with an account",
+			request{obj: mirrors(func(s *corev1.PodSpec) { s.ServiceAccountName = "admin" }), name: "p"}, false},
+		{"mirrors with a pull secret",
+			request{
+				obj: mirrors(
+					func(s *corev1.PodSpec) { s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "s"}} }),
+				name: "p"}, false},
+		{"mirrors with devices",
+			request{obj: mirrors(func(s *corev1.PodSpec) { s.ResourceClaims = []corev1.PodResourceClaim{{Name: "d"}} }),
+				name: "p"}, false},
+		{"mirrors with a secret in the environment",
+			request{obj: env(corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{}}), name: "p"}, false},
 		{"mirrors with all of a secret", request{obj: mirrors(func(s *corev1.PodSpec) {
 			s.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}
 		}), name: "p"}, false},
-		{"mirrors with a config map in the environment", request{obj: env(corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{}}), name: "p"}, false},
+		{"mirrors with a config map in the environment",
+			request{obj: env(corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{}}), name: "p"}, false},
 		{"mirrors with all of a config map", request{obj: mirrors(func(s *corev1.PodSpec) {
 			s.Containers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{}}}
 		}), name: "p"}, false},
 		{"mirrors with a debugger's secret", request{obj: mirrors(func(s *corev1.PodSpec) {
-			s.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}}}}
+			s.EphemeralContainers = []corev1.EphemeralContainer{
+				{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+					EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}}}}
 		}), name: "p"}, false},
-		{"mirrors with a secret", request{obj: volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}), name: "p"}, false},
-		{"mirrors with a config map", request{obj: volume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}), name: "p"}, false},
-		{"mirrors with a driver", request{obj: volume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}}), name: "p"}, false},
-		{"mirrors with a claim", request{obj: volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}), name: "p"}, false},
-		{"mirrors with a claim of its own", request{obj: volume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}), name: "p"}, false},
-		{"mirrors with a disk's secret", request{obj: volume(corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{SecretRef: &corev1.LocalObjectReference{Name: "s"}}}), name: "p"}, false},
-		{"mirrors with a projected secret", request{obj: projected(corev1.VolumeProjection{Secret: &corev1.SecretProjection{}}), name: "p"}, false},
-		{"mirrors with a projected config map", request{obj: projected(corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{}}), name: "p"}, false},
-		{"mirrors with a token", request{obj: projected(corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}}), name: "p"}, false},
-		{"mirrors with a bundle", request{obj: projected(corev1.VolumeProjection{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}}), name: "p"}, false},
+		{"mirrors with a secret",
+			request{obj: volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}), name: "p"}, false},
+		{"mirrors with a config map",
+			request{obj: volume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}), name: "p"}, false},
+		{"mirrors with a driver", request{obj: volume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}}), name: "p"},
+			false},
+		{"mirrors with a claim",
+			request{
+				obj:  volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}),
+				name: "p"}, false},
+		{"mirrors with a claim of its own",
+			request{obj: volume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}), name: "p"}, false},
+		{"mirrors with a disk's secret",
+			request{
+				obj: volume(
+					corev1.VolumeSource{
+						ISCSI: &corev1.ISCSIVolumeSource{SecretRef: &corev1.LocalObjectReference{Name: "s"}}}),
+				name: "p"}, false},
+		{"mirrors with a projected secret",
+			request{obj: projected(corev1.VolumeProjection{Secret: &corev1.SecretProjection{}}), name: "p"}, false},
+		{"mirrors with a projected config map",
+			request{obj: projected(corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{}}), name: "p"},
+			false},
+		{"mirrors with a token",
+			request{
+				obj:  projected(corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}}),
+				name: "p"}, false},
+		{"mirrors with a bundle",
+			request{obj: projected(corev1.VolumeProjection{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}}),
+				name: "p"}, false},
 		{"says which claim was made", claiming(func(s *corev1.PodStatus) {
 			s.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "d", ResourceClaimName: new(string)}}
 		}), false},
@@ -347,27 +451,43 @@ func TestNodeRestriction(t *testing.T) {
 			s.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "d"}
 		}), false},
 		{"says which claim has a part of the node", claiming(func(s *corev1.PodStatus) {
-			s.NodeAllocatableResourceClaimStatuses = []corev1.NodeAllocatableResourceClaimStatus{{ResourceClaimName: "d"}}
+			s.NodeAllocatableResourceClaimStatuses = []corev1.NodeAllocatableResourceClaimStatus{
+				{ResourceClaimName: "d"}}
 		}), false},
 		{"says which phase it is in", claiming(func(s *corev1.PodStatus) { s.Phase = corev1.PodRunning }), true},
 		{"creates a pod", request{obj: mine, name: "p"}, false},
 		{"deletes its pod", request{old: mine, name: "p", op: admission.Delete}, true},
 		{"deletes another's pod", request{old: other, name: "other", op: admission.Delete}, false},
-		{"writes its pod's status", request{obj: mine, old: mine, subresource: "status", name: "p", op: admission.Update}, true},
-		{"labels a pod by its status", request{obj: relabelled, old: mine, subresource: "status", name: "p", op: admission.Update}, false},
-		{"writes another's status", request{obj: other, old: other, subresource: "status", name: "other", op: admission.Update}, false},
+		{"writes its pod's status",
+			request{obj: mine, old: mine, subresource: "status", name: "p", op: admission.Update}, true},
+		{"labels a pod by its status",
+			request{obj: relabelled, old: mine, subresource: "status", name: "p", op: admission.Update}, false},
+		{"writes another's status",
+			request{obj: other, old: other, subresource: "status", name: "other", op: admission.Update}, false},
 		{"updates a pod", request{obj: mine, old: mine, name: "p", op: admission.Update}, false},
 		{"evicts its pod", request{obj: &policyv1.Eviction{}, subresource: "eviction", name: "p"}, true},
 		{"evicts another's pod", request{obj: &policyv1.Eviction{}, subresource: "eviction", name: "other"}, false},
-		{"token for its pod", request{obj: token("p", ""), resource: "serviceaccounts", subresource: "token", name: "robot"}, true},
-		{"token of another account", request{obj: token("p", ""), resource: "serviceaccounts", subresource: "token", name: "admin"}, false},
-		{"token for an earlier pod", request{obj: token("p", "old"), resource: "serviceaccounts", subresource: "token", name: "robot"}, false},
-		{"offers its devices", request{obj: slice("n1"), group: resourcev1.GroupName, resource: "resourceslices", name: "s"}, true},
-		{"offers another's devices", request{obj: slice("n2"), group: resourcev1.GroupName, resource: "resourceslices", name: "s"}, false},
-		{"offers devices of all nodes", request{obj: &resourcev1.ResourceSlice{}, group: resourcev1.GroupName, resource: "resourceslices", name: "s"}, false},
-		{"takes its devices away", request{old: slice("n1"), group: resourcev1.GroupName, resource: "resourceslices", name: "s", op: admission.Delete}, true},
-		{"takes another's devices away", request{old: slice("n2"), group: resourcev1.GroupName, resource: "resourceslices", name: "s", op: admission.Delete}, false},
-		{"token for nothing", request{obj: token("", ""), resource: "serviceaccounts", subresource: "token", name: "robot"}, false},
+		{"token for its pod",
+			request{obj: token("p", ""), resource: "serviceaccounts", subresource: "token", name: "robot"}, true},
+		{"token of another account",
+			request{obj: token("p", ""), resource: "serviceaccounts", subresource: "token", name: "admin"}, false},
+		{"token for an earlier pod",
+			request{obj: token("p", "old"), resource: "serviceaccounts", subresource: "token", name: "robot"}, false},
+		{"offers its devices",
+			request{obj: slice("n1"), group: resourcev1.GroupName, resource: "resourceslices", name: "s"}, true},
+		{"offers another's devices",
+			request{obj: slice("n2"), group: resourcev1.GroupName, resource: "resourceslices", name: "s"}, false},
+		{"offers devices of all nodes",
+			request{obj: &resourcev1.ResourceSlice{}, group: resourcev1.GroupName, resource: "resourceslices",
+				name: "s"}, false},
+		{"takes its devices away",
+			request{old: slice("n1"), group: resourcev1.GroupName, resource: "resourceslices", name: "s",
+				op: admission.Delete}, true},
+		{"takes another's devices away",
+			request{old: slice("n2"), group: resourcev1.GroupName, resource: "resourceslices", name: "s",
+				op: admission.Delete}, false},
+		{"token for nothing",
+			request{obj: token("", ""), resource: "serviceaccounts", subresource: "token", name: "robot"}, false},
 	} {
 		c.r.user = kubelet
 		err := n.Validate(t.Context(), c.r.attributes(), nil)
@@ -380,7 +500,8 @@ func TestNodeRestriction(t *testing.T) {
 		}
 	}
 	member := node(func(n *corev1.Node) { n.Name, n.Labels[nodeleases.MemberLabel] = "member", "" })
-	r := request{obj: member, resource: "nodes", name: "member", user: &user.DefaultInfo{Name: "system:node:member", Groups: []string{user.NodesGroup}}}
+	r := request{obj: member, resource: "nodes", name: "member",
+		user: &user.DefaultInfo{Name: "system:node:member", Groups: []string{user.NodesGroup}}}
 	if err := n.Validate(t.Context(), r.attributes(), nil); err != nil {
 		t.Errorf("a member registers with the label: %v", err)
 	}

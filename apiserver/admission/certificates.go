@@ -85,7 +85,9 @@ func NewCertificateSubjects() *CertificateSubjects {
 
 // Validate implements admission.ValidationInterface. The stored signer counts: an update may try to
 // name another one.
-func (c *CertificateApproval) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func (c *CertificateApproval) Validate(
+	ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces,
+) error {
 	if a.GetResource().GroupResource() != signingRequests || a.GetSubresource() != "approval" {
 		return nil
 	}
@@ -94,7 +96,8 @@ func (c *CertificateApproval) Validate(ctx context.Context, a admission.Attribut
 		return unexpected(a, a.GetOldObject(), "CertificateSigningRequest")
 	}
 	if !mayUseSigner(ctx, c.authz, a.GetUserInfo(), "approve", old.Spec.SignerName) {
-		return admission.NewForbidden(a, fmt.Errorf("user not permitted to approve requests with signerName %q", old.Spec.SignerName))
+		return admission.NewForbidden(a,
+			fmt.Errorf("user not permitted to approve requests with signerName %q", old.Spec.SignerName))
 	}
 	return nil
 }
@@ -112,11 +115,13 @@ func (c *CertificateSigning) Validate(ctx context.Context, a admission.Attribute
 	if !ok {
 		return unexpected(a, a.GetObject(), "CertificateSigningRequest")
 	}
-	if slices.Equal(r.Status.Certificate, old.Status.Certificate) && apiequality.Semantic.DeepEqual(r.Status.Conditions, old.Status.Conditions) {
+	if slices.Equal(r.Status.Certificate, old.Status.Certificate) &&
+		apiequality.Semantic.DeepEqual(r.Status.Conditions, old.Status.Conditions) {
 		return nil
 	}
 	if !mayUseSigner(ctx, c.authz, a.GetUserInfo(), "sign", old.Spec.SignerName) {
-		return admission.NewForbidden(a, fmt.Errorf("user not permitted to sign requests with signerName %q", old.Spec.SignerName))
+		return admission.NewForbidden(a,
+			fmt.Errorf("user not permitted to sign requests with signerName %q", old.Spec.SignerName))
 	}
 	return nil
 }
@@ -131,11 +136,13 @@ func (t *TrustBundleAttest) Validate(ctx context.Context, a admission.Attributes
 	if !ok {
 		return unexpected(a, a.GetObject(), "ClusterTrustBundle")
 	}
-	if bundle.Spec.SignerName == "" || a.GetOperation() == admission.Update && onlyCollected(a.GetObject(), a.GetOldObject()) {
+	if bundle.Spec.SignerName == "" ||
+		a.GetOperation() == admission.Update && onlyCollected(a.GetObject(), a.GetOldObject()) {
 		return nil
 	}
 	if !mayUseSigner(ctx, t.authz, a.GetUserInfo(), "attest", bundle.Spec.SignerName) {
-		return admission.NewForbidden(a, fmt.Errorf("user not permitted to attest for signerName %q", bundle.Spec.SignerName))
+		return admission.NewForbidden(a,
+			fmt.Errorf("user not permitted to attest for signerName %q", bundle.Spec.SignerName))
 	}
 	return nil
 }
@@ -145,7 +152,9 @@ func (t *TrustBundleAttest) Validate(ctx context.Context, a admission.Attributes
 const ownNames = "barque:"
 
 // Validate implements admission.ValidationInterface.
-func (c *CertificateSubjects) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func (c *CertificateSubjects) Validate(
+	ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces,
+) error {
 	if a.GetResource().GroupResource() != signingRequests || a.GetSubresource() != "" {
 		return nil
 	}
@@ -166,19 +175,28 @@ func (c *CertificateSubjects) Validate(ctx context.Context, a admission.Attribut
 	default:
 		return nil // validation refuses it
 	}
-	if signer == certificatesv1.KubeAPIServerClientSignerName && slices.Contains(request.Subject.Organization, user.SystemPrivilegedGroup) {
-		return admission.NewForbidden(a, fmt.Errorf("use of %s signer with system:masters group is not allowed", signer))
+	if signer == certificatesv1.KubeAPIServerClientSignerName &&
+		slices.Contains(request.Subject.Organization, user.SystemPrivilegedGroup) {
+		return admission.NewForbidden(a,
+			fmt.Errorf("use of %s signer with system:masters group is not allowed", signer))
 	}
-	admins := signer == certificatesv1.KubeAPIServerClientSignerName && a.GetUserInfo() != nil && clusterusers.HasAdmin(a.GetUserInfo().GetGroups()) && !actsAsAdmin(ctx)
+	admins := signer == certificatesv1.KubeAPIServerClientSignerName && a.GetUserInfo() != nil &&
+		clusterusers.HasAdmin(a.GetUserInfo().GetGroups()) && !actsAsAdmin(ctx)
 	for _, name := range subjectNames(request, admins) {
 		if rbac.IsOwnUser(name) {
-			return admission.NewForbidden(a, fmt.Errorf("use of %s signer with the name %s is not allowed: it is a part of the control plane, and runs in the servers", signer, name))
+			return admission.NewForbidden(a,
+				fmt.Errorf(
+					"use of %s signer with the name %s is not allowed: it is a part of the control plane, and runs in the servers", signer, name))
 		}
 		if strings.HasPrefix(name, ownNames) {
 			if name == clusterusers.AdminGroup {
-				return admission.NewForbidden(a, fmt.Errorf("use of %s signer with the name %s is not allowed: only administrators may request it, and as an organization for the signer %s", signer, name, certificatesv1.KubeAPIServerClientSignerName))
+				return admission.NewForbidden(a,
+					fmt.Errorf(
+						"use of %s signer with the name %s is not allowed: only administrators may request it, and as an organization for the signer %s", signer, name, certificatesv1.KubeAPIServerClientSignerName))
 			}
-			return admission.NewForbidden(a, fmt.Errorf("use of %s signer with the name %s is not allowed: names that begin with %s are those of the cluster's servers", signer, name, ownNames))
+			return admission.NewForbidden(a,
+				fmt.Errorf(
+					"use of %s signer with the name %s is not allowed: names that begin with %s are those of the cluster's servers", signer, name, ownNames))
 		}
 	}
 	return nil
@@ -199,7 +217,8 @@ var organization = asn1.ObjectIdentifier{2, 5, 4, 10}
 func subjectNames(r *x509.CertificateRequest, admins bool) []string {
 	names := []string{r.Subject.CommonName}
 	for _, attribute := range r.Subject.Names {
-		if text, ok := attribute.Value.(string); ok && !(admins && text == clusterusers.AdminGroup && attribute.Type.Equal(organization)) {
+		if text, ok := attribute.Value.(string); ok &&
+			!(admins && text == clusterusers.AdminGroup && attribute.Type.Equal(organization)) {
 			names = append(names, text)
 		}
 	}
@@ -208,7 +227,9 @@ func subjectNames(r *x509.CertificateRequest, admins bool) []string {
 
 // mayUseSigner reports whether a user may use a verb for a signer, by its name or as one of all
 // signers of its domain.
-func mayUseSigner(ctx context.Context, authz authorizer.UnconditionalAuthorizer, who user.Info, verb, signer string) bool {
+func mayUseSigner(
+	ctx context.Context, authz authorizer.UnconditionalAuthorizer, who user.Info, verb, signer string,
+) bool {
 	domain, _, _ := strings.Cut(signer, "/")
 	for ctx, name := range refusals.Questions(ctx, signer, domain+"/*") {
 		decision, _, err := authz.Authorize(ctx, authorizer.AttributesRecord{

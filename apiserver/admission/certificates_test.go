@@ -25,7 +25,8 @@ import (
 type grants []string
 
 func (g grants) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	right := a.GetUser().GetName() == "ann" && a.GetAPIGroup() == "certificates.k8s.io" && a.GetResource() == "signers" && a.IsResourceRequest()
+	right := a.GetUser().GetName() == "ann" && a.GetAPIGroup() == "certificates.k8s.io" &&
+		a.GetResource() == "signers" && a.IsResourceRequest()
 	if right && slices.Contains(g, a.GetVerb()+" "+a.GetName()) {
 		return authorizer.DecisionAllow, "", nil
 	}
@@ -43,7 +44,8 @@ func newRequest(change func(*certificatesv1.CertificateSigningRequest)) *certifi
 
 func TestSigners(t *testing.T) {
 	approved := newRequest(func(r *certificatesv1.CertificateSigningRequest) {
-		r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue}}
+		r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
+			{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue}}
 	})
 	issued := newRequest(func(r *certificatesv1.CertificateSigningRequest) { r.Status.Certificate = []byte("x") })
 	renamed := newRequest(func(r *certificatesv1.CertificateSigningRequest) { r.Spec.SignerName = "example.org/mine" })
@@ -72,19 +74,26 @@ func TestSigners(t *testing.T) {
 	}{
 		{"approve", grants{"approve example.com/s"}, csr, "approval", approved, newRequest(nil), ""},
 		{"approve, by domain", grants{"approve example.com/*"}, csr, "approval", approved, newRequest(nil), ""},
-		{"approve, may nothing", nil, csr, "approval", approved, newRequest(nil), `user not permitted to approve requests with signerName "example.com/s"`},
-		{"approve, may sign", grants{"sign example.com/s"}, csr, "approval", approved, newRequest(nil), "not permitted to approve"},
-		{"approve, another signer", grants{"approve example.com/t", "approve example.org/*", "approve *"}, csr, "approval", approved, newRequest(nil), "not permitted to approve"},
-		{"approve, changing the signer", grants{"approve example.org/mine"}, csr, "approval", renamed, newRequest(nil), "not permitted to approve"},
+		{"approve, may nothing", nil, csr, "approval", approved, newRequest(nil),
+			`user not permitted to approve requests with signerName "example.com/s"`},
+		{"approve, may sign", grants{"sign example.com/s"}, csr, "approval", approved, newRequest(nil),
+			"not permitted to approve"},
+		{"approve, another signer", grants{"approve example.com/t", "approve example.org/*", "approve *"}, csr,
+			"approval", approved, newRequest(nil), "not permitted to approve"},
+		{"approve, changing the signer", grants{"approve example.org/mine"}, csr, "approval", renamed, newRequest(nil),
+			"not permitted to approve"},
 		{"sign", grants{"sign example.com/s"}, csr, "status", issued, newRequest(nil), ""},
 		{"sign, by domain", grants{"sign example.com/*"}, csr, "status", issued, newRequest(nil), ""},
-		{"sign, may approve", grants{"approve example.com/s"}, csr, "status", issued, newRequest(nil), `user not permitted to sign requests with signerName "example.com/s"`},
-		{"fail, may approve", grants{"approve example.com/s"}, csr, "status", approved, newRequest(nil), "not permitted to sign"},
+		{"sign, may approve", grants{"approve example.com/s"}, csr, "status", issued, newRequest(nil),
+			`user not permitted to sign requests with signerName "example.com/s"`},
+		{"fail, may approve", grants{"approve example.com/s"}, csr, "status", approved, newRequest(nil),
+			"not permitted to sign"},
 		{"status without a change", nil, csr, "status", labelled, newRequest(nil), ""},
 		{"the request itself", nil, csr, "", labelled, newRequest(nil), ""},
 		{"attest", grants{"attest example.com/s"}, ctb, "", bundle(nil), nil, ""},
 		{"attest, by domain", grants{"attest example.com/*"}, ctb, "", bundle(nil), nil, ""},
-		{"attest, may sign", grants{"sign example.com/s"}, ctb, "", bundle(nil), nil, `user not permitted to attest for signerName "example.com/s"`},
+		{"attest, may sign", grants{"sign example.com/s"}, ctb, "", bundle(nil), nil,
+			`user not permitted to attest for signerName "example.com/s"`},
 		{"attest a change", nil, ctb, "", other, bundle(nil), "not permitted to attest"},
 		{"a bundle without signer", nil, ctb, "", unsigned, nil, ""},
 		{"what the collector changes", nil, ctb, "", owned, bundle(nil), ""},
@@ -95,10 +104,13 @@ func TestSigners(t *testing.T) {
 				op = admission.Create
 			}
 			a := admission.NewAttributesRecord(c.obj, c.old, certificatesv1.SchemeGroupVersion.WithKind("X"), "", "r",
-				certificatesv1.SchemeGroupVersion.WithResource(c.resource), c.subresource, op, nil, false, &user.DefaultInfo{Name: "ann"})
-			chain := admission.NewChainHandler(NewCertificateApproval(c.grants), NewCertificateSigning(c.grants), NewTrustBundleAttest(c.grants))
+				certificatesv1.SchemeGroupVersion.WithResource(c.resource), c.subresource, op, nil, false,
+				&user.DefaultInfo{Name: "ann"})
+			chain := admission.NewChainHandler(NewCertificateApproval(c.grants), NewCertificateSigning(c.grants),
+				NewTrustBundleAttest(c.grants))
 			err := chain.Validate(t.Context(), a, nil)
-			if c.want == "" && err != nil || c.want != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.want)) {
+			if c.want == "" && err != nil ||
+				c.want != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
@@ -116,26 +128,43 @@ func TestCertificateSubjects(t *testing.T) {
 		subject pkix.Name
 		want    string // of the error; "" means that it is allowed
 	}{
-		{"a user", "kubernetes.io/kube-apiserver-client", pkix.Name{CommonName: "ann", Organization: []string{"devs"}}, ""},
-		{"a master", "kubernetes.io/kube-apiserver-client", pkix.Name{CommonName: "ann", Organization: []string{"devs", "system:masters"}},
+		{"a user", "kubernetes.io/kube-apiserver-client", pkix.Name{CommonName: "ann", Organization: []string{"devs"}},
+			""},
+		{"a master", "kubernetes.io/kube-apiserver-client",
+			pkix.Name{CommonName: "ann", Organization: []string{"devs", "system:masters"}},
 			"use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"},
 		{"a master of another signer", "example.com/s", pkix.Name{Organization: []string{"system:masters"}}, ""},
-		{"the front proxy", "kubernetes.io/kube-apiserver-client", pkix.Name{CommonName: "barque:front-proxy"}, "with the name barque:front-proxy is not allowed"},
-		{"a server", "kubernetes.io/kube-apiserver-client", pkix.Name{CommonName: "ann", Organization: []string{"barque:servers"}}, "with the name barque:servers is not allowed"},
-		{"the front proxy among two names", "kubernetes.io/kube-apiserver-client", pkix.Name{CommonName: "ann", ExtraNames: []pkix.AttributeTypeAndValue{
-			{Type: []int{2, 5, 4, 3}, Value: "barque:front-proxy"}, {Type: []int{2, 5, 4, 3}, Value: "ann"},
-		}}, "with the name barque:front-proxy is not allowed"},
-		{"a server by the kubelets' signer", "kubernetes.io/kube-apiserver-client-kubelet", pkix.Name{Organization: []string{"barque:servers"}}, "is not allowed"},
-		{"a controller", "kubernetes.io/kube-apiserver-client", pkix.Name{CommonName: "system:serviceaccount:kube-system:generic-garbage-collector"}, "is not allowed: it is a part of the control plane"},
-		{"a controller among two names", "kubernetes.io/kube-apiserver-client", pkix.Name{CommonName: "ann", ExtraNames: []pkix.AttributeTypeAndValue{
-			{Type: []int{2, 5, 4, 3}, Value: "system:serviceaccount:kube-system:job-controller"}, {Type: []int{2, 5, 4, 3}, Value: "ann"},
-		}}, "is not allowed: it is a part of the control plane"},
-		{"the user of a controller without an account", "kubernetes.io/kube-apiserver-client", pkix.Name{CommonName: "system:kube-controller-manager"}, "is not allowed"},
-		{"the scheduler", "kubernetes.io/kube-apiserver-client", pkix.Name{CommonName: "system:kube-scheduler"}, "is not allowed"},
-		{"the API server by another signer", "kubernetes.io/legacy-unknown", pkix.Name{CommonName: "system:apiserver"}, "is not allowed"},
-		{"an account of cloud controller managers", "kubernetes.io/kube-apiserver-client", pkix.Name{CommonName: "system:serviceaccount:kube-system:node-controller"}, ""},
-		{"another account", "kubernetes.io/kube-apiserver-client", pkix.Name{CommonName: "system:serviceaccount:shop:job-controller"}, ""},
-		{"a controller of another CA", "example.com/s", pkix.Name{CommonName: "system:serviceaccount:kube-system:job-controller"}, ""},
+		{"the front proxy", "kubernetes.io/kube-apiserver-client", pkix.Name{CommonName: "barque:front-proxy"},
+			"with the name barque:front-proxy is not allowed"},
+		{"a server", "kubernetes.io/kube-apiserver-client",
+			pkix.Name{CommonName: "ann", Organization: []string{"barque:servers"}},
+			"with the name barque:servers is not allowed"},
+		{"the front proxy among two names", "kubernetes.io/kube-apiserver-client",
+			pkix.Name{CommonName: "ann", ExtraNames: []pkix.AttributeTypeAndValue{
+				{Type: []int{2, 5, 4, 3}, Value: "barque:front-proxy"}, {Type: []int{2, 5, 4, 3}, Value: "ann"},
+			}}, "with the name barque:front-proxy is not allowed"},
+		{"a server by the kubelets' signer", "kubernetes.io/kube-apiserver-client-kubelet",
+			pkix.Name{Organization: []string{"barque:servers"}}, "is not allowed"},
+		{"a controller", "kubernetes.io/kube-apiserver-client",
+			pkix.Name{CommonName: "system:serviceaccount:kube-system:generic-garbage-collector"},
+			"is not allowed: it is a part of the control plane"},
+		{"a controller among two names", "kubernetes.io/kube-apiserver-client",
+			pkix.Name{CommonName: "ann", ExtraNames: []pkix.AttributeTypeAndValue{
+				{Type: []int{2, 5, 4, 3}, Value: "system:serviceaccount:kube-system:job-controller"},
+				{Type: []int{2, 5, 4, 3}, Value: "ann"},
+			}}, "is not allowed: it is a part of the control plane"},
+		{"the user of a controller without an account", "kubernetes.io/kube-apiserver-client",
+			pkix.Name{CommonName: "system:kube-controller-manager"}, "is not allowed"},
+		{"the scheduler", "kubernetes.io/kube-apiserver-client", pkix.Name{CommonName: "system:kube-scheduler"},
+			"is not allowed"},
+		{"the API server by another signer", "kubernetes.io/legacy-unknown", pkix.Name{CommonName: "system:apiserver"},
+			"is not allowed"},
+		{"an account of cloud controller managers", "kubernetes.io/kube-apiserver-client",
+			pkix.Name{CommonName: "system:serviceaccount:kube-system:node-controller"}, ""},
+		{"another account", "kubernetes.io/kube-apiserver-client",
+			pkix.Name{CommonName: "system:serviceaccount:shop:job-controller"}, ""},
+		{"a controller of another CA", "example.com/s",
+			pkix.Name{CommonName: "system:serviceaccount:kube-system:job-controller"}, ""},
 		{"the front proxy of another CA", "example.com/s", pkix.Name{CommonName: "barque:front-proxy"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -148,13 +177,16 @@ func TestCertificateSubjects(t *testing.T) {
 				r.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 			})
 			a := admission.NewAttributesRecord(r, nil, certificatesv1.SchemeGroupVersion.WithKind("X"), "", "r",
-				certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"), "", admission.Create, nil, false, nil)
+				certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"), "", admission.Create, nil,
+				false, nil)
 			err = NewCertificateSubjects().Validate(t.Context(), a, nil)
-			if c.want == "" && err != nil || c.want != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.want)) {
+			if c.want == "" && err != nil ||
+				c.want != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 			r.Spec.Request = []byte("nonsense")
-			if err := NewCertificateSubjects().Validate(t.Context(), a, nil); (err != nil) != (c.signer == certificatesv1.KubeAPIServerClientSignerName) {
+			if err := NewCertificateSubjects().Validate(t.Context(), a,
+				nil); (err != nil) != (c.signer == certificatesv1.KubeAPIServerClientSignerName) {
 				t.Errorf("a request that cannot be parsed: %v", err)
 			}
 		})

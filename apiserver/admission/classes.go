@@ -138,9 +138,12 @@ func (c *ClaimResize) Validate(_ context.Context, a admission.Attributes, _ admi
 	}
 	name := storagehelpers.GetPersistentVolumeClaimClass(claim)
 	if name != "" && name == storagehelpers.GetPersistentVolumeClaimClass(old) {
-		if class, err := c.classes.Get(name); err == nil && class.AllowVolumeExpansion != nil && *class.AllowVolumeExpansion {
+		if class, err := c.classes.Get(name); err == nil && class.AllowVolumeExpansion != nil &&
+			*class.AllowVolumeExpansion {
 			return nil
 		}
 	}
-	return admission.NewForbidden(a, fmt.Errorf("only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"))
+	return admission.NewForbidden(a,
+		fmt.Errorf(
+			"only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"))
 }

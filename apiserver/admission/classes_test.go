@@ -22,7 +22,8 @@ import (
 // indexed makes the store of a lister.
 func indexed[T runtime.Object](t *testing.T, objects ...T) cache.Indexer {
 	t.Helper()
-	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	for _, o := range objects {
 		if err := index.Add(o); err != nil {
 			t.Fatal(err)
@@ -33,7 +34,8 @@ func indexed[T runtime.Object](t *testing.T, objects ...T) cache.Indexer {
 
 // classMeta is the metadata of a class made some minutes after others, marked by an annotation.
 func classMeta(name string, minute int, annotations ...string) metav1.ObjectMeta {
-	m := metav1.ObjectMeta{Name: name, Annotations: map[string]string{}, CreationTimestamp: metav1.NewTime(time.Date(2026, 1, 1, 0, minute, 0, 0, time.UTC))}
+	m := metav1.ObjectMeta{Name: name, Annotations: map[string]string{},
+		CreationTimestamp: metav1.NewTime(time.Date(2026, 1, 1, 0, minute, 0, 0, time.UTC))}
 	for _, a := range annotations {
 		m.Annotations[a] = "true"
 	}
@@ -46,7 +48,8 @@ func TestDefaultIngressClass(t *testing.T) {
 	no := class(classMeta("no", 9))
 	no.Annotations[mark] = "false"
 	named := &networkingv1.Ingress{Spec: networkingv1.IngressSpec{IngressClassName: ptr.To("mine")}}
-	annotated := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"kubernetes.io/ingress.class": "mine"}}}
+	annotated := &networkingv1.Ingress{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"kubernetes.io/ingress.class": "mine"}}}
 	for _, c := range []struct {
 		name    string
 		classes []*networkingv1.IngressClass
@@ -55,9 +58,14 @@ func TestDefaultIngressClass(t *testing.T) {
 	}{
 		{"none", nil, &networkingv1.Ingress{}, ""},
 		{"no default", []*networkingv1.IngressClass{class(classMeta("a", 1)), no}, &networkingv1.Ingress{}, ""},
-		{"the default", []*networkingv1.IngressClass{class(classMeta("a", 1)), class(classMeta("b", 0, mark))}, &networkingv1.Ingress{}, "b"},
-		{"the newest", []*networkingv1.IngressClass{class(classMeta("a", 1, mark)), class(classMeta("b", 2, mark)), class(classMeta("c", 0, mark))}, &networkingv1.Ingress{}, "b"},
-		{"the first of two", []*networkingv1.IngressClass{class(classMeta("c", 1, mark)), class(classMeta("b", 1, mark))}, &networkingv1.Ingress{}, "b"},
+		{"the default", []*networkingv1.IngressClass{class(classMeta("a", 1)), class(classMeta("b", 0, mark))},
+			&networkingv1.Ingress{}, "b"},
+		{"the newest",
+			[]*networkingv1.IngressClass{class(classMeta("a", 1, mark)), class(classMeta("b", 2, mark)),
+				class(classMeta("c", 0, mark))}, &networkingv1.Ingress{}, "b"},
+		{"the first of two",
+			[]*networkingv1.IngressClass{class(classMeta("c", 1, mark)), class(classMeta("b", 1, mark))},
+			&networkingv1.Ingress{}, "b"},
 		{"names one", []*networkingv1.IngressClass{class(classMeta("a", 1, mark))}, named, "mine"},
 		{"names one as of old", []*networkingv1.IngressClass{class(classMeta("a", 1, mark))}, annotated, ""},
 	} {
@@ -72,9 +80,11 @@ func TestDefaultIngressClass(t *testing.T) {
 func TestDefaultStorageClass(t *testing.T) {
 	const mark, beta = "storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"
 	class := func(m metav1.ObjectMeta) *storagev1.StorageClass { return &storagev1.StorageClass{ObjectMeta: m} }
-	newest := []*storagev1.StorageClass{class(classMeta("a", 1, mark)), class(classMeta("b", 2, beta)), class(classMeta("c", 3))}
+	newest := []*storagev1.StorageClass{class(classMeta("a", 1, mark)), class(classMeta("b", 2, beta)),
+		class(classMeta("c", 3))}
 	without := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("")}}
-	annotated := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{corev1.BetaStorageClassAnnotation: "mine"}}}
+	annotated := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{corev1.BetaStorageClassAnnotation: "mine"}}}
 	for _, c := range []struct {
 		name    string
 		classes []*storagev1.StorageClass
@@ -98,9 +108,13 @@ func TestClaimResize(t *testing.T) {
 	class := func(name string, grows *bool) *storagev1.StorageClass {
 		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, AllowVolumeExpansion: grows}
 	}
-	step := NewClaimResize(storagelisters.NewStorageClassLister(indexed(t, class("grows", ptr.To(true)), class("not", ptr.To(false)), class("silent", nil))))
+	step := NewClaimResize(
+		storagelisters.NewStorageClassLister(
+			indexed(t, class("grows", ptr.To(true)), class("not", ptr.To(false)), class("silent", nil))))
 	claim := func(class, size string, phase corev1.PersistentVolumeClaimPhase) *corev1.PersistentVolumeClaim {
-		return &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class, Resources: corev1.VolumeResourceRequirements{Requests: amounts("storage", size)}},
+		return &corev1.PersistentVolumeClaim{
+			Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class,
+				Resources: corev1.VolumeResourceRequirements{Requests: amounts("storage", size)}},
 			Status: corev1.PersistentVolumeClaimStatus{Phase: phase}}
 	}
 	const unable = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"
@@ -111,16 +125,24 @@ func TestClaimResize(t *testing.T) {
 	}{
 		{"grows", claim("grows", "2Gi", corev1.ClaimBound), claim("grows", "1Gi", corev1.ClaimBound), ""},
 		{"stays", claim("not", "1Gi", corev1.ClaimBound), claim("not", "1Gi", corev1.ClaimBound), ""},
-		{"shrinks, which validation judges", claim("not", "1Gi", corev1.ClaimBound), claim("not", "2Gi", corev1.ClaimBound), ""},
-		{"not bound", claim("grows", "2Gi", corev1.ClaimPending), claim("grows", "1Gi", corev1.ClaimPending), "Only bound persistent volume claims can be expanded"},
-		{"of a class that does not", claim("not", "2Gi", corev1.ClaimBound), claim("not", "1Gi", corev1.ClaimBound), unable},
-		{"of a class that says nothing", claim("silent", "2Gi", corev1.ClaimBound), claim("silent", "1Gi", corev1.ClaimBound), unable},
+		{"shrinks, which validation judges", claim("not", "1Gi", corev1.ClaimBound),
+			claim("not", "2Gi", corev1.ClaimBound), ""},
+		{"not bound", claim("grows", "2Gi", corev1.ClaimPending), claim("grows", "1Gi", corev1.ClaimPending),
+			"Only bound persistent volume claims can be expanded"},
+		{"of a class that does not", claim("not", "2Gi", corev1.ClaimBound), claim("not", "1Gi", corev1.ClaimBound),
+			unable},
+		{"of a class that says nothing", claim("silent", "2Gi", corev1.ClaimBound),
+			claim("silent", "1Gi", corev1.ClaimBound), unable},
 		{"of no class", claim("", "2Gi", corev1.ClaimBound), claim("", "1Gi", corev1.ClaimBound), unable},
-		{"of a class that is gone", claim("gone", "2Gi", corev1.ClaimBound), claim("gone", "1Gi", corev1.ClaimBound), unable},
-		{"and changes its class", claim("grows", "2Gi", corev1.ClaimBound), claim("not", "1Gi", corev1.ClaimBound), unable},
+		{"of a class that is gone", claim("gone", "2Gi", corev1.ClaimBound), claim("gone", "1Gi", corev1.ClaimBound),
+			unable},
+		{"and changes its class", claim("grows", "2Gi", corev1.ClaimBound), claim("not", "1Gi", corev1.ClaimBound),
+			unable},
 	} {
-		err := step.Validate(t.Context(), request{obj: c.is, old: c.was, resource: "persistentvolumeclaims", op: admission.Update}.attributes(), nil)
-		if c.want == "" && err != nil || c.want != "" && (!apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), c.want)) {
+		err := step.Validate(t.Context(),
+			request{obj: c.is, old: c.was, resource: "persistentvolumeclaims", op: admission.Update}.attributes(), nil)
+		if c.want == "" && err != nil ||
+			c.want != "" && (!apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
@@ -134,13 +156,18 @@ func TestProtection(t *testing.T) {
 		want        []string
 	}{
 		{"a volume", &corev1.PersistentVolume{}, "", []string{"kubernetes.io/pv-protection"}},
-		{"a claim", &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"a/b"}}}, "", []string{"a/b", "kubernetes.io/pvc-protection"}},
+		{"a claim", &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"a/b"}}}, "",
+			[]string{"a/b", "kubernetes.io/pvc-protection"}},
 		{"a class", &storagev1.VolumeAttributesClass{}, "", []string{"kubernetes.io/vac-protection"}},
-		{"one that has it", &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"kubernetes.io/pv-protection"}}}, "", []string{"kubernetes.io/pv-protection"}},
+		{"one that has it",
+			&corev1.PersistentVolume{
+				ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"kubernetes.io/pv-protection"}}}, "",
+			[]string{"kubernetes.io/pv-protection"}},
 		{"its status", &corev1.PersistentVolume{}, "status", nil},
 		{"another kind", &corev1.ConfigMap{}, "", nil},
 	} {
-		if err := NewProtection().Admit(t.Context(), request{obj: c.obj, subresource: c.subresource}.attributes(), nil); err != nil {
+		if err := NewProtection().Admit(t.Context(), request{obj: c.obj, subresource: c.subresource}.attributes(),
+			nil); err != nil {
 			t.Error(err)
 		}
 		if got := c.obj.(metav1.Object).GetFinalizers(); !slices.Equal(got, c.want) {

@@ -118,7 +118,9 @@ func (l *LimitRanger) rangesFor(ctx context.Context, a admission.Attributes) ([]
 	namespace := a.GetNamespace()
 	ranges, err := l.ranges.LimitRanges(namespace).List(labels.Everything())
 	if err != nil {
-		return nil, fmt.Errorf("unable to %s %v at this time because there was an error enforcing limit ranges", a.GetOperation(), a.GetResource())
+		return nil,
+			fmt.Errorf("unable to %s %v at this time because there was an error enforcing limit ranges",
+				a.GetOperation(), a.GetResource())
 	}
 	if len(ranges) == 0 {
 		last, ok := l.looked.Get(namespace)
@@ -173,7 +175,8 @@ func setDefaults(pod *corev1.Pod, r *corev1.LimitRange) {
 		}
 	}
 	if len(set) > 0 {
-		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, limitRangerAnnotation, "LimitRanger plugin set: "+strings.Join(set, "; "))
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, limitRangerAnnotation,
+			"LimitRanger plugin set: "+strings.Join(set, "; "))
 	}
 }
 
@@ -206,7 +209,8 @@ func checkPod(pod *corev1.Pod, r *corev1.LimitRange) error {
 			}
 		case corev1.LimitTypePod:
 			spec := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
-			errs = append(errs, demand{resourcehelper.PodRequests(pod, spec), resourcehelper.PodLimits(pod, spec)}.check(item)...)
+			errs = append(errs,
+				demand{resourcehelper.PodRequests(pod, spec), resourcehelper.PodLimits(pod, spec)}.check(item)...)
 		}
 	}
 	return utilerrors.NewAggregate(errs)
@@ -261,7 +265,8 @@ func (d demand) atLeast(kind corev1.LimitType, name corev1.ResourceName, bound r
 	case !requested:
 		return fmt.Errorf("minimum %s usage per %s is %s.  No request is specified", name, kind, bound.String())
 	case request.Cmp(bound) < 0:
-		return fmt.Errorf("minimum %s usage per %s is %s, but request is %s", name, kind, bound.String(), request.String())
+		return fmt.Errorf("minimum %s usage per %s is %s, but request is %s", name, kind, bound.String(),
+			request.String())
 	case limited && limit.Cmp(bound) < 0:
 		return fmt.Errorf("minimum %s usage per %s is %s, but limit is %s", name, kind, bound.String(), limit.String())
 	}
@@ -288,7 +293,8 @@ func (d demand) requestAtMost(kind corev1.LimitType, name corev1.ResourceName, b
 	case !requested:
 		return fmt.Errorf("maximum %s usage per %s is %s.  No request is specified", name, kind, bound.String())
 	case request.Cmp(bound) > 0:
-		return fmt.Errorf("maximum %s usage per %s is %s, but request is %s", name, kind, bound.String(), request.String())
+		return fmt.Errorf("maximum %s usage per %s is %s, but request is %s", name, kind, bound.String(),
+			request.String())
 	}
 	return nil
 }
@@ -296,10 +302,12 @@ func (d demand) requestAtMost(kind corev1.LimitType, name corev1.ResourceName, b
 func (d demand) ratio(kind corev1.LimitType, name corev1.ResourceName, most resource.Quantity) error {
 	request, limit := d.requests[name], d.limits[name]
 	if request.IsZero() {
-		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no request is specified or request is 0", name, kind, most.String())
+		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no request is specified or request is 0",
+			name, kind, most.String())
 	}
 	if limit.IsZero() {
-		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no limit is specified or limit is 0", name, kind, most.String())
+		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no limit is specified or limit is 0", name,
+			kind, most.String())
 	}
 	// Thousandths, where they do not overflow: 300m/100m is 3.
 	value := func(q *resource.Quantity) float64 { return float64(q.MilliValue()) }
@@ -307,7 +315,8 @@ func (d demand) ratio(kind corev1.LimitType, name corev1.ResourceName, most reso
 		value = func(q *resource.Quantity) float64 { return float64(q.Value()) * 1000 }
 	}
 	if is := value(&limit) / value(&request); is*1000 > value(&most) {
-		return fmt.Errorf("%s max limit to request ratio per %s is %s, but provided ratio is %f", name, kind, most.String(), is)
+		return fmt.Errorf("%s max limit to request ratio per %s is %s, but provided ratio is %f", name, kind,
+			most.String(), is)
 	}
 	return nil
 }

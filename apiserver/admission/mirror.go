@@ -99,10 +99,12 @@ func eachEnv(pod *corev1.Pod, f func([]corev1.EnvFromSource, []corev1.EnvVar)) {
 func envRefersTo(from []corev1.EnvFromSource, vars []corev1.EnvVar) string {
 	switch {
 	case slices.ContainsFunc(from, func(f corev1.EnvFromSource) bool { return f.SecretRef != nil }),
-		slices.ContainsFunc(vars, func(v corev1.EnvVar) bool { return v.ValueFrom != nil && v.ValueFrom.SecretKeyRef != nil }):
+		slices.ContainsFunc(vars,
+			func(v corev1.EnvVar) bool { return v.ValueFrom != nil && v.ValueFrom.SecretKeyRef != nil }):
 		return "secrets"
 	case slices.ContainsFunc(from, func(f corev1.EnvFromSource) bool { return f.ConfigMapRef != nil }),
-		slices.ContainsFunc(vars, func(v corev1.EnvVar) bool { return v.ValueFrom != nil && v.ValueFrom.ConfigMapKeyRef != nil }):
+		slices.ContainsFunc(vars,
+			func(v corev1.EnvVar) bool { return v.ValueFrom != nil && v.ValueFrom.ConfigMapKeyRef != nil }):
 		return "configmaps"
 	}
 	return ""
@@ -112,9 +114,11 @@ func envRefersTo(from []corev1.EnvFromSource, vars []corev1.EnvVar) string {
 // in this list.
 func volumeRefersTo(v *corev1.VolumeSource) string {
 	switch {
-	case v.HostPath != nil, v.EmptyDir != nil, v.DownwardAPI != nil, v.Image != nil, v.GitRepo != nil, v.NFS != nil, v.FC != nil:
+	case v.HostPath != nil, v.EmptyDir != nil, v.DownwardAPI != nil, v.Image != nil, v.GitRepo != nil, v.NFS != nil,
+		v.FC != nil:
 		return ""
-	case v.CephFS != nil && v.CephFS.SecretRef == nil, v.ISCSI != nil && v.ISCSI.SecretRef == nil, v.RBD != nil && v.RBD.SecretRef == nil,
+	case v.CephFS != nil && v.CephFS.SecretRef == nil, v.ISCSI != nil && v.ISCSI.SecretRef == nil,
+		v.RBD != nil && v.RBD.SecretRef == nil,
 		v.FlexVolume != nil && v.FlexVolume.SecretRef == nil:
 		return ""
 	case v.ConfigMap != nil:

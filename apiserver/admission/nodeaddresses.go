@@ -16,7 +16,8 @@ import (
 // call others at all. Foreign nodes may share an address, as those of one program do. Addresses
 // that the Node has already are not checked again.
 func (n *NodeRestriction) addresses(node string, obj, old *corev1.Node) error {
-	byIP := slices.ContainsFunc(obj.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP })
+	byIP := slices.ContainsFunc(obj.Status.Addresses,
+		func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP })
 	for _, a := range obj.Status.Addresses {
 		if slices.Contains(old.Status.Addresses, a) {
 			continue
@@ -56,10 +57,11 @@ func (n *NodeRestriction) ip(node string, obj *corev1.Node, kind corev1.NodeAddr
 		return err
 	}
 	for _, other := range all {
-		if other.Name != node && !nodeleases.IsMember(other) && isReady(other) && slices.ContainsFunc(other.Status.Addresses, func(a corev1.NodeAddress) bool {
-			have, err := netip.ParseAddr(a.Address)
-			return err == nil && a.Type == corev1.NodeInternalIP && have.Unmap() == ip
-		}) {
+		if other.Name != node && !nodeleases.IsMember(other) && isReady(other) &&
+			slices.ContainsFunc(other.Status.Addresses, func(a corev1.NodeAddress) bool {
+				have, err := netip.ParseAddr(a.Address)
+				return err == nil && a.Type == corev1.NodeInternalIP && have.Unmap() == ip
+			}) {
 			return fmt.Errorf("it is that of node %q, which is Ready", other.Name)
 		}
 	}

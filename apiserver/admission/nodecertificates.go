@@ -25,7 +25,8 @@ func ownRequest(node string, a admission.Attributes) error {
 	if !ok {
 		return fmt.Errorf("sent a %T where a CertificateSigningRequest was expected", a.GetObject())
 	}
-	if r.Spec.SignerName != certificatesv1.KubeletServingSignerName && r.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
+	if r.Spec.SignerName != certificatesv1.KubeletServingSignerName &&
+		r.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
 		return nil
 	}
 	request, err := certificates.ParseRequest(r.Spec.Request)
@@ -70,23 +71,28 @@ func (n *NodeRestriction) podCertificate(ctx context.Context, node string, a adm
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	switch {
 	case pod.UID != spec.PodUID:
-		return fmt.Errorf("requested a certificate for pod %s with UID %s, which is not there", spec.PodName, spec.PodUID)
+		return fmt.Errorf("requested a certificate for pod %s with UID %s, which is not there", spec.PodName,
+			spec.PodUID)
 	case pod.Spec.NodeName != node:
 		return fmt.Errorf("requested a certificate for pod %s, which does not run on it", spec.PodName)
 	case mirror:
 		return fmt.Errorf("requested a certificate for pod %s, which is a mirror pod", spec.PodName)
 	case pod.Spec.ServiceAccountName != spec.ServiceAccountName:
-		return fmt.Errorf("requested a certificate of service account %s for a pod that runs as %s", spec.ServiceAccountName, pod.Spec.ServiceAccountName)
+		return fmt.Errorf("requested a certificate of service account %s for a pod that runs as %s",
+			spec.ServiceAccountName, pod.Spec.ServiceAccountName)
 	}
 	account, err := n.accounts.ServiceAccounts(a.GetNamespace()).Get(spec.ServiceAccountName)
 	if apierrors.IsNotFound(err) || err == nil && account.UID != spec.ServiceAccountUID {
-		account, err = n.client.CoreV1().ServiceAccounts(a.GetNamespace()).Get(ctx, spec.ServiceAccountName, metav1.GetOptions{})
+		account, err = n.client.CoreV1().ServiceAccounts(a.GetNamespace()).Get(ctx, spec.ServiceAccountName,
+			metav1.GetOptions{})
 	}
 	if err != nil {
-		return fmt.Errorf("requested a certificate of service account %s, which cannot be looked up: %w", spec.ServiceAccountName, err)
+		return fmt.Errorf("requested a certificate of service account %s, which cannot be looked up: %w",
+			spec.ServiceAccountName, err)
 	}
 	if account.UID != spec.ServiceAccountUID {
-		return fmt.Errorf("requested a certificate of service account %s with UID %s, which is not there", spec.ServiceAccountName, spec.ServiceAccountUID)
+		return fmt.Errorf("requested a certificate of service account %s with UID %s, which is not there",
+			spec.ServiceAccountName, spec.ServiceAccountUID)
 	}
 	if mountsCertificate(pod, spec.SignerName) {
 		return nil
@@ -105,7 +111,9 @@ func mountsCertificate(pod *corev1.Pod, signer string) bool {
 // mayRequest checks that a node may request certificates of a signer that no volume of the pod
 // names. Drivers do that in the name of pods. In the rule, the signer is the resource name, which
 // can hold no slash.
-func (n *NodeRestriction) mayRequest(ctx context.Context, a admission.Attributes, r *certificatesv1.PodCertificateRequest) error {
+func (n *NodeRestriction) mayRequest(
+	ctx context.Context, a admission.Attributes, r *certificatesv1.PodCertificateRequest,
+) error {
 	decision, _, err := n.authz.Authorize(ctx, authorizer.AttributesRecord{
 		User: a.GetUserInfo(), Verb: "request-serviceaccounts-podcertificate-signer",
 		APIGroup: a.GetResource().Group, APIVersion: a.GetResource().Version,
@@ -116,7 +124,9 @@ func (n *NodeRestriction) mayRequest(ctx context.Context, a admission.Attributes
 	case decision == authorizer.DecisionAllow:
 		return nil
 	case err != nil:
-		return fmt.Errorf("requested a certificate by signer %s, and what it may do cannot be told: %w", r.Spec.SignerName, err)
+		return fmt.Errorf("requested a certificate by signer %s, and what it may do cannot be told: %w",
+			r.Spec.SignerName, err)
 	}
-	return fmt.Errorf("requested a certificate by signer %s, which no podCertificate volume of pod %s names", r.Spec.SignerName, r.Spec.PodName)
+	return fmt.Errorf("requested a certificate by signer %s, which no podCertificate volume of pod %s names",
+		r.Spec.SignerName, r.Spec.PodName)
 }

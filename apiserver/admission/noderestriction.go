@@ -48,8 +48,10 @@ var _ admission.ValidationInterface = (*NodeRestriction)(nil)
 // objects that they do not have yet. Member reports whether a node is a member of the cluster; nil
 // where nothing depends on that. Taken returns the reason why a node may not have an address; nil
 // where all may.
-func NewNodeRestriction(core coreinformers.Interface, client kubernetes.Interface, authz authorizer.UnconditionalAuthorizer,
-	member func(node string) bool, taken func(node string, kind corev1.NodeAddressType, addr netip.Addr) error) *NodeRestriction {
+func NewNodeRestriction(core coreinformers.Interface, client kubernetes.Interface,
+	authz authorizer.UnconditionalAuthorizer,
+	member func(node string) bool,
+	taken func(node string, kind corev1.NodeAddressType, addr netip.Addr) error) *NodeRestriction {
 	return &NodeRestriction{
 		Handler: admission.NewHandler(admission.Create, admission.Update, admission.Delete),
 		pods:    core.Pods().Lister(), nodes: core.Nodes().Lister(), accounts: core.ServiceAccounts().Lister(),
@@ -130,7 +132,8 @@ func (n *NodeRestriction) node(node string, a admission.Attributes) error {
 	// All nodes route a share to its node: one around the address of a machine would take that
 	// machine's traffic. The leader gives shares out; upstream lets a node choose its first one.
 	if obj.Spec.PodCIDR != old.Spec.PodCIDR || !slices.Equal(obj.Spec.PodCIDRs, old.Spec.PodCIDRs) {
-		return fmt.Errorf("is not allowed to choose the addresses of its pods (spec.podCIDRs): the cluster gives them out")
+		return fmt.Errorf(
+			"is not allowed to choose the addresses of its pods (spec.podCIDRs): the cluster gives them out")
 	}
 	if len(obj.OwnerReferences) > 0 && !apiequality.Semantic.DeepEqual(obj.OwnerReferences, old.OwnerReferences) {
 		return fmt.Errorf("is not allowed to set owner references of its node")
@@ -157,7 +160,8 @@ func (n *NodeRestriction) memberLabel(node string, obj, old *corev1.Node) error 
 	if n.member == nil || is == was && has == had || n.member(node) {
 		return nil
 	}
-	return fmt.Errorf("is not allowed to modify the label %s: this server has not heard of such a member by gossip", nodeleases.MemberLabel)
+	return fmt.Errorf("is not allowed to modify the label %s: this server has not heard of such a member by gossip",
+		nodeleases.MemberLabel)
 }
 
 // restrictedLabels names the changed labels that a node may not set on itself.
@@ -234,7 +238,8 @@ func statusOf(pod, old *corev1.Pod) error {
 		return fmt.Errorf("cannot update resource claim statues")
 	case !apiequality.Semantic.DeepEqual(is.ExtendedResourceClaimStatus, was.ExtendedResourceClaimStatus):
 		return fmt.Errorf("cannot update extended resource claim status")
-	case !apiequality.Semantic.DeepEqual(is.NodeAllocatableResourceClaimStatuses, was.NodeAllocatableResourceClaimStatuses):
+	case !apiequality.Semantic.DeepEqual(is.NodeAllocatableResourceClaimStatuses,
+		was.NodeAllocatableResourceClaimStatuses):
 		return fmt.Errorf("cannot update node allocatable resource claim statuses")
 	}
 	return nil
@@ -250,7 +255,8 @@ func bound(pod *corev1.Pod, node string) error {
 // lookup finds a pod. One that the lister has with another UID, or without a node, may have been
 // made again or bound since.
 func (n *NodeRestriction) lookup(ctx context.Context, namespace, name string, uid types.UID) (*corev1.Pod, error) {
-	if pod, err := n.pods.Pods(namespace).Get(name); err == nil && pod.Spec.NodeName != "" && (uid == "" || pod.UID == uid) {
+	if pod, err := n.pods.Pods(namespace).Get(name); err == nil && pod.Spec.NodeName != "" &&
+		(uid == "" || pod.UID == uid) {
 		return pod, nil
 	}
 	return n.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})

@@ -155,7 +155,8 @@ func (n *NodeFeatures) Validate(_ context.Context, a admission.Attributes, _ adm
 	}
 	features := nodedeclaredfeatures.DefaultFramework
 	needed, err := features.InferForPodUpdate(
-		&nodedeclaredfeatures.PodInfo{Spec: &old.Spec, Status: &old.Status}, &nodedeclaredfeatures.PodInfo{Spec: &pod.Spec, Status: &pod.Status}, n.version)
+		&nodedeclaredfeatures.PodInfo{Spec: &old.Spec, Status: &old.Status},
+		&nodedeclaredfeatures.PodInfo{Spec: &pod.Spec, Status: &pod.Status}, n.version)
 	if err != nil {
 		return admission.NewForbidden(a, fmt.Errorf("failed to infer pod capability requirements: %w", err))
 	}
@@ -168,10 +169,13 @@ func (n *NodeFeatures) Validate(_ context.Context, a admission.Attributes, _ adm
 	}
 	match, err := features.MatchNode(needed, node)
 	if err != nil {
-		return admission.NewForbidden(a, fmt.Errorf("failed to match pod requirements against node %q: %w", node.Name, err))
+		return admission.NewForbidden(a,
+			fmt.Errorf("failed to match pod requirements against node %q: %w", node.Name, err))
 	}
 	if !match.IsMatch {
-		return admission.NewForbidden(a, fmt.Errorf("pod update requires features %s which are not available on node %q", strings.Join(match.UnsatisfiedRequirements, ", "), node.Name))
+		return admission.NewForbidden(a,
+			fmt.Errorf("pod update requires features %s which are not available on node %q",
+				strings.Join(match.UnsatisfiedRequirements, ", "), node.Name))
 	}
 	return nil
 }
@@ -193,7 +197,8 @@ func (p *PodResize) Validate(_ context.Context, a admission.Attributes, _ admiss
 		return err
 	}
 	if system, ok := node.Labels[corev1.LabelOSStable]; ok && system != string(corev1.Linux) {
-		return resizeRefused(a, reasonUnsupportedPlatform, fmt.Errorf("pod resize is only supported on linux nodes, node %q is %q", node.Name, system))
+		return resizeRefused(a, reasonUnsupportedPlatform,
+			fmt.Errorf("pod resize is only supported on linux nodes, node %q is %q", node.Name, system))
 	}
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	var lacks []string
@@ -204,7 +209,8 @@ func (p *PodResize) Validate(_ context.Context, a admission.Attributes, _ admiss
 		lacks = append(lacks, fmt.Sprintf("memory, requested: %d, allocatable: %d", memory.Value(), has.Value()))
 	}
 	if len(lacks) > 0 {
-		return resizeRefused(a, reasonNodeCapacity, fmt.Errorf("node didn't have enough allocatable resources: %s", strings.Join(lacks, "; ")))
+		return resizeRefused(a, reasonNodeCapacity,
+			fmt.Errorf("node didn't have enough allocatable resources: %s", strings.Join(lacks, "; ")))
 	}
 	return nil
 }

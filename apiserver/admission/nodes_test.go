@@ -32,14 +32,19 @@ func TestNewNodes(t *testing.T) {
 		{"status", nil, "status", nil},
 	} {
 		node := &corev1.Node{Spec: corev1.NodeSpec{Taints: c.has}}
-		if err := NewNewNodes().Admit(t.Context(), request{obj: node, resource: "nodes", subresource: c.subresource}.attributes(), nil); err != nil || !slices.Equal(node.Spec.Taints, c.want) {
+		if err := NewNewNodes().Admit(t.Context(),
+			request{obj: node, resource: "nodes", subresource: c.subresource}.attributes(), nil); err != nil ||
+			!slices.Equal(node.Spec.Taints, c.want) {
 			t.Errorf("%s: %v, %v", c.name, err, node.Spec.Taints)
 		}
 	}
 }
 
 func TestPodTopology(t *testing.T) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{corev1.LabelTopologyZone: "z", corev1.LabelTopologyRegion: "r", corev1.LabelHostname: "n"}}}
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n",
+			Labels: map[string]string{corev1.LabelTopologyZone: "z", corev1.LabelTopologyRegion: "r",
+				corev1.LabelHostname: "n"}}}
 	bare := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bare"}}
 	step := NewPodTopology(listers.NewNodeLister(indexed(t, node, bare)))
 	on := func(name string) *corev1.Pod {
@@ -62,11 +67,13 @@ func TestPodTopology(t *testing.T) {
 		{"a binding to something else", to("Machine", "n"), "binding", nil},
 		{"a binding to a node without a zone", to("Node", "bare"), "binding", nil},
 		{"a binding to a node that is not there", to("Node", "gone"), "binding", nil},
-		{"a pod with a node", on("n"), "", map[string]string{"a": "b", corev1.LabelTopologyZone: "z", corev1.LabelTopologyRegion: "r"}},
+		{"a pod with a node", on("n"), "",
+			map[string]string{"a": "b", corev1.LabelTopologyZone: "z", corev1.LabelTopologyRegion: "r"}},
 		{"a pod without", on(""), "", own},
 		{"the status of a pod", on("n"), "status", own},
 	} {
-		if err := step.Admit(t.Context(), request{obj: c.obj, subresource: c.subresource}.attributes(), nil); err != nil {
+		if err := step.Admit(t.Context(), request{obj: c.obj, subresource: c.subresource}.attributes(),
+			nil); err != nil {
 			t.Error(err)
 		}
 		if got := c.obj.(metav1.Object).GetLabels(); !maps.Equal(got, c.want) {
@@ -84,7 +91,8 @@ func resized(node string, generation int64, pairs ...string) *corev1.Pod {
 }
 
 func TestNodeFeatures(t *testing.T) {
-	able := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "able"}, Status: corev1.NodeStatus{DeclaredFeatures: []string{"InPlacePodLevelResourcesVerticalScaling"}}}
+	able := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "able"},
+		Status: corev1.NodeStatus{DeclaredFeatures: []string{"InPlacePodLevelResourcesVerticalScaling"}}}
 	unable := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "unable"}}
 	step := NewNodeFeatures(listers.NewNodeLister(indexed(t, able, unable)), version.MustParse("1.37"))
 	for _, c := range []struct {
@@ -96,16 +104,19 @@ func TestNodeFeatures(t *testing.T) {
 		want        string
 	}{
 		{"can", "able", 2, "resize", "2", ""},
-		{"cannot", "unable", 2, "resize", "2", `pod update requires features InPlacePodLevelResourcesVerticalScaling which are not available on node "unable"`},
+		{"cannot", "unable", 2, "resize", "2",
+			`pod update requires features InPlacePodLevelResourcesVerticalScaling which are not available on node "unable"`},
 		{"is gone", "gone", 2, "resize", "2", `node "gone" not found`},
 		{"nothing is needed", "unable", 2, "resize", "1", ""},
 		{"is not there yet", "", 2, "resize", "2", ""},
 		{"no change of the spec", "unable", 1, "resize", "2", ""},
 		{"its status", "unable", 2, "status", "2", ""},
 	} {
-		r := request{obj: resized(c.node, c.generation, "cpu", c.cpu), old: resized(c.node, 1, "cpu", "1"), subresource: c.subresource, op: admission.Update}
+		r := request{obj: resized(c.node, c.generation, "cpu", c.cpu), old: resized(c.node, 1, "cpu", "1"),
+			subresource: c.subresource, op: admission.Update}
 		err := step.Validate(t.Context(), r.attributes(), nil)
-		if c.want == "" && err != nil || c.want != "" && (!apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), c.want)) {
+		if c.want == "" && err != nil ||
+			c.want != "" && (!apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
@@ -113,7 +124,9 @@ func TestNodeFeatures(t *testing.T) {
 
 func TestPodResize(t *testing.T) {
 	node := func(name, system string) *corev1.Node {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: system}}, Status: corev1.NodeStatus{Allocatable: amounts("cpu", "2", "memory", "1Gi")}}
+		return &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: system}},
+			Status:     corev1.NodeStatus{Allocatable: amounts("cpu", "2", "memory", "1Gi")}}
 	}
 	step := NewPodResize(listers.NewNodeLister(indexed(t, node("n", "linux"), node("w", "windows"))))
 	for _, c := range []struct {
@@ -126,7 +139,8 @@ func TestPodResize(t *testing.T) {
 		{"fits", resized("n", 2, "cpu", "2", "memory", "1Gi"), "resize", "", ""},
 		{"too much", resized("n", 2, "cpu", "2100m", "memory", "2Gi"), "resize",
 			"node didn't have enough allocatable resources: cpu, requested: 2100, allocatable: 2000; memory, requested: 2147483648, allocatable: 1073741824", "NodeCapacity"},
-		{"another system", resized("w", 2, "cpu", "1"), "resize", `pod resize is only supported on linux nodes, node "w" is "windows"`, "UnsupportedPlatform"},
+		{"another system", resized("w", 2, "cpu", "1"), "resize",
+			`pod resize is only supported on linux nodes, node "w" is "windows"`, "UnsupportedPlatform"},
 		{"no node", resized("", 2, "cpu", "9"), "resize", "", ""},
 		{"a node that is gone", resized("gone", 2, "cpu", "1"), "resize", `node "gone" not found`, ""},
 		{"no change of the spec", resized("n", 1, "cpu", "9"), "resize", "", ""},
@@ -134,7 +148,8 @@ func TestPodResize(t *testing.T) {
 	} {
 		r := request{obj: c.pod, old: resized("n", 1), subresource: c.subresource, op: admission.Update}
 		err := step.Validate(t.Context(), r.attributes(), nil)
-		if c.want == "" && err != nil || c.want != "" && (!apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), c.want)) {
+		if c.want == "" && err != nil ||
+			c.want != "" && (!apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 		if c.cause != "" && !apierrors.HasStatusCause(err, c.cause) {

@@ -38,21 +38,23 @@ func (n *NodeRestriction) token(ctx context.Context, node string, a admission.At
 		return fmt.Errorf("requested a token for pod %s with UID %s, which is not there", ref.Name, ref.UID)
 	}
 	if pod.Spec.ServiceAccountName != a.GetName() {
-		return fmt.Errorf("requested a token of service account %s for a pod that runs as %s", a.GetName(), pod.Spec.ServiceAccountName)
+		return fmt.Errorf("requested a token of service account %s for a pod that runs as %s", a.GetName(),
+			pod.Spec.ServiceAccountName)
 	}
 	return bound(pod, node)
 }
 
 // ofGateway allows the token by which the gateway on a node reads its routes: one for the API
-// server, which ends with the Node, and in an hour. A thief of the node keeps it no longer than that
-// once the node's certificate is revoked.
+// server, which ends with the Node, and in an hour. A thief of the node keeps it no longer than
+// that once the node's certificate is revoked.
 func ofGateway(node string, request *authenticationv1.TokenRequest) error {
 	ref := request.Spec.BoundObjectRef
 	if ref == nil || ref.Kind != "Node" || ref.APIVersion != "v1" || ref.Name != node || ref.UID == "" {
 		return fmt.Errorf("can only request tokens of the gateway bound to its own Node, with its UID")
 	}
 	if seconds := request.Spec.ExpirationSeconds; seconds != nil && *seconds > gatewayauth.TokenSeconds {
-		return fmt.Errorf("can only request tokens of the gateway for %d seconds, got %d", gatewayauth.TokenSeconds, *seconds)
+		return fmt.Errorf("can only request tokens of the gateway for %d seconds, got %d", gatewayauth.TokenSeconds,
+			*seconds)
 	}
 	return nil // Admit has seen the audiences
 }
@@ -77,7 +79,8 @@ func (n *NodeRestriction) Admit(ctx context.Context, a admission.Attributes, _ a
 	ref := request.Spec.BoundObjectRef
 	if a.GetNamespace() == gatewayauth.Account.Namespace && a.GetName() == gatewayauth.Account.Name {
 		if len(request.Spec.Audiences) > 0 {
-			return admission.NewForbidden(a, fmt.Errorf("node %q can only request tokens of the gateway for the API server", node))
+			return admission.NewForbidden(a,
+				fmt.Errorf("node %q can only request tokens of the gateway for the API server", node))
 		}
 		return nil
 	}
@@ -97,7 +100,9 @@ func (n *NodeRestriction) Admit(ctx context.Context, a admission.Attributes, _ a
 // audience allows the audiences of the pod's projected tokens and of its CSI drivers, and those
 // that RBAC allows the node to request. A stolen node could otherwise get tokens of its pods for
 // any other program that accepts the cluster's tokens, such as a cloud or a vault.
-func (n *NodeRestriction) audience(ctx context.Context, a admission.Attributes, pod *corev1.Pod, audiences []string) error {
+func (n *NodeRestriction) audience(
+	ctx context.Context, a admission.Attributes, pod *corev1.Pod, audiences []string,
+) error {
 	audience := "" // the API server's own
 	switch len(audiences) {
 	case 0:
@@ -123,8 +128,9 @@ func (n *NodeRestriction) audience(ctx context.Context, a admission.Attributes, 
 		}
 	}
 	decision, _, undecided := n.authz.Authorize(ctx, authorizer.AttributesRecord{
-		User: a.GetUserInfo(), Verb: requestAudience, APIGroup: a.GetResource().Group, APIVersion: a.GetResource().Version,
-		Resource: audience, Namespace: a.GetNamespace(), Name: a.GetName(), ResourceRequest: true,
+		User: a.GetUserInfo(), Verb: requestAudience, APIGroup: a.GetResource().Group,
+		APIVersion: a.GetResource().Version,
+		Resource:   audience, Namespace: a.GetNamespace(), Name: a.GetName(), ResourceRequest: true,
 	})
 	if decision == authorizer.DecisionAllow {
 		return nil
@@ -175,5 +181,6 @@ func (n *NodeRestriction) driverWants(ctx context.Context, name, audience string
 	if err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(driver.Spec.TokenRequests, func(r storagev1.TokenRequest) bool { return r.Audience == audience }), nil
+	return slices.ContainsFunc(driver.Spec.TokenRequests,
+		func(r storagev1.TokenRequest) bool { return r.Audience == audience }), nil
 }

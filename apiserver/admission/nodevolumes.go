@@ -33,7 +33,9 @@ func ownVolume(node string, a admission.Attributes) error {
 		metav1.SetMetaDataAnnotation(&want.ObjectMeta, localpv.DirectoryAnnotation, is)
 	}
 	if !apiequality.Semantic.DeepEqual(want, now) {
-		return fmt.Errorf("can only remove the finalizer %s of a volume that is deleted, and set the annotation %s of others", localpv.Finalizer, localpv.DirectoryAnnotation)
+		return fmt.Errorf(
+			"can only remove the finalizer %s of a volume that is deleted, and set the annotation %s of others",
+			localpv.Finalizer, localpv.DirectoryAnnotation)
 	}
 	return nil
 }

@@ -42,7 +42,9 @@ var podSecurityMetrics = sync.OnceValue(func() metrics.Recorder {
 
 // NewPodSecurity returns the step. config is a PodSecurityConfiguration; with nil, namespaces
 // without labels allow all pods.
-func NewPodSecurity(config io.Reader, namespaces listers.NamespaceLister, pods listers.PodLister, client kubernetes.Interface) (*PodSecurity, error) {
+func NewPodSecurity(
+	config io.Reader, namespaces listers.NamespaceLister, pods listers.PodLister, client kubernetes.Interface,
+) (*PodSecurity, error) {
 	configuration, err := load.LoadFromReader(config)
 	if err != nil {
 		return nil, err
@@ -101,7 +103,8 @@ func (p *PodSecurity) Validate(ctx context.Context, a admission.Attributes, _ ad
 }
 
 func (p *PodSecurity) concerns(r schema.GroupResource) bool {
-	return r == corev1.Resource("namespaces") || r == corev1.Resource("pods") || p.delegate.PodSpecExtractor.HasPodSpec(r)
+	return r == corev1.Resource("namespaces") || r == corev1.Resource("pods") ||
+		p.delegate.PodSpecExtractor.HasPodSpec(r)
 }
 
 // podSecurityAttributes are the attributes as the library wants them. Objects have the types of the

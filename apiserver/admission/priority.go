@@ -48,10 +48,14 @@ func (p *Priorities) Admit(ctx context.Context, a admission.Attributes, _ admiss
 		}
 	}
 	if pod.Spec.Priority != nil && *pod.Spec.Priority != value {
-		return admission.NewForbidden(a, fmt.Errorf("the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *pod.Spec.Priority, value))
+		return admission.NewForbidden(a,
+			fmt.Errorf(
+				"the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *pod.Spec.Priority, value))
 	}
 	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy != *policy {
-		return admission.NewForbidden(a, fmt.Errorf("the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *pod.Spec.PreemptionPolicy, *policy))
+		return admission.NewForbidden(a,
+			fmt.Errorf(
+				"the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *pod.Spec.PreemptionPolicy, *policy))
 	}
 	pod.Spec.Priority, pod.Spec.PreemptionPolicy = ptr.To(value), ptr.To(*policy)
 	return nil
@@ -91,11 +95,14 @@ func (p *Priorities) defaultClass() (*schedulingv1.PriorityClass, error) {
 // SystemPriorityClasses are the classes that every cluster has.
 func SystemPriorityClasses() []schedulingv1.PriorityClass {
 	class := func(name string, value int32, description string) schedulingv1.PriorityClass {
-		return schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, Description: description}
+		return schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value,
+			Description: description}
 	}
 	const top = 2000000000
 	return []schedulingv1.PriorityClass{
-		class("system-cluster-critical", top, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
-		class("system-node-critical", top+1000, "Used for system critical pods that must not be moved from their current node."),
+		class("system-cluster-critical", top,
+			"Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
+		class("system-node-critical", top+1000,
+			"Used for system critical pods that must not be moved from their current node."),
 	}
 }

@@ -55,7 +55,9 @@ func (r *RuntimeClasses) Admit(ctx context.Context, a admission.Attributes, _ ad
 	selector := maps.Clone(class.Scheduling.NodeSelector)
 	for key, value := range pod.Spec.NodeSelector {
 		if want, ok := selector[key]; ok && want != value {
-			return admission.NewForbidden(a, fmt.Errorf("conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s", key, want, key, value))
+			return admission.NewForbidden(a,
+				fmt.Errorf("conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s",
+					key, want, key, value))
 		}
 		if selector == nil {
 			selector = map[string]string{}
@@ -93,7 +95,9 @@ func (r *RuntimeClasses) Validate(ctx context.Context, a admission.Attributes, _
 }
 
 // classOf returns the class that the pod names, nil if it names none. The lister may be behind.
-func (r *RuntimeClasses) classOf(ctx context.Context, a admission.Attributes, pod *corev1.Pod) (*nodev1.RuntimeClass, error) {
+func (r *RuntimeClasses) classOf(
+	ctx context.Context, a admission.Attributes, pod *corev1.Pod,
+) (*nodev1.RuntimeClass, error) {
 	if pod.Spec.RuntimeClassName == nil {
 		return nil, nil
 	}
@@ -137,7 +141,8 @@ func Includes(one, other *corev1.Toleration) bool {
 	if one.Key != other.Key && !anyKey || one.Effect != other.Effect && one.Effect != "" {
 		return false
 	}
-	if s := one.TolerationSeconds; one.Effect == corev1.TaintEffectNoExecute && s != nil && (other.TolerationSeconds == nil || *other.TolerationSeconds > *s) {
+	if s := one.TolerationSeconds; one.Effect == corev1.TaintEffectNoExecute && s != nil &&
+		(other.TolerationSeconds == nil || *other.TolerationSeconds > *s) {
 		return false
 	}
 	switch one.Operator {

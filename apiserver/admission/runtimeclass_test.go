@@ -17,8 +17,9 @@ import (
 
 func TestRuntimeClasses(t *testing.T) {
 	heavy := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "heavy"}, Handler: "h",
-		Overhead:   &nodev1.Overhead{PodFixed: amounts("cpu", "100m")},
-		Scheduling: &nodev1.Scheduling{NodeSelector: map[string]string{"vm": "yes"}, Tolerations: []corev1.Toleration{{Key: "vm", Operator: corev1.TolerationOpExists}}}}
+		Overhead: &nodev1.Overhead{PodFixed: amounts("cpu", "100m")},
+		Scheduling: &nodev1.Scheduling{NodeSelector: map[string]string{"vm": "yes"},
+			Tolerations: []corev1.Toleration{{Key: "vm", Operator: corev1.TolerationOpExists}}}}
 	light := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "light"}, Handler: "l"}
 	fresh := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "fresh"}, Handler: "f"}
 	r := NewRuntimeClasses(listers.NewRuntimeClassLister(indexed(t, heavy, light)), fake.NewClientset(fresh))
@@ -42,15 +43,29 @@ func TestRuntimeClasses(t *testing.T) {
 		{"a class", of("heavy", nil), amounts("cpu", "100m"), map[string]string{"vm": "yes"}, 1, ""},
 		{"a class without more", of("light", nil), nil, nil, 0, ""},
 		{"a class that is new", of("fresh", nil), nil, nil, 0, ""},
-		{"its overhead", of("heavy", func(p *corev1.Pod) { p.Spec.Overhead = amounts("cpu", "0.1") }), amounts("cpu", "100m"), map[string]string{"vm": "yes"}, 1, ""},
-		{"more labels", of("heavy", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"a": "b", "vm": "yes"} }), amounts("cpu", "100m"), map[string]string{"a": "b", "vm": "yes"}, 1, ""},
-		{"tolerates it anyway", of("heavy", func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} }), amounts("cpu", "100m"), map[string]string{"vm": "yes"}, 1, ""},
+		{"its overhead", of("heavy", func(p *corev1.Pod) { p.Spec.Overhead = amounts("cpu", "0.1") }),
+			amounts("cpu", "100m"), map[string]string{"vm": "yes"}, 1, ""},
+		{"more labels",
+			of("heavy", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"a": "b", "vm": "yes"} }),
+			amounts("cpu", "100m"), map[string]string{"a": "b", "vm": "yes"}, 1, ""},
+		{"tolerates it anyway",
+			of("heavy",
+				func(
+					p *corev1.Pod,
+				) {
+					p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+				}), amounts("cpu", "100m"), map[string]string{"vm": "yes"}, 1, ""},
 		{"no such class", of("none", nil), nil, nil, 0, `pod rejected: RuntimeClass "none" not found`},
-		{"another overhead", of("heavy", func(p *corev1.Pod) { p.Spec.Overhead = amounts("cpu", "1") }), nil, nil, 0, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"},
-		{"another node", of("heavy", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"vm": "no"} }), nil, nil, 0,
+		{"another overhead", of("heavy", func(p *corev1.Pod) { p.Spec.Overhead = amounts("cpu", "1") }), nil, nil, 0,
+			"pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"},
+		{"another node", of("heavy", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"vm": "no"} }), nil,
+			nil, 0,
 			"conflict: runtimeClass.scheduling.nodeSelector[vm] = yes; pod.spec.nodeSelector[vm] = no"},
-		{"an overhead of its own", newPod(func(p *corev1.Pod) { p.Spec.Overhead = amounts("cpu", "1") }), nil, nil, 0, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"},
-		{"an overhead that the class has not", of("light", func(p *corev1.Pod) { p.Spec.Overhead = amounts("cpu", "1") }), nil, nil, 0, "pod rejected: Pod Overhead set without corresponding"},
+		{"an overhead of its own", newPod(func(p *corev1.Pod) { p.Spec.Overhead = amounts("cpu", "1") }), nil, nil, 0,
+			"pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"},
+		{"an overhead that the class has not",
+			of("light", func(p *corev1.Pod) { p.Spec.Overhead = amounts("cpu", "1") }), nil, nil, 0,
+			"pod rejected: Pod Overhead set without corresponding"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := request{obj: c.pod}.attributes()
@@ -64,7 +79,8 @@ func TestRuntimeClasses(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || !apiequality.Semantic.DeepEqual(c.pod.Spec.Overhead, c.overhead) || !maps.Equal(c.pod.Spec.NodeSelector, c.selector) || len(c.pod.Spec.Tolerations) != c.tolerations {
+			if err != nil || !apiequality.Semantic.DeepEqual(c.pod.Spec.Overhead, c.overhead) ||
+				!maps.Equal(c.pod.Spec.NodeSelector, c.selector) || len(c.pod.Spec.Tolerations) != c.tolerations {
 				t.Errorf("%v: %+v", err, c.pod.Spec)
 			}
 			if !maps.Equal(heavy.Scheduling.NodeSelector, map[string]string{"vm": "yes"}) {
@@ -92,14 +108,26 @@ func TestMergeTolerations(t *testing.T) {
 			first, second []corev1.Toleration
 			want          []corev1.Toleration
 		}{
-			{"both", []corev1.Toleration{exists("a")}, []corev1.Toleration{exists("b")}, []corev1.Toleration{exists("a"), exists("b")}},
-			{"the same", []corev1.Toleration{exists("a")}, []corev1.Toleration{exists("a")}, []corev1.Toleration{exists("a")}},
-			{"a value and any", []corev1.Toleration{equal("a", "x")}, []corev1.Toleration{exists("a")}, []corev1.Toleration{exists("a")}},
-			{"two values", []corev1.Toleration{equal("a", "x")}, []corev1.Toleration{equal("a", "y")}, []corev1.Toleration{equal("a", "x"), equal("a", "y")}},
-			{"all", []corev1.Toleration{exists("")}, []corev1.Toleration{equal("a", "y"), exists("b")}, []corev1.Toleration{exists("")}},
-			{"for longer", []corev1.Toleration{{Key: "a", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To(seconds)}},
-				[]corev1.Toleration{{Key: "a", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](5)}},
-				[]corev1.Toleration{{Key: "a", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](5)}}},
+			{"both", []corev1.Toleration{exists("a")}, []corev1.Toleration{exists("b")},
+				[]corev1.Toleration{exists("a"), exists("b")}},
+			{"the same", []corev1.Toleration{exists("a")}, []corev1.Toleration{exists("a")},
+				[]corev1.Toleration{exists("a")}},
+			{"a value and any", []corev1.Toleration{equal("a", "x")}, []corev1.Toleration{exists("a")},
+				[]corev1.Toleration{exists("a")}},
+			{"two values", []corev1.Toleration{equal("a", "x")}, []corev1.Toleration{equal("a", "y")},
+				[]corev1.Toleration{equal("a", "x"), equal("a", "y")}},
+			{"all", []corev1.Toleration{exists("")}, []corev1.Toleration{equal("a", "y"), exists("b")},
+				[]corev1.Toleration{exists("")}},
+			{"for longer",
+				[]corev1.Toleration{
+					{Key: "a", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+						TolerationSeconds: ptr.To(seconds)}},
+				[]corev1.Toleration{
+					{Key: "a", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+						TolerationSeconds: ptr.To[int64](5)}},
+				[]corev1.Toleration{
+					{Key: "a", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+						TolerationSeconds: ptr.To[int64](5)}}},
 		} {
 			if got := MergeTolerations(c.first, c.second); !apiequality.Semantic.DeepEqual(got, c.want) {
 				t.Errorf("%s: %v", c.name, got)

@@ -37,7 +37,8 @@ func (t *Tolerations) Admit(_ context.Context, a admission.Attributes, _ admissi
 	}{{corev1.TaintNodeNotReady, t.notReady}, {corev1.TaintNodeUnreachable, t.unreachable}} {
 		if !toleratesEviction(pod, taint.key) {
 			pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
-				Key: taint.key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To(taint.seconds),
+				Key: taint.key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+				TolerationSeconds: ptr.To(taint.seconds),
 			})
 		}
 	}

@@ -15,7 +15,8 @@ func TestAddresses(t *testing.T) {
 		first, last string
 		outside     []string
 	}{
-		{"10.43.0.0/16", 65534, "10.43.0.1", "10.43.255.254", []string{"10.43.0.0", "10.43.255.255", "10.44.0.1", "fd00::1"}},
+		{"10.43.0.0/16", 65534, "10.43.0.1", "10.43.255.254",
+			[]string{"10.43.0.0", "10.43.255.255", "10.44.0.1", "fd00::1"}},
 		{"10.43.9.9/24", 254, "10.43.9.1", "10.43.9.254", []string{"10.43.9.0", "10.43.9.255"}},
 		{"10.0.0.0/8", maxAddresses, "10.0.0.1", "10.16.0.0", []string{"10.255.255.255"}},
 		{"fd00:43::/112", 65535, "fd00:43::1", "fd00:43::ffff", []string{"fd00:43::", "fd00:43::1:0"}},
@@ -62,7 +63,8 @@ func TestPorts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Contains(29999) || !r.Contains(30000) || !r.Contains(30099) || r.Contains(30100) || r.String() != "30000-30099" {
+	if r.Contains(29999) || !r.Contains(30000) || !r.Contains(30099) || r.Contains(30100) ||
+		r.String() != "30000-30099" {
 		t.Errorf("range %v has other bounds", r)
 	}
 }

@@ -49,7 +49,8 @@ func openFile(path string, o *genericoptions.AuditLogOptions) (io.Writer, error)
 		return f, nil
 	}
 	// lumberjack opens it again, and gives the next file the mode of this one.
-	return &lumberjack.Logger{Filename: path, MaxAge: o.MaxAge, MaxBackups: o.MaxBackups, MaxSize: o.MaxSize, Compress: o.Compress},
+	return &lumberjack.Logger{Filename: path, MaxAge: o.MaxAge, MaxBackups: o.MaxBackups, MaxSize: o.MaxSize,
+			Compress: o.Compress},
 		f.Close()
 }
 

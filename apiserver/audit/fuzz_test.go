@@ -7,9 +7,12 @@ import "testing"
 func FuzzPolicy(f *testing.F) {
 	const head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
 	for _, seed := range []string{
-		DefaultPolicy, "", "{}", head, head + "rules: [{level: Metadata}]\n", head + "rules: [{level: No}]\n", head + "rules: [{level: Request, users: [a], resources: [{group: '*', resources: ['pods/*', '*/status']}]}]\n",
-		head + "rules: [{level: None, nonResourceURLs: ['/healthz*', '*/x']}]\nomitStages: [RequestReceived]\nomitManagedFields: true\n", `{"apiVersion":"audit.k8s.io/v1","kind":"Event","level":"None"}`,
-		head + "rules: &a [*a]\n", head + "rules: [{level: Metadata, omitStages: [x]}]\nunknown: 1\n", "apiVersion: audit.k8s.io/v1beta1\nkind: Policy\nrules: [{level: Metadata}]\n",
+		DefaultPolicy, "", "{}", head, head + "rules: [{level: Metadata}]\n", head + "rules: [{level: No}]\n",
+		head + "rules: [{level: Request, users: [a], resources: [{group: '*', resources: ['pods/*', '*/status']}]}]\n",
+		head +
+			"rules: [{level: None, nonResourceURLs: ['/healthz*', '*/x']}]\nomitStages: [RequestReceived]\nomitManagedFields: true\n", `{"apiVersion":"audit.k8s.io/v1","kind":"Event","level":"None"}`,
+		head + "rules: &a [*a]\n", head + "rules: [{level: Metadata, omitStages: [x]}]\nunknown: 1\n",
+		"apiVersion: audit.k8s.io/v1beta1\nkind: Policy\nrules: [{level: Metadata}]\n",
 	} {
 		f.Add([]byte(seed))
 	}

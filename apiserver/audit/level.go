@@ -12,7 +12,8 @@ import (
 func (l *Log) LevelOf(u user.Info, verb, resource string) string {
 	resource, sub, _ := strings.Cut(resource, "/")
 	resource, group, _ := strings.Cut(resource, ".")
-	a := authorizer.AttributesRecord{User: u, Verb: verb, APIGroup: group, APIVersion: "v1", Resource: resource, Subresource: sub,
-		Namespace: "default", Name: "x", ResourceRequest: true}
+	a := authorizer.AttributesRecord{User: u, Verb: verb, APIGroup: group, APIVersion: "v1", Resource: resource,
+		Subresource: sub,
+		Namespace:   "default", Name: "x", ResourceRequest: true}
 	return string(l.Policy.EvaluatePolicyRule(a).Level)
 }

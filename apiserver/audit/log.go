@@ -81,7 +81,8 @@ func New(o *Options, defaultPath string, logger *slog.Logger) (*Log, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--audit-log-version: %w", err)
 		}
-		l.add(newFile(out, o.LogOptions.Format, version), 1, newLosses("log", path, logger), o.LogOptions.BatchOptions, o.LogOptions.TruncateOptions, version)
+		l.add(newFile(out, o.LogOptions.Format, version), 1, newLosses("log", path, logger), o.LogOptions.BatchOptions,
+			o.LogOptions.TruncateOptions, version)
 	}
 	if path := o.WebhookOptions.ConfigFile; path != "" {
 		version, err := schema.ParseGroupVersion(o.WebhookOptions.GroupVersionString)
@@ -92,13 +93,17 @@ func New(o *Options, defaultPath string, logger *slog.Logger) (*Log, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.add(h, hookSenders, newLosses("webhook", path, logger), o.WebhookOptions.BatchOptions, o.WebhookOptions.TruncateOptions, version)
+		l.add(h, hookSenders, newLosses("webhook", path, logger), o.WebhookOptions.BatchOptions,
+			o.WebhookOptions.TruncateOptions, version)
 	}
 	return l, nil
 }
 
 // add adds a sink.
-func (l *Log) add(to target, senders int, lost *losses, batch genericoptions.AuditBatchOptions, cut genericoptions.AuditTruncateOptions, version schema.GroupVersion) {
+func (l *Log) add(
+	to target, senders int, lost *losses, batch genericoptions.AuditBatchOptions,
+	cut genericoptions.AuditTruncateOptions, version schema.GroupVersion,
+) {
 	s := &sink{losses: lost}
 	cutting := func(next audit.Sink) audit.Sink {
 		if cut.Enabled {

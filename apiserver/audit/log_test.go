@@ -33,7 +33,8 @@ import (
 )
 
 func event(id string) *auditinternal.Event {
-	e := &auditinternal.Event{AuditID: types.UID(id), Level: auditinternal.LevelMetadata, Stage: auditinternal.StageResponseComplete, Verb: "create"}
+	e := &auditinternal.Event{AuditID: types.UID(id), Level: auditinternal.LevelMetadata,
+		Stage: auditinternal.StageResponseComplete, Verb: "create"}
 	e.User.Username = "ann"
 	return e
 }
@@ -129,7 +130,8 @@ func TestRotation(t *testing.T) {
 	for i := range 100 {
 		e := event(fmt.Sprint(i))
 		e.Level = auditinternal.LevelRequest
-		e.RequestObject = &runtime.Unknown{Raw: []byte(`"` + strings.Repeat("x", 100<<10) + `"`), ContentType: runtime.ContentTypeJSON}
+		e.RequestObject = &runtime.Unknown{Raw: []byte(`"` + strings.Repeat("x", 100<<10) + `"`),
+			ContentType: runtime.ContentTypeJSON}
 		l.ProcessEvents(e)
 		await.True(t, "the event is written", func() bool { return l.waiting() == 0 })
 	}
@@ -217,7 +219,8 @@ func TestFullDisk(t *testing.T) {
 			if got := errorTotal(t, "log") - before; got != n {
 				t.Errorf("the metric counts %v, want %d", got, n)
 			}
-			if lines := strings.Count(said.String(), "\n"); lines != 1 || !strings.Contains(said.String(), "no space left") {
+			if lines := strings.Count(said.String(), "\n"); lines != 1 ||
+				!strings.Contains(said.String(), "no space left") {
 				t.Errorf("%d lines:\n%s", lines, &said)
 			}
 		})
@@ -252,7 +255,8 @@ func TestTornLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSuffix(disk.String(), "\n"), "\n")
-	if len(lines) != 3 || len(lines[0]) != 100 || !json.Valid([]byte(lines[1])) || !json.Valid([]byte(lines[2])) || !strings.Contains(lines[1], `"c"`) {
+	if len(lines) != 3 || len(lines[0]) != 100 || !json.Valid([]byte(lines[1])) || !json.Valid([]byte(lines[2])) ||
+		!strings.Contains(lines[1], `"c"`) {
 		t.Errorf("%q", lines)
 	}
 }
@@ -288,7 +292,8 @@ func TestHangingTarget(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := &hanging{obeys: obeys, goOn: make(chan struct{})}
 				lost := newLosses("webhook", "w", quiet)
-				q := newQueue(h, buffered.BatchConfig{BufferSize: 100, MaxBatchSize: 10, MaxBatchWait: time.Second}, 2, lost.lost)
+				q := newQueue(h, buffered.BatchConfig{BufferSize: 100, MaxBatchSize: 10, MaxBatchWait: time.Second}, 2,
+					lost.lost)
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
 				go func() {
@@ -370,7 +375,9 @@ func TestBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hanging{goOn: make(chan struct{})}
 		close(h.goOn)
-		q := newQueue(h, buffered.BatchConfig{BufferSize: 100, MaxBatchSize: 4, MaxBatchWait: 30 * time.Second, ThrottleEnable: true, ThrottleQPS: 1, ThrottleBurst: 1}, 1,
+		q := newQueue(h,
+			buffered.BatchConfig{BufferSize: 100, MaxBatchSize: 4, MaxBatchWait: 30 * time.Second, ThrottleEnable: true,
+				ThrottleQPS: 1, ThrottleBurst: 1}, 1,
 			func(err error, _ ...*auditinternal.Event) { t.Error(err) })
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -436,7 +443,8 @@ func TestPanickingTarget(t *testing.T) {
 func hookFile(t *testing.T, url string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "hook.yaml")
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: %q}}]\ncontexts: [{name: a, context: {cluster: a}}]\ncurrent-context: a\n", url)
+	text := fmt.Sprintf(
+		"apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: %q}}]\ncontexts: [{name: a, context: {cluster: a}}]\ncurrent-context: a\n", url)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -505,7 +513,8 @@ func TestDeadWebhook(t *testing.T) {
 	if got := ids(t, path); len(got) != 10 {
 		t.Errorf("the file has %v", got)
 	}
-	if lost := l.Losses(); len(lost) != 1 || lost[0].Sink != "webhook" || lost[0].Events != 10 || !strings.Contains(lost[0].Reason, "refused") {
+	if lost := l.Losses(); len(lost) != 1 || lost[0].Sink != "webhook" || lost[0].Events != 10 ||
+		!strings.Contains(lost[0].Reason, "refused") {
 		t.Errorf("%+v", lost)
 	}
 }
@@ -541,7 +550,8 @@ func TestStrangers(t *testing.T) {
 			}
 			continue
 		}
-		if got < n+strangersBurst || got > 2*n || len(lost) != 1 || lost[0].Sink != "limit" || int(lost[0].Events)+got != 3*n {
+		if got < n+strangersBurst || got > 2*n || len(lost) != 1 || lost[0].Sink != "limit" ||
+			int(lost[0].Events)+got != 3*n {
 			t.Errorf("%d events, lost %+v", got, lost)
 		}
 	}
@@ -574,7 +584,8 @@ func TestLongTexts(t *testing.T) {
 		t.Error("the event itself was changed")
 	}
 	for text := range texts(got) {
-		if *text != "" && *text != "2001:db8::1" && (!utf8.ValidString(*text) || !strings.HasSuffix(*text, cutMark) || len(*text) > maxText) {
+		if *text != "" && *text != "2001:db8::1" &&
+			(!utf8.ValidString(*text) || !strings.HasSuffix(*text, cutMark) || len(*text) > maxText) {
 			t.Errorf("%d bytes: %.20q", len(*text), *text)
 		}
 	}
@@ -625,7 +636,8 @@ func TestTruncate(t *testing.T) {
 	stop := run(t, l)
 	e := event("large")
 	e.Level = auditinternal.LevelRequest
-	e.RequestObject = &runtime.Unknown{Raw: []byte(`"` + strings.Repeat("x", 200<<10) + `"`), ContentType: runtime.ContentTypeJSON}
+	e.RequestObject = &runtime.Unknown{Raw: []byte(`"` + strings.Repeat("x", 200<<10) + `"`),
+		ContentType: runtime.ContentTypeJSON}
 	l.ProcessEvents(e)
 	stop()
 	data, err := os.ReadFile(path)

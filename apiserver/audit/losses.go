@@ -53,7 +53,8 @@ func (l *losses) lost(err error, events ...*auditinternal.Event) {
 	if now.Sub(l.logged) < sayAgain {
 		return
 	}
-	l.logger.Warn("audit events are lost", "sink", l.sink, "target", l.target, "lost", l.all.Events-l.before, "err", err)
+	l.logger.Warn("audit events are lost", "sink", l.sink, "target", l.target, "lost", l.all.Events-l.before, "err",
+		err)
 	l.logged, l.before = now, l.all.Events
 }
 

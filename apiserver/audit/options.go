@@ -43,8 +43,9 @@ func NewOptions() *Options {
 
 // usages replace upstream's help where the meaning or the words are ours.
 var usages = map[string]string{
-	"audit-policy-file":         "file with the audit policy, a Policy of audit.k8s.io/v1; give it to all servers (default: who changed what, and who read Secrets, without their contents)",
-	"audit-log-path":            "file of the audit log, or - for standard output; " + Off + ", or an empty value, switches it off (default: DATA-DIR/audit/audit.log)",
+	"audit-policy-file": "file with the audit policy, a Policy of audit.k8s.io/v1; give it to all servers (default: who changed what, and who read Secrets, without their contents)",
+	"audit-log-path": "file of the audit log, or - for standard output; " + Off +
+		", or an empty value, switches it off (default: DATA-DIR/audit/audit.log)",
 	"audit-log-maxage":          "days after which a rotated audit file is deleted; 0 is never",
 	"audit-log-maxbackup":       "how many rotated audit files stay; 0 is all",
 	"audit-log-maxsize":         "size in MiB at which the audit file is rotated; 0 is never",

@@ -54,7 +54,8 @@ type queue struct {
 }
 
 func newQueue(to target, config buffered.BatchConfig, senders int, lost func(error, ...*auditinternal.Event)) *queue {
-	q := &queue{target: to, config: config, maxBytes: maxQueueBytes, senders: senders, lost: lost, news: make(chan struct{}, 1)}
+	q := &queue{target: to, config: config, maxBytes: maxQueueBytes, senders: senders, lost: lost,
+		news: make(chan struct{}, 1)}
 	if config.ThrottleEnable {
 		q.throttle = flowcontrol.NewTokenBucketRateLimiter(config.ThrottleQPS, config.ThrottleBurst)
 	}

@@ -35,17 +35,21 @@ const (
 )
 
 func newRefusals(policy audit.PolicyRuleEvaluator, logger *slog.Logger) *refusals {
-	return &refusals{policy: policy, nodes: lru.New(refusedNodes), node: newLosses("nodes", "refused requests of nodes", logger)}
+	return &refusals{policy: policy, nodes: lru.New(refusedNodes),
+		node: newLosses("nodes", "refused requests of nodes", logger)}
 }
 
 // onlyEnds are the stages whose events are not wanted: a refusal is known at the end.
-var onlyEnds = []auditinternal.Stage{auditinternal.StageRequestReceived, auditinternal.StageResponseStarted, auditinternal.StagePanic}
+var onlyEnds = []auditinternal.Stage{auditinternal.StageRequestReceived, auditinternal.StageResponseStarted,
+	auditinternal.StagePanic}
 
 // EvaluatePolicyRule implements audit.PolicyRuleEvaluator.
 func (r *refusals) EvaluatePolicyRule(a authorizer.Attributes) audit.RequestAuditConfig {
 	config := r.policy.EvaluatePolicyRule(a)
-	if config.Level == auditinternal.LevelNone && a.GetUser() != nil && slices.Contains(a.GetUser().GetGroups(), user.NodesGroup) {
-		config = audit.RequestAuditConfig{Level: auditinternal.LevelMetadata, OmitStages: onlyEnds, OmitManagedFields: true}
+	if config.Level == auditinternal.LevelNone && a.GetUser() != nil &&
+		slices.Contains(a.GetUser().GetGroups(), user.NodesGroup) {
+		config = audit.RequestAuditConfig{Level: auditinternal.LevelMetadata, OmitStages: onlyEnds,
+			OmitManagedFields: true}
 	}
 	return config
 }
@@ -56,7 +60,8 @@ func (r *refusals) drops(e, bounded *auditinternal.Event) bool {
 	if !r.extra(e) {
 		return false
 	}
-	if e.ResponseStatus == nil || e.ResponseStatus.Code != http.StatusForbidden && e.ResponseStatus.Code != http.StatusUnauthorized {
+	if e.ResponseStatus == nil ||
+		e.ResponseStatus.Code != http.StatusForbidden && e.ResponseStatus.Code != http.StatusUnauthorized {
 		return true
 	}
 	if r.limit(e.User.Username).takes(bounded) {
@@ -81,10 +86,12 @@ func (r *refusals) extra(e *auditinternal.Event) bool {
 	if !slices.Contains(e.User.Groups, user.NodesGroup) {
 		return false
 	}
-	a := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: e.User.Username, Groups: e.User.Groups}, Verb: e.Verb}
+	a := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: e.User.Username, Groups: e.User.Groups},
+		Verb: e.Verb}
 	if o := e.ObjectRef; o != nil {
 		a.ResourceRequest = true
-		a.APIGroup, a.APIVersion, a.Resource, a.Subresource, a.Namespace, a.Name = o.APIGroup, o.APIVersion, o.Resource, o.Subresource, o.Namespace, o.Name
+		a.APIGroup, a.APIVersion, a.Resource, a.Subresource, a.Namespace, a.Name = o.APIGroup, o.APIVersion, o.Resource,
+			o.Subresource, o.Namespace, o.Name
 	} else {
 		a.Path, _, _ = strings.Cut(e.RequestURI, "?")
 	}

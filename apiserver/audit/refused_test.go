@@ -35,9 +35,11 @@ var (
 // refused. Events of other users follow the policy.
 func TestRefusalsOfNodesAreRecorded(t *testing.T) {
 	ann := &user.DefaultInfo{Name: "ann"}
-	leases := request.RequestInfo{APIGroup: "coordination.k8s.io", APIVersion: "v1", Resource: "leases", Namespace: "kube-node-lease", Name: "n2"}
+	leases := request.RequestInfo{APIGroup: "coordination.k8s.io", APIVersion: "v1", Resource: "leases",
+		Namespace: "kube-node-lease", Name: "n2"}
 	pods := request.RequestInfo{APIVersion: "v1", Resource: "pods"}
-	podStatus := request.RequestInfo{APIVersion: "v1", Resource: "pods", Subresource: "status", Namespace: "ns", Name: "p"}
+	podStatus := request.RequestInfo{APIVersion: "v1", Resource: "pods", Subresource: "status", Namespace: "ns",
+		Name: "p"}
 	secrets := request.RequestInfo{APIVersion: "v1", Resource: "secrets", Namespace: "ns", Name: "s"}
 	for name, c := range map[string]struct {
 		who               user.Info
@@ -47,20 +49,27 @@ func TestRefusalsOfNodesAreRecorded(t *testing.T) {
 		recorded          bool
 		custom            bool // with a policy file of the same rules
 	}{
-		"its status":                      {stolen, "PATCH", "patch", statusPath, statusOf("n1"), 200, false, false},
-		"its status, refused":             {stolen, "PATCH", "patch", statusPath, statusOf("n1"), 403, true, false},
-		"its status, not valid":           {stolen, "PATCH", "patch", statusPath, statusOf("n1"), 422, false, false},
-		"its status, no leader":           {stolen, "PATCH", "patch", statusPath, statusOf("n1"), 503, false, false},
-		"another one's":                   {stolen, "PATCH", "patch", "/api/v1/nodes/n2/status", statusOf("n2"), 403, true, false},
-		"a pod's":                         {stolen, "PATCH", "patch", "/api/v1/namespaces/ns/pods/p/status", podStatus, 200, false, false},
-		"a pod's, refused":                {stolen, "PATCH", "patch", "/api/v1/namespaces/ns/pods/p/status", podStatus, 403, true, false},
-		"a foreign lease":                 {stolen, "PUT", "update", "/apis/coordination.k8s.io/v1/x", leases, 403, true, false},
-		"its pods":                        {stolen, "GET", "watch", "/api/v1/pods?watch=true", pods, 200, false, false},
-		"all pods":                        {stolen, "GET", "watch", "/api/v1/pods?watch=true", pods, 403, true, false},
-		"a path":                          {stolen, "GET", "get", "/metrics?x=y", request.RequestInfo{}, 403, true, false},
-		"the version":                     {stolen, "GET", "get", "/version", request.RequestInfo{}, 200, false, false},
-		"the log":                         {stolen, "GET", "get", "/barque/v1/audit?since=1h", request.RequestInfo{}, 404, true, false}, // the policy wants it
-		"a Secret":                        {stolen, "GET", "get", "/api/v1/namespaces/ns/secrets/s", secrets, 200, true, false},
+		"its status":            {stolen, "PATCH", "patch", statusPath, statusOf("n1"), 200, false, false},
+		"its status, refused":   {stolen, "PATCH", "patch", statusPath, statusOf("n1"), 403, true, false},
+		"its status, not valid": {stolen, "PATCH", "patch", statusPath, statusOf("n1"), 422, false, false},
+		"its status, no leader": {stolen, "PATCH", "patch", statusPath, statusOf("n1"), 503, false, false},
+		"another one's": {stolen, "PATCH", "patch", "/api/v1/nodes/n2/status", statusOf("n2"), 403,
+			true, false},
+		"a pod's": {stolen, "PATCH", "patch", "/api/v1/namespaces/ns/pods/p/status", podStatus,
+			200, false, false},
+		"a pod's, refused": {stolen, "PATCH", "patch", "/api/v1/namespaces/ns/pods/p/status", podStatus,
+			403, true, false},
+		"a foreign lease": {stolen, "PUT", "update", "/apis/coordination.k8s.io/v1/x", leases, 403,
+			true, false},
+		"its pods": {stolen, "GET", "watch", "/api/v1/pods?watch=true", pods, 200, false, false},
+		"all pods": {stolen, "GET", "watch", "/api/v1/pods?watch=true", pods, 403, true, false},
+		"a path": {stolen, "GET", "get", "/metrics?x=y", request.RequestInfo{}, 403, true,
+			false},
+		"the version": {stolen, "GET", "get", "/version", request.RequestInfo{}, 200, false, false},
+		"the log": {stolen, "GET", "get", "/barque/v1/audit?since=1h", request.RequestInfo{},
+			404, true, false}, // the policy wants it
+		"a Secret": {stolen, "GET", "get", "/api/v1/namespaces/ns/secrets/s", secrets, 200, true,
+			false},
 		"a person reads":                  {ann, "GET", "list", "/api/v1/pods", pods, 200, false, false},
 		"a person is refused a read":      {ann, "GET", "list", "/api/v1/pods", pods, 403, false, false},
 		"a person writes":                 {ann, "PATCH", "patch", statusPath, statusOf("n1"), 200, true, false},
@@ -77,7 +86,9 @@ func TestRefusalsOfNodesAreRecorded(t *testing.T) {
 			l := newLog(t, o, path)
 			stop := run(t, l)
 			long := func(_ *http.Request, info *request.RequestInfo) bool { return info.Verb == "watch" }
-			filters.WithAudit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.status) }), l.Backend(), l.Policy, long).
+			filters.WithAudit(
+				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.status) }), l.Backend(),
+				l.Policy, long).
 				ServeHTTP(httptest.NewRecorder(), asked(t.Context(), c.who, c.method, c.verb, c.url, c.info))
 			stop()
 			data, err := os.ReadFile(path)
@@ -87,7 +98,9 @@ func TestRefusalsOfNodesAreRecorded(t *testing.T) {
 			if lines := strings.Count(string(data), "\n"); lines > 1 || (lines == 1) != c.recorded {
 				t.Errorf("recorded: %s", data)
 			}
-			if c.recorded && (!strings.Contains(string(data), c.who.GetName()) || !strings.Contains(string(data), `"level":"Metadata"`)) {
+			if c.recorded &&
+				(!strings.Contains(string(data), c.who.GetName()) ||
+					!strings.Contains(string(data), `"level":"Metadata"`)) {
 				t.Errorf("the event lacks something: %s", data)
 			}
 		})
@@ -102,7 +115,9 @@ func TestARefusedNodeDoesNotFillTheLog(t *testing.T) {
 	stop := run(t, l)
 	refused := func(name, url string, info request.RequestInfo) {
 		who := &user.DefaultInfo{Name: name, Groups: stolen.Groups}
-		filters.WithAudit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }), l.Backend(), l.Policy, nil).
+		filters.WithAudit(
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }),
+			l.Backend(), l.Policy, nil).
 			ServeHTTP(httptest.NewRecorder(), asked(t.Context(), who, http.MethodPatch, "patch", url, info))
 	}
 	const extra, wanted = 10 * refusedBurst, 20
@@ -111,7 +126,8 @@ func TestARefusedNodeDoesNotFillTheLog(t *testing.T) {
 	}
 	refused("system:node:calm", statusPath, statusOf("n1"))
 	for range wanted {
-		refused("system:node:loud", "/api/v1/nodes/n1", request.RequestInfo{APIVersion: "v1", Resource: "nodes", Name: "n1"})
+		refused("system:node:loud", "/api/v1/nodes/n1",
+			request.RequestInfo{APIVersion: "v1", Resource: "nodes", Name: "n1"})
 	}
 	stop()
 	data, err := os.ReadFile(path)
@@ -119,11 +135,13 @@ func TestARefusedNodeDoesNotFillTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A slow machine lets more pass, one a second.
-	loud, calm, lost := strings.Count(string(data), `"username":"system:node:loud"`), strings.Count(string(data), `"username":"system:node:calm"`), l.Losses()
+	loud, calm, lost := strings.Count(string(data), `"username":"system:node:loud"`),
+		strings.Count(string(data), `"username":"system:node:calm"`), l.Losses()
 	if loud < refusedBurst+wanted || calm != 1 {
 		t.Errorf("%d events of a node that is refused all the time, %d of another one", loud, calm)
 	}
-	if len(lost) != 1 || lost[0].Sink != "nodes" || int(lost[0].Events)+loud != extra+wanted || !strings.Contains(lost[0].Reason, "system:node:loud") {
+	if len(lost) != 1 || lost[0].Sink != "nodes" || int(lost[0].Events)+loud != extra+wanted ||
+		!strings.Contains(lost[0].Reason, "system:node:loud") {
 		t.Errorf("%d events, lost: %+v", loud, lost)
 	}
 }
@@ -136,7 +154,8 @@ func BenchmarkStatusOfNodes(b *testing.B) {
 		b.Fatal(err)
 	}
 	answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
-	for name, policy := range map[string]apiaudit.PolicyRuleEvaluator{"by the policy": l.refusals.policy, "in case of a refusal": l.Policy} {
+	for name, policy := range map[string]apiaudit.PolicyRuleEvaluator{"by the policy": l.refusals.policy,
+		"in case of a refusal": l.Policy} {
 		handler := filters.WithAudit(answer, l.Backend(), policy, nil)
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -62,9 +62,10 @@ func (l *Log) event(r Request) *auditinternal.Event {
 		}
 	}
 	e := &auditinternal.Event{
-		Level: config.Level, AuditID: uuid.NewUUID(), Stage: auditinternal.StageResponseComplete, Verb: verb, RequestURI: r.URI,
-		User:      authnv1.UserInfo{Username: r.User, Groups: r.Groups},
-		UserAgent: r.UserAgent, Annotations: r.Annotations,
+		Level: config.Level, AuditID: uuid.NewUUID(), Stage: auditinternal.StageResponseComplete, Verb: verb,
+		RequestURI: r.URI,
+		User:       authnv1.UserInfo{Username: r.User, Groups: r.Groups},
+		UserAgent:  r.UserAgent, Annotations: r.Annotations,
 		ResponseStatus:           &metav1.Status{Code: int32(r.Status), Status: metav1.StatusSuccess},
 		RequestReceivedTimestamp: metav1.NewMicroTime(r.Received), StageTimestamp: metav1.NewMicroTime(time.Now()),
 	}

@@ -23,8 +23,11 @@ func TestRecord(t *testing.T) {
 	l := newLog(t, NewOptions(), path)
 	stop := run(t, l)
 	at := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
-	l.Record(Request{User: "system:bootstrap:abc", Groups: []string{"g"}, Method: "POST", Path: "/barque/join/v1/server", URI: "/barque/join/v1/server?a=b",
-		Source: "10.0.0.5", UserAgent: "ua", Received: at, Status: 403, Reason: "no", Annotations: map[string]string{"join.barque.io/node": "n1"}})
+	l.Record(
+		Request{User: "system:bootstrap:abc", Groups: []string{"g"}, Method: "POST", Path: "/barque/join/v1/server",
+			URI:    "/barque/join/v1/server?a=b",
+			Source: "10.0.0.5", UserAgent: "ua", Received: at, Status: 403, Reason: "no",
+			Annotations: map[string]string{"join.barque.io/node": "n1"}})
 	l.Record(Request{Method: "GET", Path: "/barque/join/v1/ca"})
 	stop()
 	data, err := os.ReadFile(path)
@@ -35,8 +38,10 @@ func TestRecord(t *testing.T) {
 	if err := json.Unmarshal(data, &e); err != nil { // one event, no more
 		t.Fatalf("%v: %s", err, data)
 	}
-	if e.Kind != "Event" || e.Level != "Metadata" || e.Stage != "ResponseComplete" || e.AuditID == "" || e.Verb != "post" || e.RequestURI != "/barque/join/v1/server?a=b" ||
-		e.User.Username != "system:bootstrap:abc" || e.User.Groups[0] != "g" || e.SourceIPs[0] != "10.0.0.5" || e.UserAgent != "ua" ||
+	if e.Kind != "Event" || e.Level != "Metadata" || e.Stage != "ResponseComplete" || e.AuditID == "" ||
+		e.Verb != "post" || e.RequestURI != "/barque/join/v1/server?a=b" ||
+		e.User.Username != "system:bootstrap:abc" || e.User.Groups[0] != "g" || e.SourceIPs[0] != "10.0.0.5" ||
+		e.UserAgent != "ua" ||
 		e.ResponseStatus.Code != 403 || e.ResponseStatus.Message != "no" || e.ResponseStatus.Status != "Failure" ||
 		e.Annotations["join.barque.io/node"] != "n1" {
 		t.Errorf("%s", data)
@@ -49,7 +54,8 @@ func TestRecord(t *testing.T) {
 // TestActs: no request waits for a sink that hangs, even a blocking one. Acts keep their order,
 // those that find the queue full are counted as lost, and a stop sends all that wait.
 func TestActs(t *testing.T) {
-	for _, mode := range []string{genericoptions.ModeBatch, genericoptions.ModeBlocking, genericoptions.ModeBlockingStrict} {
+	for _, mode := range []string{genericoptions.ModeBatch, genericoptions.ModeBlocking,
+		genericoptions.ModeBlockingStrict} {
 		t.Run(mode, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rules, err := readPolicy("")
@@ -58,11 +64,14 @@ func TestActs(t *testing.T) {
 				}
 				l, h := &Log{Policy: policy.NewPolicyRuleEvaluator(rules)}, &hanging{goOn: make(chan struct{})}
 				l.add(h, 1, newLosses("log", "f", quiet), genericoptions.AuditBatchOptions{Mode: mode,
-					BatchConfig: buffered.BatchConfig{BufferSize: waitingActs, MaxBatchSize: 1}}, genericoptions.AuditTruncateOptions{}, auditv1.SchemeGroupVersion)
+					BatchConfig: buffered.BatchConfig{BufferSize: waitingActs, MaxBatchSize: 1}},
+					genericoptions.AuditTruncateOptions{}, auditv1.SchemeGroupVersion)
 				stop := run(t, l)
 				act := func(n int) {
-					l.RecordAct(Request{User: "barque:leader", Method: "POST", Path: "/barque/v1/ca", URI: "/barque/v1/ca", Status: 200,
-						Annotations: map[string]string{"n": strconv.Itoa(n)}})
+					l.RecordAct(
+						Request{User: "barque:leader", Method: "POST", Path: "/barque/v1/ca", URI: "/barque/v1/ca",
+							Status:      200,
+							Annotations: map[string]string{"n": strconv.Itoa(n)}})
 				}
 				const lost = 7
 				var want []string

@@ -91,7 +91,8 @@ func New(cfg Config) (requests, tokens authenticator.Request, err error) {
 		kinds = append(kinds, &serviceAccountTokens{cfg.Issuer, cfg.Objects, cfg.Audiences, cfg.Now},
 			&legacyTokens{cfg.Issuer, cfg.Objects, cfg.Audiences, cfg.Now})
 	}
-	kinds = append(kinds, authenticator.WrapAudienceAgnosticToken(cfg.Audiences, &bootstrapTokens{cfg.Objects, cfg.Now}))
+	kinds = append(kinds,
+		authenticator.WrapAudienceAgnosticToken(cfg.Audiences, &bootstrapTokens{cfg.Objects, cfg.Now}))
 	if cfg.Logins != nil {
 		kinds = append(kinds, cfg.Logins.Tokens()...)
 	}
@@ -107,7 +108,8 @@ func New(cfg Config) (requests, tokens authenticator.Request, err error) {
 	}
 	var ways []authenticator.Request
 	if cfg.ProxyCAs != nil && len(cfg.ProxyClients) > 0 {
-		proxied := headerrequest.NewDynamicVerifyOptionsSecure(cfg.ProxyCAs, headerrequest.StaticStringSlice(cfg.ProxyClients),
+		proxied := headerrequest.NewDynamicVerifyOptionsSecure(cfg.ProxyCAs,
+			headerrequest.StaticStringSlice(cfg.ProxyClients),
 			headerrequest.StaticStringSlice{UserHeader}, headerrequest.StaticStringSlice{UIDHeader},
 			headerrequest.StaticStringSlice{GroupHeader}, headerrequest.StaticStringSlice{ExtraHeaderPrefix})
 		ways = append(ways, &revocable{cfg.Revoked, &namedCertificates{cfg.ProxyCAs, cfg.ProxyClients, proxied}})

@@ -39,8 +39,10 @@ func objects(t *testing.T) (*Objects, *fake.Clientset) {
 	t.Helper()
 	client := fake.NewClientset()
 	core := informers.NewSharedInformerFactory(client, 0).Core().V1()
-	return &Objects{Client: client, ServiceAccounts: core.ServiceAccounts().Lister(), Pods: core.Pods().Lister(), Nodes: core.Nodes().Lister(),
-		Reserved: func(namespace, name string) bool { return namespace == "kube-system" && name == "controller" }}, client
+	return &Objects{Client: client, ServiceAccounts: core.ServiceAccounts().Lister(), Pods: core.Pods().Lister(),
+			Nodes:    core.Nodes().Lister(),
+			Reserved: func(namespace, name string) bool { return namespace == "kube-system" && name == "controller" }},
+		client
 }
 
 // clock is a time that a test moves.
@@ -89,7 +91,8 @@ func testServiceAccountTokens(t *testing.T, key crypto.Signer) {
 	if _, err := client.CoreV1().Pods("ns").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	binding := Binding{Namespace: "ns", ServiceAccount: "robot", ServiceAccountUID: "sa-1", PodName: "p", PodUID: "pod-1",
+	binding := Binding{Namespace: "ns", ServiceAccount: "robot", ServiceAccountUID: "sa-1", PodName: "p",
+		PodUID:   "pod-1",
 		NodeName: "n", NodeUID: "node-1", Audiences: []string{issuerURL}, Lifetime: time.Hour}
 	issue := func(change func(*Binding)) string {
 		b := binding
@@ -108,7 +111,8 @@ func testServiceAccountTokens(t *testing.T, key crypto.Signer) {
 		t.Fatalf("a good token: %v, %v", ok, err)
 	}
 	if u := r.User; u.GetName() != "system:serviceaccount:ns:robot" || u.GetUID() != "sa-1" ||
-		!slices.Contains(u.GetGroups(), "system:serviceaccounts:ns") || u.GetExtra()["authentication.kubernetes.io/pod-uid"][0] != "pod-1" ||
+		!slices.Contains(u.GetGroups(), "system:serviceaccounts:ns") ||
+		u.GetExtra()["authentication.kubernetes.io/pod-uid"][0] != "pod-1" ||
 		u.GetExtra()["authentication.kubernetes.io/node-name"][0] != "n" {
 		t.Errorf("user %+v", u)
 	}
@@ -255,7 +259,8 @@ func TestBootstrapTokens(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			known, client := objects(t)
-			s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abcdef"}, Type: corev1.SecretTypeBootstrapToken, Data: map[string][]byte{}}
+			s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abcdef"},
+				Type: corev1.SecretTypeBootstrapToken, Data: map[string][]byte{}}
 			for k, v := range good {
 				s.Data[k] = []byte(v)
 			}
@@ -265,18 +270,22 @@ func TestBootstrapTokens(t *testing.T) {
 			if c.secret != "" {
 				s.Type = c.secret
 			}
-			if _, err := client.CoreV1().Secrets("kube-system").Create(context.Background(), s, metav1.CreateOptions{}); err != nil {
+			if _, err := client.CoreV1().Secrets("kube-system").Create(context.Background(), s,
+				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			token := c.token
 			if token == "" {
 				token = "abcdef.0123456789abcdef"
 			}
-			r, ok, err := (&bootstrapTokens{known, func() time.Time { return now }}).AuthenticateToken(t.Context(), token)
+			r, ok, err := (&bootstrapTokens{known, func() time.Time { return now }}).AuthenticateToken(t.Context(),
+				token)
 			if ok != c.ok || (err != nil) != c.err {
 				t.Fatalf("accepted %v, error %v", ok, err)
 			}
-			if ok && (r.User.GetName() != "system:bootstrap:abcdef" || !slices.Contains(r.User.GetGroups(), "system:bootstrappers:servers")) {
+			if ok &&
+				(r.User.GetName() != "system:bootstrap:abcdef" ||
+					!slices.Contains(r.User.GetGroups(), "system:bootstrappers:servers")) {
 				t.Errorf("user %+v", r.User)
 			}
 		})

@@ -60,7 +60,8 @@ func (b *bootstrapTokens) AuthenticateToken(ctx context.Context, token string) (
 			continue
 		}
 		if !bootstrapGroups().MatchString(g) {
-			return nil, false, fmt.Errorf("bootstrap token %s names group %q; its groups must match %s", id, g, bootstrapGroups())
+			return nil, false,
+				fmt.Errorf("bootstrap token %s names group %q; its groups must match %s", id, g, bootstrapGroups())
 		}
 		groups = append(groups, g)
 	}

@@ -39,8 +39,12 @@ func newCertificates(authorities x509.VerifyOptionFunc, reserved func(namespace,
 // as their tokens are refused: an earlier version may have signed such a certificate.
 func userConversion(reserved func(namespace, name string) bool) x509.UserConversionFunc {
 	return func(chain []*cryptox509.Certificate) (*authenticator.Response, bool, error) {
-		if namespace, name, err := serviceaccount.SplitUsername(chain[0].Subject.CommonName); err == nil && reserved != nil && reserved(namespace, name) {
-			return nil, false, fmt.Errorf("the service account %s/%s is a controller's, which needs no certificate: none counts for it", namespace, name)
+		if namespace, name, err := serviceaccount.SplitUsername(chain[0].Subject.CommonName); err == nil &&
+			reserved != nil && reserved(namespace, name) {
+			return nil, false,
+				fmt.Errorf(
+					"the service account %s/%s is a controller's, which needs no certificate: none counts for it",
+					namespace, name)
 		}
 		return x509.CommonNameUserConversion(chain)
 	}

@@ -29,9 +29,11 @@ func certificate(t testing.TB, by *signer, name string, notAfter time.Time) *sig
 	t.Helper()
 	key := newKey(t)
 	template := &cryptox509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name, Organization: []string{"group"}},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: notAfter, BasicConstraintsValid: true,
-		IsCA: !strings.HasPrefix(name, "client"), KeyUsage: cryptox509.KeyUsageDigitalSignature | cryptox509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(time.Now().UnixNano()),
+		Subject:      pkix.Name{CommonName: name, Organization: []string{"group"}},
+		NotBefore:    time.Now().Add(-time.Hour), NotAfter: notAfter, BasicConstraintsValid: true,
+		IsCA:        !strings.HasPrefix(name, "client"),
+		KeyUsage:    cryptox509.KeyUsageDigitalSignature | cryptox509.KeyUsageCertSign,
 		ExtKeyUsage: []cryptox509.ExtKeyUsage{cryptox509.ExtKeyUsageClientAuth},
 	}
 	if by == nil {
@@ -69,7 +71,8 @@ func (c *trusted) set(authorities ...*signer) {
 }
 
 func (c *trusted) options() (cryptox509.VerifyOptions, bool) {
-	return cryptox509.VerifyOptions{Roots: c.pool, CurrentTime: c.now, KeyUsages: []cryptox509.ExtKeyUsage{cryptox509.ExtKeyUsageClientAuth}}, c.pool != nil
+	return cryptox509.VerifyOptions{Roots: c.pool, CurrentTime: c.now,
+		KeyUsages: []cryptox509.ExtKeyUsage{cryptox509.ExtKeyUsageClientAuth}}, c.pool != nil
 }
 
 // want authenticates a request, which must be refused when there is no name.
@@ -81,7 +84,8 @@ func want(t *testing.T, what string, a authenticator.Request, r *http.Request, n
 		t.Errorf("%s: authenticated: %v, %v", what, ok, err)
 	case name != "" && (!ok || err != nil):
 		t.Errorf("%s: authenticated: %v, %v", what, ok, err)
-	case name != "" && (answer.User.GetName() != name || answer.User.GetGroups()[0] != "group" || len(answer.User.GetExtra()) != 1):
+	case name != "" &&
+		(answer.User.GetName() != name || answer.User.GetGroups()[0] != "group" || len(answer.User.GetExtra()) != 1):
 		t.Errorf("%s: %+v", what, answer.User)
 	}
 }
@@ -105,7 +109,8 @@ func TestCertificatesAreRemembered(t *testing.T) {
 	now := time.Now()
 	authority, other := certificate(t, nil, "CA", now.Add(2*time.Hour)), certificate(t, nil, "CA", now.Add(2*time.Hour))
 	short := certificate(t, nil, "short", now.Add(time.Hour))
-	client, brief := certificate(t, authority, "client", now.Add(time.Hour)), certificate(t, short, "client-of-short", now.Add(9*time.Hour))
+	client, brief := certificate(t, authority, "client", now.Add(time.Hour)),
+		certificate(t, short, "client-of-short", now.Add(9*time.Hour))
 	between := certificate(t, authority, "between", now.Add(time.Hour))
 	far := certificate(t, between, "client-far", now.Add(time.Hour))
 	trust := &trusted{now: now}
@@ -161,11 +166,13 @@ func TestCertificatesOfControllers(t *testing.T) {
 	authority := certificate(t, nil, "CA", time.Now().Add(time.Hour))
 	trust := &trusted{now: time.Now()}
 	trust.set(authority)
-	c := newCertificates(trust.options, func(namespace, name string) bool { return namespace == "kube-system" && name == "job-controller" })
+	c := newCertificates(trust.options,
+		func(namespace, name string) bool { return namespace == "kube-system" && name == "job-controller" })
 	const controller = "system:serviceaccount:kube-system:job-controller"
 	stolen := certificate(t, authority, controller, time.Now().Add(time.Hour))
 	for range 2 { // the second result is cached
-		if answer, ok, err := c.AuthenticateRequest(with(stolen.cert)); ok || err == nil || !strings.Contains(err.Error(), "none counts for it") {
+		if answer, ok, err := c.AuthenticateRequest(with(stolen.cert)); ok || err == nil ||
+			!strings.Contains(err.Error(), "none counts for it") {
 			t.Errorf("%+v, %v", answer, err)
 		}
 	}
@@ -175,7 +182,8 @@ func TestCertificatesOfControllers(t *testing.T) {
 	if answer, ok, err := c.AuthenticateRequest(with(far.cert, between.cert)); ok || err == nil {
 		t.Errorf("%+v, %v", answer, err)
 	}
-	for _, name := range []string{"system:serviceaccount:shop:job-controller", "system:serviceaccount:kube-system:robot"} {
+	for _, name := range []string{"system:serviceaccount:shop:job-controller",
+		"system:serviceaccount:kube-system:robot"} {
 		want(t, name, c, with(certificate(t, authority, name, time.Now().Add(time.Hour)).cert), name)
 	}
 }
@@ -196,7 +204,8 @@ func TestCertificatesOfOtherNames(t *testing.T) {
 	if err == nil || err.Error() != "x509: subject with cn=client-mary is not in the allowed list" || asked != 0 {
 		t.Errorf("%v, asked %d times", err, asked)
 	}
-	if _, _, err := c.AuthenticateRequest(with(certificate(t, authority, "client-proxy", time.Now().Add(time.Hour)).cert)); asked != 1 || err == nil {
+	if _, _, err := c.AuthenticateRequest(
+		with(certificate(t, authority, "client-proxy", time.Now().Add(time.Hour)).cert)); asked != 1 || err == nil {
 		t.Errorf("%v, asked %d times", err, asked)
 	}
 	if _, ok, err := c.AuthenticateRequest(with()); ok || err != nil {

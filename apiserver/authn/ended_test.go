@@ -23,7 +23,8 @@ import (
 func TestEnded(t *testing.T) {
 	key, next := newKey(t), newKey(t)
 	now := time.Date(2026, 3, 4, 23, 0, 0, 0, time.UTC)
-	bound := Binding{Namespace: "ns", ServiceAccount: "robot", ServiceAccountUID: "sa-1", Audiences: []string{issuerURL}, Lifetime: time.Hour}
+	bound := Binding{Namespace: "ns", ServiceAccount: "robot", ServiceAccountUID: "sa-1",
+		Audiences: []string{issuerURL}, Lifetime: time.Hour}
 	ofPod, ofNode, ofSecret := bound, bound, bound
 	ofPod.PodName, ofPod.PodUID, ofPod.NodeName, ofPod.NodeUID = "p", "pod-1", "n", "node-1"
 	ofNode.NodeName, ofNode.NodeUID = "n", "node-1"
@@ -31,7 +32,8 @@ func TestEnded(t *testing.T) {
 	type change = func(t *testing.T, client *fake.Clientset, pod *corev1.Pod, secret *corev1.Secret)
 	remove := func(kind, namespace, name string) change {
 		return func(t *testing.T, client *fake.Clientset, _ *corev1.Pod, _ *corev1.Secret) {
-			if err := client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource(kind), namespace, name); err != nil {
+			if err := client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource(kind), namespace,
+				name); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -40,7 +42,8 @@ func TestEnded(t *testing.T) {
 		return func(t *testing.T, client *fake.Clientset, pod *corev1.Pod, secret *corev1.Secret) {
 			alter(pod, secret)
 			tracker, v1 := client.Tracker(), corev1.SchemeGroupVersion
-			err := errors.Join(tracker.Update(v1.WithResource("pods"), pod, "ns"), tracker.Update(v1.WithResource("secrets"), secret, "ns"))
+			err := errors.Join(tracker.Update(v1.WithResource("pods"), pod, "ns"),
+				tracker.Update(v1.WithResource("secrets"), secret, "ns"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,10 +77,12 @@ func TestEnded(t *testing.T) {
 		"the node of its pod is gone":   {of: &ofPod, change: remove("nodes", "", "n")},
 		"its Secret is gone":            {of: &ofSecret, change: remove("secrets", "ns", "s"), ends: true},
 		"the Secret that holds it is":   {change: remove("secrets", "ns", "s"), ends: true},
-		"another pod of that name":      {of: &ofPod, change: becomes(func(p *corev1.Pod, _ *corev1.Secret) { p.UID = "pod-2" }), ends: true},
-		"the pod is ending":             {of: &ofPod, change: endedAt(now)},
-		"the pod ended long ago":        {of: &ofPod, change: endedAt(now.Add(-time.Hour)), ends: true},
-		"the Secret holds another":      {change: becomes(func(_ *corev1.Pod, s *corev1.Secret) { s.Data["token"] = []byte("x") }), ends: true},
+		"another pod of that name": {of: &ofPod,
+			change: becomes(func(p *corev1.Pod, _ *corev1.Secret) { p.UID = "pod-2" }), ends: true},
+		"the pod is ending":      {of: &ofPod, change: endedAt(now)},
+		"the pod ended long ago": {of: &ofPod, change: endedAt(now.Add(-time.Hour)), ends: true},
+		"the Secret holds another": {
+			change: becomes(func(_ *corev1.Pod, s *corev1.Secret) { s.Data["token"] = []byte("x") }), ends: true},
 		"the Secret is marked": {change: becomes(func(_ *corev1.Pod, s *corev1.Secret) {
 			s.Labels = map[string]string{invalidSinceLabel: "2026-03-01"}
 		}), ends: true},
@@ -87,7 +92,8 @@ func TestEnded(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			signer, at := key, &clock{now}
-			issuer, err := NewIssuer(issuerURL, func() (crypto.Signer, []crypto.PublicKey) { return signer, nil }, at.now)
+			issuer, err := NewIssuer(issuerURL, func() (crypto.Signer, []crypto.PublicKey) { return signer, nil },
+				at.now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -102,8 +108,10 @@ func TestEnded(t *testing.T) {
 			}
 			known, client := objects(t)
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "pod-1"}}
-			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s", UID: "s-1"}, Data: map[string][]byte{"token": []byte(token)}}
-			for _, o := range []runtime.Object{pod, secret, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "robot", UID: "sa-1"}},
+			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s", UID: "s-1"},
+				Data: map[string][]byte{"token": []byte(token)}}
+			for _, o := range []runtime.Object{pod, secret,
+				&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "robot", UID: "sa-1"}},
 				&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "node-1"}}} {
 				if err := client.Tracker().Add(o); err != nil {
 					t.Fatal(err)
@@ -162,14 +170,18 @@ func TestNotedTokens(t *testing.T) {
 	known, client := objects(t)
 	for _, o := range []runtime.Object{
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "robot", UID: "sa-1"}},
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abcdef"}, Type: corev1.SecretTypeBootstrapToken,
-			Data: map[string][]byte{"token-id": []byte("abcdef"), "token-secret": []byte("0123456789abcdef"), "usage-bootstrap-authentication": []byte("true")}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abcdef"},
+			Type: corev1.SecretTypeBootstrapToken,
+			Data: map[string][]byte{"token-id": []byte("abcdef"), "token-secret": []byte("0123456789abcdef"),
+				"usage-bootstrap-authentication": []byte("true")}},
 	} {
 		if err := client.Tracker().Add(o); err != nil {
 			t.Fatal(err)
 		}
 	}
-	robot, _, _, err := issuer.Issue(Binding{Namespace: "ns", ServiceAccount: "robot", ServiceAccountUID: "sa-1", Audiences: []string{issuerURL}, Lifetime: time.Hour})
+	robot, _, _, err := issuer.Issue(
+		Binding{Namespace: "ns", ServiceAccount: "robot", ServiceAccountUID: "sa-1", Audiences: []string{issuerURL},
+			Lifetime: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +193,8 @@ func TestNotedTokens(t *testing.T) {
 		token string
 		noted bool
 	}{
-		"a service account": {robot, true}, "a bootstrap token": {"abcdef.0123456789abcdef", false}, "a wrong one": {otherSignature(robot), false},
+		"a service account": {robot, true}, "a bootstrap token": {"abcdef.0123456789abcdef", false},
+		"a wrong one": {otherSignature(robot), false},
 	} {
 		r := with()
 		r.Header = http.Header{"Authorization": {"Bearer " + c.token}}

@@ -118,7 +118,8 @@ func (i *Issuer) Issue(b Binding) (token, id string, expires time.Time, err erro
 		token, err = jwt.Signed(signer).Claims(c).Serialize()
 	}
 	if err != nil {
-		return "", "", time.Time{}, fmt.Errorf("signing a token for service account %s/%s: %w", b.Namespace, b.ServiceAccount, err)
+		return "", "", time.Time{},
+			fmt.Errorf("signing a token for service account %s/%s: %w", b.Namespace, b.ServiceAccount, err)
 	}
 	return token, credentialID(c.ID), c.Expiry.Time(), nil
 }

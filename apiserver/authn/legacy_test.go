@@ -34,11 +34,13 @@ func newSecretCluster(t *testing.T, key crypto.Signer) *secretCluster {
 	}
 	known, _ := objects(t)
 	c.auth = &legacyTokens{issuer, known, authenticator.Audiences{issuerURL}, c.clock.now}
-	c.token, err = issuer.IssueLegacy(Binding{Namespace: "ns", ServiceAccount: "robot", ServiceAccountUID: "sa-1", SecretName: "s", SecretUID: "s-1"})
+	c.token, err = issuer.IssueLegacy(
+		Binding{Namespace: "ns", ServiceAccount: "robot", ServiceAccountUID: "sa-1", SecretName: "s", SecretUID: "s-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s", UID: "s-1"}, Type: corev1.SecretTypeServiceAccountToken,
+	c.secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s", UID: "s-1"},
+		Type: corev1.SecretTypeServiceAccountToken,
 		Data: map[string][]byte{"token": []byte(c.token)}}
 	c.account = &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "robot", UID: "sa-1"}}
 	return c
@@ -86,7 +88,8 @@ func TestTokensInSecrets(t *testing.T) {
 				if err != nil || !ok {
 					t.Fatalf("%s: %v, %v", day, ok, err)
 				}
-				if u := r.User; u.GetName() != "system:serviceaccount:ns:robot" || u.GetUID() != "sa-1" || !slices.Contains(u.GetGroups(), "system:serviceaccounts:ns") ||
+				if u := r.User; u.GetName() != "system:serviceaccount:ns:robot" || u.GetUID() != "sa-1" ||
+					!slices.Contains(u.GetGroups(), "system:serviceaccounts:ns") ||
 					!slices.Equal(r.Audiences, authenticator.Audiences{issuerURL}) {
 					t.Errorf("user %+v, audiences %v", u, r.Audiences)
 				}
@@ -108,16 +111,24 @@ func TestTokensOfOtherSecretsAreRefused(t *testing.T) {
 	key := newKey(t)
 	now := metav1.Now()
 	for name, change := range map[string]func(c *secretCluster){
-		"no Secret":              func(c *secretCluster) { c.secret = nil },
-		"a Secret made again":    func(c *secretCluster) { c.secret.UID = "s-2" },
-		"another token":          func(c *secretCluster) { c.secret.Data["token"] = []byte("x") },
-		"a Secret that is going": func(c *secretCluster) { c.secret.DeletionTimestamp, c.secret.Finalizers = &now, []string{"a/b"} },
+		"no Secret":           func(c *secretCluster) { c.secret = nil },
+		"a Secret made again": func(c *secretCluster) { c.secret.UID = "s-2" },
+		"another token":       func(c *secretCluster) { c.secret.Data["token"] = []byte("x") },
+		"a Secret that is going": func(
+			c *secretCluster,
+		) {
+			c.secret.DeletionTimestamp, c.secret.Finalizers = &now, []string{"a/b"}
+		},
 		"marked as invalid": func(c *secretCluster) {
 			c.secret.Labels = map[string]string{"kubernetes.io/legacy-token-invalid-since": "2026-01-01"}
 		},
-		"no account":               func(c *secretCluster) { c.account = nil },
-		"an account made again":    func(c *secretCluster) { c.account.UID = "sa-2" },
-		"signed with a wrong key":  func(c *secretCluster) { c.auth.issuer, _ = NewIssuer(issuerURL, only(newKey(t)), c.clock.now) },
+		"no account":            func(c *secretCluster) { c.account = nil },
+		"an account made again": func(c *secretCluster) { c.account.UID = "sa-2" },
+		"signed with a wrong key": func(
+			c *secretCluster,
+		) {
+			c.auth.issuer, _ = NewIssuer(issuerURL, only(newKey(t)), c.clock.now)
+		},
 		"not what has been signed": func(c *secretCluster) { c.token = c.token[:len(c.token)-4] + "AAAA" },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -130,7 +141,8 @@ func TestTokensOfOtherSecretsAreRefused(t *testing.T) {
 		})
 	}
 	c := newSecretCluster(t, key)
-	if _, ok, err := (&serviceAccountTokens{c.auth.issuer, c.auth.objects, c.auth.audiences, c.clock.now}).AuthenticateToken(t.Context(), c.token); ok || err != nil {
+	if _, ok, err := (&serviceAccountTokens{c.auth.issuer, c.auth.objects, c.auth.audiences,
+		c.clock.now}).AuthenticateToken(t.Context(), c.token); ok || err != nil {
 		t.Errorf("as a token that ends: %v, %v", ok, err)
 	}
 }

@@ -20,13 +20,14 @@ func revoking(t *testing.T, authority *signer) (authenticator.Request, *atomic.P
 	t.Helper()
 	trust, bad := &trusted{}, &atomic.Pointer[cryptox509.Certificate]{}
 	trust.set(authority)
-	requests, _, err := New(Config{ClientCAs: trust.options, ProxyClients: []string{"client-proxy"}, Objects: &Objects{}, Now: time.Now,
-		Revoked: func(leaf *cryptox509.Certificate) error {
-			if is := bad.Load(); is != nil && leaf.Equal(is) {
-				return errors.New("it is revoked")
-			}
-			return nil
-		}})
+	requests, _, err := New(
+		Config{ClientCAs: trust.options, ProxyClients: []string{"client-proxy"}, Objects: &Objects{}, Now: time.Now,
+			Revoked: func(leaf *cryptox509.Certificate) error {
+				if is := bad.Load(); is != nil && leaf.Equal(is) {
+					return errors.New("it is revoked")
+				}
+				return nil
+			}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,9 +49,11 @@ func TestARevokedCertificateCountsForNothing(t *testing.T) {
 		"not seen before":      {name: "client", by: authority, was: "client"},
 		"remembered":           {name: "client", by: authority, asks: true, was: "client"},
 		"of another authority": {name: "client", by: between, asks: true, was: "client"},
-		"a front proxy":        {name: "client-proxy", by: authority, asks: true, headers: http.Header{UserHeader: {"mary"}, GroupHeader: {"system:masters"}}, was: "mary"},
-		"one without a name":   {name: "client-proxy", by: authority, asks: true, was: "client-proxy"},
-		"a user with headers":  {name: "client", by: authority, asks: true, headers: http.Header{UserHeader: {"mary"}, GroupHeader: {"system:masters"}}, was: "client"},
+		"a front proxy": {name: "client-proxy", by: authority, asks: true,
+			headers: http.Header{UserHeader: {"mary"}, GroupHeader: {"system:masters"}}, was: "mary"},
+		"one without a name": {name: "client-proxy", by: authority, asks: true, was: "client-proxy"},
+		"a user with headers": {name: "client", by: authority, asks: true,
+			headers: http.Header{UserHeader: {"mary"}, GroupHeader: {"system:masters"}}, was: "client"},
 	} {
 		requests, bad := revoking(t, authority)
 		cert := certificate(t, c.by, c.name, time.Now().Add(time.Hour)).cert
@@ -87,23 +90,29 @@ func TestARevokedCertificateCountsForNothing(t *testing.T) {
 // TestWhatACertificateProvesEndsWithItsCA: the CA is trusted no more while a request waits behind
 // its authentication. Requests of users by another proof go on.
 func TestWhatACertificateProvesEndsWithItsCA(t *testing.T) {
-	authority, next := certificate(t, nil, "CA", time.Now().Add(2*time.Hour)), certificate(t, nil, "next", time.Now().Add(2*time.Hour))
+	authority, next := certificate(t, nil, "CA", time.Now().Add(2*time.Hour)),
+		certificate(t, nil, "next", time.Now().Add(2*time.Hour))
 	for what, c := range map[string]struct {
 		by   *signer
 		name string
 		ends bool
 	}{
-		"a user": {authority, "client", true}, "a server for a user": {authority, "client-proxy", true}, "of another CA": {next, "client", false},
+		"a user": {authority, "client", true}, "a server for a user": {authority, "client-proxy", true},
+		"of another CA": {next, "client", false},
 	} {
 		trust := &trusted{}
 		trust.set(authority)
-		requests, _, err := New(Config{ClientCAs: trust.options, ProxyClients: []string{"client-proxy"}, Objects: &Objects{}, Now: time.Now})
+		requests, _, err := New(
+			Config{ClientCAs: trust.options, ProxyClients: []string{"client-proxy"}, Objects: &Objects{},
+				Now: time.Now})
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := with(certificate(t, c.by, c.name, time.Now().Add(time.Hour)).cert)
 		r.Header = http.Header{UserHeader: {"mary"}}
-		lasting := cutoff.New(cutoff.ByCluster, nil, func(*cryptox509.Certificate) (cryptox509.VerifyOptions, bool) { return trust.options() }, func(*http.Request) bool { return true })
+		lasting := cutoff.New(cutoff.ByCluster, nil,
+			func(*cryptox509.Certificate) (cryptox509.VerifyOptions, bool) { return trust.options() },
+			func(*http.Request) bool { return true })
 		cutoff.WithProof(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if _, ok, _ := requests.AuthenticateRequest(r); ok != c.ends {
 				t.Errorf("%s: authenticated is %t", what, ok)

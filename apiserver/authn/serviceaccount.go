@@ -29,7 +29,9 @@ type Objects struct {
 
 func (o *Objects) serviceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
 	if o.Reserved != nil && o.Reserved(namespace, name) {
-		return nil, fmt.Errorf("the service account %s/%s is a controller's, which needs no token: no token counts for it", namespace, name)
+		return nil,
+			fmt.Errorf("the service account %s/%s is a controller's, which needs no token: no token counts for it",
+				namespace, name)
 	}
 	if sa, err := o.ServiceAccounts.ServiceAccounts(namespace).Get(name); err == nil {
 		return sa, nil
@@ -65,7 +67,9 @@ type serviceAccountTokens struct {
 }
 
 // AuthenticateToken implements authenticator.Token.
-func (s *serviceAccountTokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+func (s *serviceAccountTokens) AuthenticateToken(
+	ctx context.Context, token string,
+) (*authenticator.Response, bool, error) {
 	c, mine, err := s.issuer.verify(token)
 	if !mine {
 		return nil, false, nil
@@ -79,7 +83,8 @@ func (s *serviceAccountTokens) AuthenticateToken(ctx context.Context, token stri
 	}
 	matched := authenticator.Audiences(c.Audience).Intersect(wanted)
 	if len(matched) == 0 && len(wanted) > 0 {
-		return nil, false, fmt.Errorf("service-account token is for audiences %q, not for %q", []string(c.Audience), []string(wanted))
+		return nil, false,
+			fmt.Errorf("service-account token is for audiences %q, not for %q", []string(c.Audience), []string(wanted))
 	}
 	info, err := s.check(ctx, &c)
 	if err != nil {
@@ -99,7 +104,8 @@ func (s *serviceAccountTokens) check(ctx context.Context, c *claims) (*serviceac
 		return nil, err
 	}
 	info := &serviceaccount.ServiceAccountInfo{
-		Name: k.ServiceAccount.Name, Namespace: k.Namespace, UID: k.ServiceAccount.UID, CredentialID: credentialID(c.ID),
+		Name: k.ServiceAccount.Name, Namespace: k.Namespace, UID: k.ServiceAccount.UID,
+		CredentialID: credentialID(c.ID),
 	}
 	if k.Secret != nil {
 		secret, err := s.objects.secret(ctx, k.Namespace, k.Secret.Name)

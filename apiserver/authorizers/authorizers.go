@@ -78,14 +78,15 @@ func New(cfg Config) (*Authorizers, error) {
 	if o.ConfigFile != "" {
 		configmetrics.RegisterMetrics()
 		configmetrics.RecordAuthorizationConfigLastConfigInfo(cfg.Server, string(data))
-		a.files = append(a.files, configfile.New(configfile.Config{Flag: configFlag, Path: o.ConfigFile, Logger: cfg.Logger, Apply: a.reload,
-			Reloaded: func(data []byte, err error) {
-				if err != nil {
-					configmetrics.RecordAuthorizationConfigAutomaticReloadFailure(cfg.Server)
-					return
-				}
-				configmetrics.RecordAuthorizationConfigAutomaticReloadSuccess(cfg.Server, string(data))
-			}}, data))
+		a.files = append(a.files,
+			configfile.New(configfile.Config{Flag: configFlag, Path: o.ConfigFile, Logger: cfg.Logger, Apply: a.reload,
+				Reloaded: func(data []byte, err error) {
+					if err != nil {
+						configmetrics.RecordAuthorizationConfigAutomaticReloadFailure(cfg.Server)
+						return
+					}
+					configmetrics.RecordAuthorizationConfigAutomaticReloadSuccess(cfg.Server, string(data))
+				}}, data))
 	}
 	if o.PolicyFile != "" {
 		policies, data, err := o.policies()
@@ -93,8 +94,9 @@ func New(cfg Config) (*Authorizers, error) {
 			return nil, err
 		}
 		a.policies = policies
-		a.files = append(a.files, configfile.New(configfile.Config{Flag: policyFlag, Path: o.PolicyFile, Logger: cfg.Logger,
-			Apply: func(_ context.Context, data []byte) error { return policies.Replace(data) }}, data))
+		a.files = append(a.files,
+			configfile.New(configfile.Config{Flag: policyFlag, Path: o.PolicyFile, Logger: cfg.Logger,
+				Apply: func(_ context.Context, data []byte) error { return policies.Replace(data) }}, data))
 	}
 	if o.WebhookConfigFile != "" {
 		file, err := configfile.Fixed(webhookFlag, o.WebhookConfigFile, cfg.Logger)
@@ -120,13 +122,15 @@ func (a *Authorizers) Run(ctx context.Context) error {
 func (a *Authorizers) Files() []configfile.State {
 	var out []configfile.State
 	if a.cfg.Options.ConfigFile == "" {
-		out = append(out, configfile.State{Flag: modeFlag, Hash: configfile.Hash([]byte(strings.Join(a.cfg.Options.Modes, ",")))})
+		out = append(out,
+			configfile.State{Flag: modeFlag, Hash: configfile.Hash([]byte(strings.Join(a.cfg.Options.Modes, ",")))})
 	}
 	out = append(out, a.files.States()...)
 	if g := a.current.Load(); g != nil {
 		for i := range out {
 			if path := g.stale(); out[i].Flag == configFlag && out[i].Problem == "" && path != "" {
-				out[i].Problem = fmt.Sprintf("the kubeconfig %s has changed since it was read, with the last change of %s: change that, too (a comment will do), or restart the server", path, out[i].Path)
+				out[i].Problem = fmt.Sprintf(
+					"the kubeconfig %s has changed since it was read, with the last change of %s: change that, too (a comment will do), or restart the server", path, out[i].Path)
 			}
 		}
 	}
@@ -136,7 +140,8 @@ func (a *Authorizers) Files() []configfile.State {
 
 // Assemble returns the authorizer of all requests, and the resolver of users' rules.
 func (a *Authorizers) Assemble(b Builtin) (authorizer.Authorizer, authorizer.RuleResolver, error) {
-	own, err := union.New(union.NamedAuthorizer{AuthorizerName: "node", Authorizer: b.Node}, union.NamedAuthorizer{AuthorizerName: "rbac", Authorizer: b.RBAC})
+	own, err := union.New(union.NamedAuthorizer{AuthorizerName: "node", Authorizer: b.Node},
+		union.NamedAuthorizer{AuthorizerName: "rbac", Authorizer: b.RBAC})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -147,7 +152,8 @@ func (a *Authorizers) Assemble(b Builtin) (authorizer.Authorizer, authorizer.Rul
 	}
 	a.current.Store(first)
 	close(a.assembled)
-	o := &ordered{masters: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup), own: own, rules: b.Rules, configured: &a.current}
+	o := &ordered{masters: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup), own: own, rules: b.Rules,
+		configured: &a.current}
 	return o, o, nil
 }
 
@@ -218,7 +224,9 @@ func (a *Authorizers) generation(config *apiserver.AuthorizationConfiguration) (
 		default:
 			return nil, fmt.Errorf("there is no authorizer of type %q", c.Type)
 		}
-		chain = append(chain, union.NamedAuthorizer{AuthorizerName: c.Name, Authorizer: metrics.InstrumentedAuthorizer(string(c.Type), c.Name, next)})
+		chain = append(chain,
+			union.NamedAuthorizer{AuthorizerName: c.Name,
+				Authorizer: metrics.InstrumentedAuthorizer(string(c.Type), c.Name, next)})
 	}
 	var err error
 	if g.Authorizer, err = union.New(chain...); err != nil {
@@ -250,9 +258,11 @@ func newWebhook(name string, c *apiserver.WebhookConfiguration) (*webhook.Webhoo
 		}
 		return ttl
 	}
-	return webhook.New(config, c.SubjectAccessReviewVersion, ttl(c.CacheAuthorizedRequests, c.AuthorizedTTL.Duration), ttl(c.CacheUnauthorizedRequests, c.UnauthorizedTTL.Duration),
+	return webhook.New(config, c.SubjectAccessReviewVersion, ttl(c.CacheAuthorizedRequests, c.AuthorizedTTL.Duration),
+		ttl(c.CacheUnauthorizedRequests, c.UnauthorizedTTL.Duration),
 		*webhook.DefaultRetryBackoff(), onError, c.MatchConditions, name,
-		webhookObserver{WebhookMetrics: webhookmetrics.NewWebhookMetrics(), MatcherMetrics: authorizationcel.NewMatcherMetrics()}, compiler())
+		webhookObserver{WebhookMetrics: webhookmetrics.NewWebhookMetrics(),
+			MatcherMetrics: authorizationcel.NewMatcherMetrics()}, compiler())
 }
 
 // ordered calls the authorizers in the order of the package's comment.
@@ -269,7 +279,8 @@ func (o *ordered) Authorize(ctx context.Context, r authorizer.Attributes) (autho
 		return decision, reason, err
 	}
 	if own := takesOwn(r); own != "" && !clusterusers.HasAdmin(r.GetUser().GetGroups()) {
-		return authorizer.DecisionDeny, own + " is a part of the control plane, or the group of administrators, and only these may act as it", nil
+		return authorizer.DecisionDeny,
+			own + " is a part of the control plane, or the group of administrators, and only these may act as it", nil
 	}
 	switch precedence(r) {
 	case ownOnly:
@@ -289,17 +300,23 @@ func (o *ordered) Authorize(ctx context.Context, r authorizer.Attributes) (autho
 }
 
 // ConditionsAwareAuthorize implements authorizer.Authorizer. No authorizer here has conditions.
-func (o *ordered) ConditionsAwareAuthorize(ctx context.Context, r authorizer.Attributes) authorizer.ConditionsAwareDecision {
+func (o *ordered) ConditionsAwareAuthorize(
+	ctx context.Context, r authorizer.Attributes,
+) authorizer.ConditionsAwareDecision {
 	return authorizer.ConditionsAwareDecisionFromParts(o.Authorize(ctx, r))
 }
 
 // EvaluateConditions implements authorizer.Authorizer.
-func (o *ordered) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData) (authorizer.Decision, string, error) {
+func (o *ordered) EvaluateConditions(
+	context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData,
+) (authorizer.Decision, string, error) {
 	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
 }
 
 // RulesFor implements authorizer.RuleResolver.
-func (o *ordered) RulesFor(ctx context.Context, who user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+func (o *ordered) RulesFor(
+	ctx context.Context, who user.Info, namespace string,
+) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	rank, g := precedenceOf(who), o.configured.Load()
 	switch {
 	case rank == ownOnly:

@@ -24,30 +24,35 @@ import (
 
 // allowing permits the requests of some users.
 func allowing(names ...string) authorizer.Authorizer {
-	return authorizer.AuthorizerFunc(func(_ context.Context, r authorizer.Attributes) (authorizer.Decision, string, error) {
-		for _, name := range names {
-			if r.GetUser().GetName() == name && r.GetVerb() == "get" {
-				return authorizer.DecisionAllow, "", nil
+	return authorizer.AuthorizerFunc(
+		func(_ context.Context, r authorizer.Attributes) (authorizer.Decision, string, error) {
+			for _, name := range names {
+				if r.GetUser().GetName() == name && r.GetVerb() == "get" {
+					return authorizer.DecisionAllow, "", nil
+				}
 			}
-		}
-		return authorizer.DecisionNoOpinion, "", nil
-	})
+			return authorizer.DecisionNoOpinion, "", nil
+		})
 }
 
 type noRules struct{}
 
-func (noRules) RulesFor(context.Context, user.Info, string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+func (noRules) RulesFor(
+	context.Context, user.Info, string,
+) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	return nil, nil, false, nil
 }
 
 const (
-	jobController   = "system:serviceaccount:kube-system:job-controller"
-	nodeController  = "system:serviceaccount:kube-system:node-controller"  // cloud controller managers have tokens for it
+	jobController = "system:serviceaccount:kube-system:job-controller"
+	// cloud controller managers have tokens for it
+	nodeController  = "system:serviceaccount:kube-system:node-controller"
 	routeController = "system:serviceaccount:kube-system:route-controller" // of cloud controller managers alone
 )
 
 // permitted are users to whom RBAC permits get.
-var permitted = []string{"system:node:n1", "barque:kubelet-client", "system:kube-scheduler", jobController, nodeController, routeController, "root", "ann", "system:anonymous"}
+var permitted = []string{"system:node:n1", "barque:kubelet-client", "system:kube-scheduler", jobController,
+	nodeController, routeController, "root", "ann", "system:anonymous"}
 
 // started has running authorizers that watch their files, with their decisions.
 type started struct {
@@ -66,7 +71,8 @@ func start(t *testing.T, change func(*Options)) started {
 	if err != nil {
 		t.Fatal(err)
 	}
-	decides, _, err := a.Assemble(Builtin{Node: allowing("system:node:n1"), RBAC: allowing(permitted...), Rules: noRules{}})
+	decides, _, err := a.Assemble(
+		Builtin{Node: allowing("system:node:n1"), RBAC: allowing(permitted...), Rules: noRules{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +102,10 @@ func (w who) does(verb, path string) authorizer.AttributesRecord {
 }
 
 // newHook answers with a status, and counts.
-func newHook(t *testing.T, status func(authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus, asked *atomic.Int32) string {
+func newHook(
+	t *testing.T, status func(authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus,
+	asked *atomic.Int32,
+) string {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
 		var review authorizationv1.SubjectAccessReview
@@ -114,7 +123,8 @@ func newHook(t *testing.T, status func(authorizationv1.SubjectAccessReviewSpec) 
 const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n"
 
 func hook(kubeconfig, policy, more string) string {
-	return fmt.Sprintf("- type: Webhook\n  name: hook\n  webhook:\n    timeout: 3s\n    authorizedTTL: 1ms\n    unauthorizedTTL: 1ms\n    subjectAccessReviewVersion: v1\n    matchConditionSubjectAccessReviewVersion: v1\n    failurePolicy: %s\n    connectionInfo: {type: KubeConfigFile, kubeConfigFile: %s}\n%s", policy, kubeconfig, more)
+	return fmt.Sprintf(
+		"- type: Webhook\n  name: hook\n  webhook:\n    timeout: 3s\n    authorizedTTL: 1ms\n    unauthorizedTTL: 1ms\n    subjectAccessReviewVersion: v1\n    matchConditionSubjectAccessReviewVersion: v1\n    failurePolicy: %s\n    connectionInfo: {type: KubeConfigFile, kubeConfigFile: %s}\n%s", policy, kubeconfig, more)
 }
 
 // TestIllWebhooks: with a webhook that misbehaves in any way, at any place, nodes, administrators
@@ -154,7 +164,8 @@ func TestIllWebhooks(t *testing.T) {
 				who{"system:anonymous", nil}.does("get", "/livez/ping"),
 			} {
 				if got, reason, err := decides.Authorize(t.Context(), allowed); got != authorizer.DecisionAllow {
-					t.Errorf("%s, %s %s: %v (%s, %v)", allowed.User.GetName(), allowed.Verb, allowed.Path, got, reason, err)
+					t.Errorf("%s, %s %s: %v (%s, %v)", allowed.User.GetName(), allowed.Verb, allowed.Path, got, reason,
+						err)
 				}
 			}
 			for _, refused := range []authorizer.AttributesRecord{
@@ -166,13 +177,16 @@ func TestIllWebhooks(t *testing.T) {
 				who{jobController, []string{"system:serviceaccounts"}}.does("post", "/metrics"),
 			} {
 				before := asked.Load()
-				if got, _, _ := decides.Authorize(t.Context(), refused); got == authorizer.DecisionAllow || asked.Load() != before {
-					t.Errorf("%s, %s: %v, and the webhook was asked %d times", refused.User.GetName(), refused.Verb, got, asked.Load()-before)
+				if got, _, _ := decides.Authorize(t.Context(), refused); got == authorizer.DecisionAllow ||
+					asked.Load() != before {
+					t.Errorf("%s, %s: %v, and the webhook was asked %d times", refused.User.GetName(), refused.Verb,
+						got, asked.Load()-before)
 				}
 			}
 			// Tokens for this account are other programs', and the file may permit them more.
 			before := asked.Load()
-			shared, _, _ := decides.Authorize(t.Context(), who{nodeController, []string{"system:serviceaccounts"}}.does("delete", ""))
+			shared, _, _ := decides.Authorize(t.Context(),
+				who{nodeController, []string{"system:serviceaccounts"}}.does("delete", ""))
 			if want := ill == "lies"; (shared == authorizer.DecisionAllow) != want || want && asked.Load() == before {
 				t.Errorf("%s: %v, and the webhook was asked %d times", nodeController, shared, asked.Load()-before)
 			}
@@ -193,12 +207,14 @@ func TestOnlyAdministratorsActAsControllers(t *testing.T) {
 		return authorizer.DecisionAllow, "", nil
 	}
 	a := Default()
-	decides, _, err := a.Assemble(Builtin{Node: allowing(), RBAC: authorizer.AuthorizerFunc(anything), Rules: noRules{}})
+	decides, _, err := a.Assemble(
+		Builtin{Node: allowing(), RBAC: authorizer.AuthorizerFunc(anything), Rules: noRules{}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	as := func(verb, group, resource, namespace, name string) authorizer.AttributesRecord {
-		return authorizer.AttributesRecord{Verb: verb, APIGroup: group, Resource: resource, Namespace: namespace, Name: name, ResourceRequest: true}
+		return authorizer.AttributesRecord{Verb: verb, APIGroup: group, Resource: resource, Namespace: namespace,
+			Name: name, ResourceRequest: true}
 	}
 	const constrained = "authentication.k8s.io"
 	for _, c := range []struct {
@@ -206,8 +222,10 @@ func TestOnlyAdministratorsActAsControllers(t *testing.T) {
 		taken bool
 	}{
 		{as("impersonate", "", "serviceaccounts", "kube-system", "clusterrole-aggregation-controller"), true},
-		{as("impersonate", "", "users", "", "system:serviceaccount:kube-system:clusterrole-aggregation-controller"), true},
-		{as("impersonate:serviceaccount", constrained, "serviceaccounts", "kube-system", "generic-garbage-collector"), true},
+		{as("impersonate", "", "users", "", "system:serviceaccount:kube-system:clusterrole-aggregation-controller"),
+			true},
+		{as("impersonate:serviceaccount", constrained, "serviceaccounts", "kube-system", "generic-garbage-collector"),
+			true},
 		{as("impersonate:user-info", constrained, "users", "", "system:kube-controller-manager"), true},
 		{as("impersonate", "", "users", "", "system:kube-scheduler"), true},
 		{as("impersonate", "", "users", "", "system:apiserver"), true},
@@ -222,21 +240,25 @@ func TestOnlyAdministratorsActAsControllers(t *testing.T) {
 		{as("impersonate", "", "serviceaccounts", "shop", "job-controller"), false},
 		{as("impersonate", "", "users", "", "ann"), false},
 		{as("impersonate", "", "groups", "", "job-controller"), false},
-		{as("impersonate-on:serviceaccount:get", "", "serviceaccounts", "kube-system", "job-controller"), false}, // the action
+		// the action
+		{as("impersonate-on:serviceaccount:get", "", "serviceaccounts", "kube-system", "job-controller"), false},
 		{as("get", "", "serviceaccounts", "kube-system", "job-controller"), false},
 	} {
 		for _, by := range []struct {
 			who
 			admin bool
 		}{
-			{who{"ann", nil}, false}, {who{"system:serviceaccount:kube-system:robot", []string{"system:serviceaccounts"}}, false},
-			{who{"system:node:n1", []string{"system:nodes"}}, false}, {who{jobController, []string{"system:serviceaccounts"}}, false},
+			{who{"ann", nil}, false},
+			{who{"system:serviceaccount:kube-system:robot", []string{"system:serviceaccounts"}}, false},
+			{who{"system:node:n1", []string{"system:nodes"}}, false},
+			{who{jobController, []string{"system:serviceaccounts"}}, false},
 			{who{"root", []string{"barque:admins"}}, true}, {who{"root", []string{"system:masters"}}, true},
 		} {
 			c.as.User = &user.DefaultInfo{Name: by.name, Groups: by.groups}
 			got, reason, err := decides.Authorize(t.Context(), c.as)
 			if want := !c.taken || by.admin; (got == authorizer.DecisionAllow) != want {
-				t.Errorf("%s may %s %s %s/%s: %v (%s, %v), want %t", by.name, c.as.Verb, c.as.Resource, c.as.Namespace, c.as.Name, got, reason, err, want)
+				t.Errorf("%s may %s %s %s/%s: %v (%s, %v), want %t", by.name, c.as.Verb, c.as.Resource, c.as.Namespace,
+					c.as.Name, got, reason, err, want)
 			}
 		}
 	}
@@ -266,7 +288,8 @@ func TestOrder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := logintest.Write(t, filepath.Join(t.TempDir(), "a.yaml"), head+c.config)
-			got, reason, err := start(t, func(o *Options) { o.ConfigFile = path }).Authorize(t.Context(), who{c.user, nil}.does("get", ""))
+			got, reason, err := start(t, func(o *Options) { o.ConfigFile = path }).Authorize(t.Context(),
+				who{c.user, nil}.does("get", ""))
 			if got != c.want {
 				t.Errorf("%v (%s, %v), want %v", got, reason, err, c.want)
 			}
@@ -278,7 +301,8 @@ func TestOrder(t *testing.T) {
 func TestReload(t *testing.T) {
 	dir := t.TempDir()
 	path := logintest.Write(t, filepath.Join(dir, "a.yaml"), head+"- {type: Node, name: node}\n")
-	policies := logintest.Write(t, filepath.Join(dir, "p.jsonl"), `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"bob","namespace":"*","resource":"*","apiGroup":"*"}}`)
+	policies := logintest.Write(t, filepath.Join(dir, "p.jsonl"),
+		`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"bob","namespace":"*","resource":"*","apiGroup":"*"}}`)
 	decides := start(t, func(o *Options) { o.ConfigFile = path })
 	may := func(name string) bool {
 		got, _, _ := decides.Authorize(t.Context(), who{name, nil}.does("get", ""))
@@ -292,7 +316,8 @@ func TestReload(t *testing.T) {
 	for _, wrong := range []string{"RBAK, name: rbac", "ABAC, name: abac"} { // the flag of ABAC's policies is missing
 		logintest.Write(t, path, head+"- {type: "+wrong+"}\n")
 		await.True(t, "the status shows the problem with "+wrong, func() bool {
-			return slices.ContainsFunc(decides.Files(), func(f configfile.State) bool { return strings.Contains(f.Problem, wrong[:4]) })
+			return slices.ContainsFunc(decides.Files(),
+				func(f configfile.State) bool { return strings.Contains(f.Problem, wrong[:4]) })
 		})
 		if !may("ann") {
 			t.Fatalf("the wrong file with %s has ended the former one", wrong)
@@ -302,7 +327,8 @@ func TestReload(t *testing.T) {
 	if got, _, _ := abac.Authorize(t.Context(), who{"bob", nil}.does("get", "")); got != authorizer.DecisionAllow {
 		t.Errorf("ABAC: %v", got)
 	}
-	logintest.Write(t, policies, `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"cid","namespace":"*","resource":"*","apiGroup":"*"}}`)
+	logintest.Write(t, policies,
+		`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"cid","namespace":"*","resource":"*","apiGroup":"*"}}`)
 	await.True(t, "the changed policies count", func() bool {
 		got, _, _ := abac.Authorize(t.Context(), who{"bob", nil}.does("get", ""))
 		return got != authorizer.DecisionAllow
@@ -314,7 +340,8 @@ func TestReload(t *testing.T) {
 func TestChangedKubeconfigOfAWebhook(t *testing.T) {
 	dir := t.TempDir()
 	at := func(port string) string {
-		return "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:" + port + "'}}]\nusers: [{name: u}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"
+		return "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:" + port +
+			"'}}]\nusers: [{name: u}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"
 	}
 	kubeconfig := logintest.Write(t, filepath.Join(dir, "k.yaml"), at("1"))
 	config := head + "- {type: RBAC, name: rbac}\n" + hook(kubeconfig, "NoOpinion", "")
@@ -353,19 +380,26 @@ func TestCheck(t *testing.T) {
 		"none":        {func(o *Options) { o.Modes = nil }, "empty"},
 		"ABAC alone":  {func(o *Options) { o.Modes = []string{"ABAC"} }, "--authorization-policy-file"},
 		"policies alone": {func(o *Options) {
-			o.PolicyFile = file("p", `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"a"}}`)
+			o.PolicyFile = file("p",
+				`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"a"}}`)
 		}, "not among"},
 		"webhook alone": {func(o *Options) { o.Modes = []string{"Webhook"} }, "--authorization-webhook-config-file"},
 		"no file":       {func(o *Options) { o.ConfigFile = filepath.Join(dir, "none") }, "--authorization-config"},
 		"an empty file": {func(o *Options) { o.ConfigFile = file("e", "") }, "empty"},
-		"no authorizer": {func(o *Options) { o.ConfigFile = file("n", strings.TrimSpace(head)+" []\n") }, "at least one"},
+		"no authorizer": {func(o *Options) { o.ConfigFile = file("n", strings.TrimSpace(head)+" []\n") },
+			"at least one"},
 		"in the cluster": {func(o *Options) {
-			o.ConfigFile = file("i", head+strings.Replace(hook("x", "Deny", ""), "{type: KubeConfigFile, kubeConfigFile: x}", "{type: InClusterConfig}", 1))
+			o.ConfigFile = file("i",
+				head+
+					strings.Replace(hook("x", "Deny", ""), "{type: KubeConfigFile, kubeConfigFile: x}",
+						"{type: InClusterConfig}", 1))
 		}, "ask this server itself"},
 		"condition": {func(o *Options) {
-			o.ConfigFile = file("c", head+hook(file("k", "x"), "Deny", "    matchConditions: [{expression: \"request.(\"}]\n"))
+			o.ConfigFile = file("c",
+				head+hook(file("k", "x"), "Deny", "    matchConditions: [{expression: \"request.(\"}]\n"))
 		}, "compilation failed"},
-		"webhook's config": {func(o *Options) { o.ConfigFile = file("w", head+hook(file("empty", ""), "Deny", "")) }, "webhook hook"},
+		"webhook's config": {func(o *Options) { o.ConfigFile = file("w", head+hook(file("empty", ""), "Deny", "")) },
+			"webhook hook"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := NewOptions()

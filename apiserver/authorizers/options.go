@@ -60,19 +60,27 @@ type Options struct {
 
 // NewOptions returns the defaults: Node and RBAC.
 func NewOptions() *Options {
-	return &Options{Modes: []string{modeNode, modeRBAC}, WebhookVersion: "v1beta1", WebhookCacheAuthorizedTTL: 5 * time.Minute, WebhookCacheUnauthorizedTTL: 30 * time.Second,
+	return &Options{Modes: []string{modeNode, modeRBAC}, WebhookVersion: "v1beta1",
+		WebhookCacheAuthorizedTTL: 5 * time.Minute, WebhookCacheUnauthorizedTTL: 30 * time.Second,
 		changed: func(string) bool { return false }}
 }
 
 // AddFlags adds the flags.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.ConfigFile, configFlag[2:], "", "file with an AuthorizationConfiguration of apiserver.config.k8s.io: the authorizers in their order. A change counts within seconds; give the file to all servers")
-	fs.StringSliceVar(&o.Modes, modeFlag[2:], o.Modes, "authorizers in their order, of "+strings.Join(modes, ", ")+"; give it to all servers. Nodes and administrators never depend on a webhook")
-	fs.StringVar(&o.PolicyFile, policyFlag[2:], "", "file with the policies of ABAC, one in JSON in each line. A change counts within seconds")
+	fs.StringVar(&o.ConfigFile, configFlag[2:], "",
+		"file with an AuthorizationConfiguration of apiserver.config.k8s.io: the authorizers in their order. A change counts within seconds; give the file to all servers")
+	fs.StringSliceVar(&o.Modes, modeFlag[2:], o.Modes,
+		"authorizers in their order, of "+strings.Join(modes, ", ")+
+			"; give it to all servers. Nodes and administrators never depend on a webhook")
+	fs.StringVar(&o.PolicyFile, policyFlag[2:], "",
+		"file with the policies of ABAC, one in JSON in each line. A change counts within seconds")
 	fs.StringVar(&o.WebhookConfigFile, webhookFlag[2:], "", "kubeconfig of the webhook of --authorization-mode")
-	fs.StringVar(&o.WebhookVersion, "authorization-webhook-version", o.WebhookVersion, "version of the SubjectAccessReview for the webhook: v1beta1 or v1")
-	fs.DurationVar(&o.WebhookCacheAuthorizedTTL, "authorization-webhook-cache-authorized-ttl", o.WebhookCacheAuthorizedTTL, "how long the webhook's permission counts")
-	fs.DurationVar(&o.WebhookCacheUnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", o.WebhookCacheUnauthorizedTTL, "how long its refusal counts")
+	fs.StringVar(&o.WebhookVersion, "authorization-webhook-version", o.WebhookVersion,
+		"version of the SubjectAccessReview for the webhook: v1beta1 or v1")
+	fs.DurationVar(&o.WebhookCacheAuthorizedTTL, "authorization-webhook-cache-authorized-ttl",
+		o.WebhookCacheAuthorizedTTL, "how long the webhook's permission counts")
+	fs.DurationVar(&o.WebhookCacheUnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl",
+		o.WebhookCacheUnauthorizedTTL, "how long its refusal counts")
 	o.changed = fs.Changed
 }
 
@@ -101,7 +109,8 @@ func (o *Options) about(err error) error {
 // fits checks that a configuration and the flags beside it belong together.
 func (o *Options) fits(config *apiserver.AuthorizationConfiguration) error {
 	has := func(mode string) bool {
-		return slices.ContainsFunc(config.Authorizers, func(a apiserver.AuthorizerConfiguration) bool { return string(a.Type) == mode })
+		return slices.ContainsFunc(config.Authorizers,
+			func(a apiserver.AuthorizerConfiguration) bool { return string(a.Type) == mode })
 	}
 	switch {
 	case has(modeABAC) && o.PolicyFile == "":
@@ -134,7 +143,8 @@ func (o *Options) read() (*apiserver.AuthorizationConfiguration, []byte, error) 
 		config, err := o.ofFlags()
 		return config, nil, err
 	}
-	for _, flag := range []string{modeFlag, webhookFlag, "--authorization-webhook-version", "--authorization-webhook-cache-authorized-ttl", "--authorization-webhook-cache-unauthorized-ttl"} {
+	for _, flag := range []string{modeFlag, webhookFlag, "--authorization-webhook-version",
+		"--authorization-webhook-cache-authorized-ttl", "--authorization-webhook-cache-unauthorized-ttl"} {
 		if o.changed(flag[2:]) {
 			return nil, nil, fmt.Errorf("%s has the authorizers: it goes without %s", configFlag, flag)
 		}
@@ -156,7 +166,9 @@ func (o *Options) ofFlags() (*apiserver.AuthorizationConfiguration, error) {
 	for _, mode := range o.Modes {
 		switch {
 		case mode == "AlwaysAllow" || mode == "AlwaysDeny":
-			return nil, fmt.Errorf("%s %s is not served: bind the role cluster-admin where everybody may do everything, and no role where nobody may do anything", modeFlag, mode)
+			return nil,
+				fmt.Errorf(
+					"%s %s is not served: bind the role cluster-admin where everybody may do everything, and no role where nobody may do anything", modeFlag, mode)
 		case !slices.Contains(modes, mode):
 			return nil, fmt.Errorf("%s %q: want some of %s", modeFlag, mode, strings.Join(modes, ", "))
 		}
@@ -166,10 +178,16 @@ func (o *Options) ofFlags() (*apiserver.AuthorizationConfiguration, error) {
 				return nil, fmt.Errorf("%s has a webhook: give its kubeconfig with %s", modeFlag, webhookFlag)
 			}
 			a.Webhook = &apiserver.WebhookConfiguration{
-				AuthorizedTTL: metav1.Duration{Duration: o.WebhookCacheAuthorizedTTL}, UnauthorizedTTL: metav1.Duration{Duration: o.WebhookCacheUnauthorizedTTL},
-				CacheAuthorizedRequests: o.WebhookCacheAuthorizedTTL > 0, CacheUnauthorizedRequests: o.WebhookCacheUnauthorizedTTL > 0,
-				Timeout: metav1.Duration{Duration: flagTimeout}, SubjectAccessReviewVersion: o.WebhookVersion, FailurePolicy: apiserver.FailurePolicyNoOpinion,
-				ConnectionInfo: apiserver.WebhookConnectionInfo{Type: apiserver.AuthorizationWebhookConnectionInfoTypeKubeConfigFile, KubeConfigFile: &o.WebhookConfigFile},
+				AuthorizedTTL:              metav1.Duration{Duration: o.WebhookCacheAuthorizedTTL},
+				UnauthorizedTTL:            metav1.Duration{Duration: o.WebhookCacheUnauthorizedTTL},
+				CacheAuthorizedRequests:    o.WebhookCacheAuthorizedTTL > 0,
+				CacheUnauthorizedRequests:  o.WebhookCacheUnauthorizedTTL > 0,
+				Timeout:                    metav1.Duration{Duration: flagTimeout},
+				SubjectAccessReviewVersion: o.WebhookVersion,
+				FailurePolicy:              apiserver.FailurePolicyNoOpinion,
+				ConnectionInfo: apiserver.WebhookConnectionInfo{
+					Type:           apiserver.AuthorizationWebhookConnectionInfoTypeKubeConfigFile,
+					KubeConfigFile: &o.WebhookConfigFile},
 			}
 		}
 		config.Authorizers = append(config.Authorizers, a)
@@ -189,14 +207,17 @@ func (o *Options) ofFlags() (*apiserver.AuthorizationConfiguration, error) {
 	case o.WebhookVersion != "v1" && o.WebhookVersion != "v1beta1":
 		return nil, fmt.Errorf("--authorization-webhook-version %q: want v1 or v1beta1", o.WebhookVersion)
 	case o.WebhookCacheAuthorizedTTL < 0 || o.WebhookCacheUnauthorizedTTL < 0:
-		return nil, errors.New("--authorization-webhook-cache-authorized-ttl and --authorization-webhook-cache-unauthorized-ttl cannot be negative")
+		return nil,
+			errors.New(
+				"--authorization-webhook-cache-authorized-ttl and --authorization-webhook-cache-unauthorized-ttl cannot be negative")
 	}
 	return config, nil
 }
 
 // kind is that of the file. Its versions are those of load.
 var kind = configfile.Kind{Name: "AuthorizationConfiguration",
-	APIVersions: []string{v1.SchemeGroupVersion.String(), v1beta1.SchemeGroupVersion.String(), v1alpha1.SchemeGroupVersion.String()}}
+	APIVersions: []string{v1.SchemeGroupVersion.String(), v1beta1.SchemeGroupVersion.String(),
+		v1alpha1.SchemeGroupVersion.String()}}
 
 // compiler is made once: it takes long, and much memory.
 var compiler = sync.OnceValue(authorizationcel.NewDefaultCompiler)
@@ -215,12 +236,16 @@ func Load(data []byte) (*apiserver.AuthorizationConfiguration, error) {
 			return nil, fmt.Errorf("authorizers[%d].webhook.connectionInfo.kubeConfigFile: %w", i, err)
 		}
 	}
-	if err := validation.ValidateAuthorizationConfiguration(compiler(), nil, config, sets.New(modes...), sets.New(modeWebhook)).ToAggregate(); err != nil {
+	if err := validation.ValidateAuthorizationConfiguration(compiler(), nil, config, sets.New(modes...),
+		sets.New(modeWebhook)).ToAggregate(); err != nil {
 		return nil, err
 	}
 	for i, a := range config.Authorizers {
-		if a.Webhook != nil && a.Webhook.ConnectionInfo.Type != apiserver.AuthorizationWebhookConnectionInfoTypeKubeConfigFile {
-			return nil, fmt.Errorf("authorizers[%d].webhook.connectionInfo.type: %s would ask this server itself; want %s", i, a.Webhook.ConnectionInfo.Type, apiserver.AuthorizationWebhookConnectionInfoTypeKubeConfigFile)
+		if a.Webhook != nil &&
+			a.Webhook.ConnectionInfo.Type != apiserver.AuthorizationWebhookConnectionInfoTypeKubeConfigFile {
+			return nil,
+				fmt.Errorf("authorizers[%d].webhook.connectionInfo.type: %s would ask this server itself; want %s", i,
+					a.Webhook.ConnectionInfo.Type, apiserver.AuthorizationWebhookConnectionInfoTypeKubeConfigFile)
 		}
 	}
 	return config, nil

@@ -38,7 +38,8 @@ func precedence(r authorizer.Attributes) rank {
 
 // isOpen reports whether a path is one of those that need no credentials, or below it.
 func isOpen(path string) bool {
-	return slices.ContainsFunc(secureport.OpenPaths, func(p string) bool { return path == p || strings.HasPrefix(path, p+"/") })
+	return slices.ContainsFunc(secureport.OpenPaths,
+		func(p string) bool { return path == p || strings.HasPrefix(path, p+"/") })
 }
 
 // takesOwn returns the own user or group whose identity a request would take, or "". Acting as a

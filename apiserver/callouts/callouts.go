@@ -58,7 +58,8 @@ func (s *Sources) Find() ([]Failing, error) {
 		}
 		found = append(found, some...)
 	}
-	slices.SortStableFunc(found, func(a, b Failing) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) })
+	slices.SortStableFunc(found,
+		func(a, b Failing) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) })
 	return found, nil
 }
 
@@ -113,7 +114,8 @@ func (s *Sources) refusing(kind, name string, hooks []hook) (found []Failing) {
 func (s *Sources) definitions() ([]Failing, error) {
 	return each(s.Definitions, func(d *apiextensionsv1.CustomResourceDefinition) []Failing {
 		c := d.Spec.Conversion
-		if len(d.Spec.Versions) < 2 || c == nil || c.Strategy != apiextensionsv1.WebhookConverter || c.Webhook == nil || c.Webhook.ClientConfig == nil || c.Webhook.ClientConfig.Service == nil {
+		if len(d.Spec.Versions) < 2 || c == nil || c.Strategy != apiextensionsv1.WebhookConverter || c.Webhook == nil ||
+			c.Webhook.ClientConfig == nil || c.Webhook.ClientConfig.Service == nil {
 			return nil
 		}
 		to := c.Webhook.ClientConfig.Service
@@ -132,11 +134,14 @@ func (s *Sources) apiServices() ([]Failing, error) {
 		if a.Spec.Service == nil {
 			return nil
 		}
-		i := slices.IndexFunc(a.Status.Conditions, func(c apiregistrationv1.APIServiceCondition) bool { return c.Type == apiregistrationv1.Available })
+		i := slices.IndexFunc(a.Status.Conditions,
+			func(c apiregistrationv1.APIServiceCondition) bool { return c.Type == apiregistrationv1.Available })
 		if i < 0 || a.Status.Conditions[i].Status != apiregistrationv1.ConditionFalse {
 			return nil
 		}
-		return []Failing{{Kind: "APIService", Name: a.Name, Service: a.Spec.Service.Namespace + "/" + a.Spec.Service.Name, Why: a.Status.Conditions[i].Message}}
+		return []Failing{
+			{Kind: "APIService", Name: a.Name, Service: a.Spec.Service.Namespace + "/" + a.Spec.Service.Name,
+				Why: a.Status.Conditions[i].Message}}
 	})
 }
 

@@ -36,7 +36,8 @@ func check(t *testing.T, s *Sources, want ...Failing) {
 	t.Helper()
 	got, err := s.Find()
 	if err != nil || !slices.EqualFunc(got, want, func(a, b Failing) bool {
-		return a.Kind == b.Kind && a.Name == b.Name && slices.Equal(a.Webhooks, b.Webhooks) && a.Service == b.Service && a.Why == b.Why
+		return a.Kind == b.Kind && a.Name == b.Name && slices.Equal(a.Webhooks, b.Webhooks) && a.Service == b.Service &&
+			a.Why == b.Why
 	}) {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
@@ -60,8 +61,10 @@ func TestWebhooks(t *testing.T) {
 		}},
 	}
 	s.Mutating = listed[*admissionv1.MutatingWebhookConfiguration]{
-		{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Webhooks: []admissionv1.MutatingWebhook{{Name: "gone", ClientConfig: service("none")}}},
-		{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Webhooks: []admissionv1.MutatingWebhook{{Name: "gone", ClientConfig: service("none")}}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "m"},
+			Webhooks: []admissionv1.MutatingWebhook{{Name: "gone", ClientConfig: service("none")}}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "a"},
+			Webhooks: []admissionv1.MutatingWebhook{{Name: "gone", ClientConfig: service("none")}}},
 	}
 	check(t, s,
 		Failing{"MutatingWebhookConfiguration", "a", []string{"gone"}, "ns/none", "no endpoint"},
@@ -72,17 +75,23 @@ func TestWebhooks(t *testing.T) {
 
 // TestDefinitions: a webhook that converts is needed by kinds with more than one version only.
 func TestDefinitions(t *testing.T) {
-	definition := func(name, to string, strategy apiextensionsv1.ConversionStrategyType, versions int) *apiextensionsv1.CustomResourceDefinition {
+	definition := func(
+		name, to string, strategy apiextensionsv1.ConversionStrategyType, versions int,
+	) *apiextensionsv1.CustomResourceDefinition {
 		d := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		d.Spec.Versions = make([]apiextensionsv1.CustomResourceDefinitionVersion, versions)
-		d.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: strategy, Webhook: &apiextensionsv1.WebhookConversion{
-			ClientConfig: &apiextensionsv1.WebhookClientConfig{Service: &apiextensionsv1.ServiceReference{Namespace: "ns", Name: to}}}}
+		d.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: strategy,
+			Webhook: &apiextensionsv1.WebhookConversion{
+				ClientConfig: &apiextensionsv1.WebhookClientConfig{
+					Service: &apiextensionsv1.ServiceReference{Namespace: "ns", Name: to}}}}
 		return d
 	}
 	s := sources()
 	s.Definitions = listed[*apiextensionsv1.CustomResourceDefinition]{
-		definition("up", "up", apiextensionsv1.WebhookConverter, 2), definition("down", "down", apiextensionsv1.WebhookConverter, 2),
-		definition("one", "down", apiextensionsv1.WebhookConverter, 1), definition("none", "down", apiextensionsv1.NoneConverter, 2),
+		definition("up", "up", apiextensionsv1.WebhookConverter, 2),
+		definition("down", "down", apiextensionsv1.WebhookConverter, 2),
+		definition("one", "down", apiextensionsv1.WebhookConverter, 1),
+		definition("none", "down", apiextensionsv1.NoneConverter, 2),
 		{ObjectMeta: metav1.ObjectMeta{Name: "bare"}},
 	}
 	check(t, s, Failing{"CustomResourceDefinition", "down", nil, "ns/down", "no endpoint"})
@@ -91,12 +100,18 @@ func TestDefinitions(t *testing.T) {
 // TestAPIServices: an extension API server is judged by the leader's finding.
 func TestAPIServices(t *testing.T) {
 	extension := func(name string, is apiregistrationv1.ConditionStatus) *apiregistrationv1.APIService {
-		return &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: apiregistrationv1.APIServiceSpec{Service: &apiregistrationv1.ServiceReference{Namespace: "ns", Name: "s"}},
-			Status: apiregistrationv1.APIServiceStatus{Conditions: []apiregistrationv1.APIServiceCondition{{Type: apiregistrationv1.Available, Status: is, Message: "it says no"}}}}
+		return &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: apiregistrationv1.APIServiceSpec{
+				Service: &apiregistrationv1.ServiceReference{Namespace: "ns", Name: "s"}},
+			Status: apiregistrationv1.APIServiceStatus{
+				Conditions: []apiregistrationv1.APIServiceCondition{
+					{Type: apiregistrationv1.Available, Status: is, Message: "it says no"}}}}
 	}
-	own, fresh := extension("own", apiregistrationv1.ConditionFalse), extension("fresh", apiregistrationv1.ConditionFalse)
+	own, fresh := extension("own", apiregistrationv1.ConditionFalse),
+		extension("fresh", apiregistrationv1.ConditionFalse)
 	own.Spec.Service, fresh.Status.Conditions = nil, nil
 	s := sources()
-	s.APIServices = listed[*apiregistrationv1.APIService]{extension("up", apiregistrationv1.ConditionTrue), extension("down", apiregistrationv1.ConditionFalse), own, fresh}
+	s.APIServices = listed[*apiregistrationv1.APIService]{extension("up", apiregistrationv1.ConditionTrue),
+		extension("down", apiregistrationv1.ConditionFalse), own, fresh}
 	check(t, s, Failing{"APIService", "down", nil, "ns/s", "it says no"})
 }

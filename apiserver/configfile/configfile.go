@@ -232,7 +232,8 @@ func (f *File) note(hash string, problem error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if problem != nil && (f.problem == nil || problem.Error() != f.problem.Error()) {
-		f.Logger.Error("a configuration file on disk is not in effect; the earlier content still is", "flag", f.Flag, "file", f.Path, "err", problem)
+		f.Logger.Error("a configuration file on disk is not in effect; the earlier content still is", "flag", f.Flag,
+			"file", f.Path, "err", problem)
 	}
 	f.problem = problem
 	if hash != "" {

@@ -46,7 +46,8 @@ func TestFixed(t *testing.T) {
 		}
 		f.Check(t.Context())
 		got := f.State()
-		if got.Hash != first || got.Next != c.next || !strings.Contains(got.Problem, c.problem) || (got.Problem == "") != (c.problem == "") || strings.Contains(got.Problem, path) {
+		if got.Hash != first || got.Next != c.next || !strings.Contains(got.Problem, c.problem) ||
+			(got.Problem == "") != (c.problem == "") || strings.Contains(got.Problem, path) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 	}
@@ -148,7 +149,8 @@ func TestFixedFiles(t *testing.T) {
 		if err := files.Run(ctx); err != nil {
 			t.Error(err)
 		}
-		if all := files.States(); len(all) != len(files) || len(all) > 0 && all[0] != (State{Flag: "--config", Path: path, Hash: Hash([]byte("first"))}) {
+		if all := files.States(); len(all) != len(files) ||
+			len(all) > 0 && all[0] != (State{Flag: "--config", Path: path, Hash: Hash([]byte("first"))}) {
 			t.Errorf("%+v", all)
 		}
 	}
@@ -156,10 +158,13 @@ func TestFixedFiles(t *testing.T) {
 
 // FuzzCheck: a file is refused, or has the kind and a known version.
 func FuzzCheck(f *testing.F) {
-	kind := Kind{Name: "AuthenticationConfiguration", APIVersions: []string{"apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1"}}
+	kind := Kind{Name: "AuthenticationConfiguration",
+		APIVersions: []string{"apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1"}}
 	for _, seed := range []string{
-		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n", `{"apiVersion":"apiserver.config.k8s.io/v1beta1","kind":"AuthenticationConfiguration"}`,
-		"kind: x\nkind: AuthenticationConfiguration\n", "apiVersion: 1\nkind: [a]\n", "", "[]", "s3cret-value", "a: &a [*a]", "a: {s3cret-value", "\xff\xfe", "- s3cret-value\n",
+		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n",
+		`{"apiVersion":"apiserver.config.k8s.io/v1beta1","kind":"AuthenticationConfiguration"}`,
+		"kind: x\nkind: AuthenticationConfiguration\n", "apiVersion: 1\nkind: [a]\n", "", "[]", "s3cret-value",
+		"a: &a [*a]", "a: {s3cret-value", "\xff\xfe", "- s3cret-value\n",
 		"KIND: AuthenticationConfiguration\napiversion: apiserver.config.k8s.io/v1\n",
 	} {
 		f.Add([]byte(seed))
@@ -169,7 +174,8 @@ func FuzzCheck(f *testing.F) {
 			return
 		}
 		var head struct{ APIVersion, Kind string }
-		if err := yaml.Unmarshal(data, &head); err != nil || head.Kind != kind.Name || !slices.Contains(kind.APIVersions, head.APIVersion) {
+		if err := yaml.Unmarshal(data, &head); err != nil || head.Kind != kind.Name ||
+			!slices.Contains(kind.APIVersions, head.APIVersion) {
 			t.Errorf("%q was taken: %+v, %v", data, head, err)
 		}
 	})

@@ -63,7 +63,8 @@ func (k Kind) Check(data []byte) error {
 
 // Parts of the errors of decoders, for which these have no types.
 var (
-	wrongType  = regexp.MustCompile(`^json: cannot unmarshal (\w+)(?: \S+)? into Go struct field \w+\.(\S+) of type .*$`)
+	wrongType = regexp.MustCompile(
+		`^json: cannot unmarshal (\w+)(?: \S+)? into Go struct field \w+\.(\S+) of type .*$`)
 	typeOnly   = regexp.MustCompile(`^json: cannot unmarshal (\w+)(?: \S+)? into Go value of type .*$`)
 	fieldTwice = regexp.MustCompile(`key ("[^"]*") already set in map`)
 )

@@ -41,7 +41,8 @@ func Webhook(path string) (*rest.Config, error) {
 // kubeconfig is the kind of a webhook's file.
 var kubeconfig = Kind{Name: "Config", APIVersions: []string{"v1"}, Optional: true}
 
-var strictKubeconfig = json.NewSerializerWithOptions(json.DefaultMetaFactory, clientcmdlatest.Scheme, clientcmdlatest.Scheme,
+var strictKubeconfig = json.NewSerializerWithOptions(json.DefaultMetaFactory, clientcmdlatest.Scheme,
+	clientcmdlatest.Scheme,
 	json.SerializerOptions{Yaml: true, Strict: true})
 
 // leads checks that a kubeconfig in the directory has known fields only, and leads from its current
@@ -67,20 +68,24 @@ func leads(data []byte, dir string) error {
 	}
 	name := config.CurrentContext
 	if name == "" {
-		return fmt.Errorf("it has no current-context: want the name of one of its contexts (%s)", namesOf(config.Contexts))
+		return fmt.Errorf("it has no current-context: want the name of one of its contexts (%s)",
+			namesOf(config.Contexts))
 	}
 	in := config.Contexts[name]
 	if in == nil {
-		return fmt.Errorf("current-context: there is no context %q: want one of its contexts (%s)", name, namesOf(config.Contexts))
+		return fmt.Errorf("current-context: there is no context %q: want one of its contexts (%s)", name,
+			namesOf(config.Contexts))
 	}
 	cluster := config.Clusters[in.Cluster]
 	switch {
 	case cluster == nil:
-		return fmt.Errorf("the context %q: there is no cluster %q: want one of its clusters (%s)", name, in.Cluster, namesOf(config.Clusters))
+		return fmt.Errorf("the context %q: there is no cluster %q: want one of its clusters (%s)", name, in.Cluster,
+			namesOf(config.Clusters))
 	case cluster.Server == "":
 		return fmt.Errorf("the cluster %q has no server: want the URL of the webhook", in.Cluster)
 	case in.AuthInfo != "" && config.AuthInfos[in.AuthInfo] == nil:
-		return fmt.Errorf("the context %q: there is no user %q: want one of its users (%s)", name, in.AuthInfo, namesOf(config.AuthInfos))
+		return fmt.Errorf("the context %q: there is no user %q: want one of its users (%s)", name, in.AuthInfo,
+			namesOf(config.AuthInfos))
 	}
 	files := map[string]string{}
 	if len(cluster.CertificateAuthorityData) == 0 {

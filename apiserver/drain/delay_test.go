@@ -77,8 +77,9 @@ func TestShutdownDelay(t *testing.T) {
 			}},
 			{Name: "service", StopTimeout: delay + 2*AtMost, Run: func(ctx context.Context) error {
 				<-ctx.Done()
-				Departure{Least: delay, Ready: func(context.Context) error { return nil }, HandOver: func() error { return nil },
-					Listed: func() bool { return false }, Logger: slog.New(slog.DiscardHandler)}.Run(&out)
+				Departure{Least: delay, Ready: func(context.Context) error { return nil },
+					HandOver: func() error { return nil },
+					Listed:   func() bool { return false }, Logger: slog.New(slog.DiscardHandler)}.Run(&out)
 				return nil
 			}},
 		} {

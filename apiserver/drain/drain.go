@@ -89,7 +89,8 @@ func (d Departure) Run(out *Drain) {
 			waiting = false
 		case <-ticker.C:
 		case <-ctx.Done():
-			d.Logger.Warn("stopping although this server is still among the endpoints of the kubernetes Service", "after", time.Since(began).Round(time.Millisecond))
+			d.Logger.Warn("stopping although this server is still among the endpoints of the kubernetes Service",
+				"after", time.Since(began).Round(time.Millisecond))
 			return
 		}
 	}
@@ -107,11 +108,13 @@ const kubernetesService = "kubernetes"
 // Listed reports whether the address is among the endpoints of the kubernetes Service, as far as
 // the lister knows.
 func Listed(lister discoverylisters.EndpointSliceLister, addr netip.Addr) bool {
-	list, err := lister.EndpointSlices(metav1.NamespaceDefault).List(labels.Set{discoveryv1.LabelServiceName: kubernetesService}.AsSelector())
+	list, err := lister.EndpointSlices(metav1.NamespaceDefault).List(
+		labels.Set{discoveryv1.LabelServiceName: kubernetesService}.AsSelector())
 	if err != nil {
 		return false
 	}
 	return slices.ContainsFunc(list, func(slice *discoveryv1.EndpointSlice) bool {
-		return slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return slices.Contains(e.Addresses, addr.String()) })
+		return slices.ContainsFunc(slice.Endpoints,
+			func(e discoveryv1.Endpoint) bool { return slices.Contains(e.Addresses, addr.String()) })
 	})
 }

@@ -28,11 +28,13 @@ func TestDeparture(t *testing.T) {
 		most      time.Duration
 		handsOver bool
 	}{
-		"all is well":                     {after(0), time.Second, atLeast, atLeast + look, true},
-		"the endpoints are slow":          {after(0), 3 * time.Second, 3 * time.Second, 3*time.Second + look, true},
-		"the endpoints do not follow":     {after(0), time.Hour, AtMost, AtMost, true},
-		"its store is ill":                {func(context.Context) error { return errors.New("quarantine") }, time.Hour, 0, 0, false},
-		"an election that ends":           {after(time.Second), 2 * time.Second, 2 * time.Second, 2*time.Second + look, true},
+		"all is well":                 {after(0), time.Second, atLeast, atLeast + look, true},
+		"the endpoints are slow":      {after(0), 3 * time.Second, 3 * time.Second, 3*time.Second + look, true},
+		"the endpoints do not follow": {after(0), time.Hour, AtMost, AtMost, true},
+		"its store is ill": {func(context.Context) error { return errors.New("quarantine") }, time.Hour,
+			0, 0, false},
+		"an election that ends": {after(time.Second), 2 * time.Second, 2 * time.Second, 2*time.Second + look,
+			true},
 		"an election without an end":      {after(time.Hour), time.Hour, atLeast, atLeast, false},
 		"an election, and slow endpoints": {after(time.Second), time.Hour, AtMost, AtMost, true},
 	} {
@@ -51,7 +53,8 @@ func TestDeparture(t *testing.T) {
 				Logger:   slog.New(slog.DiscardHandler),
 			}.Run(out)
 			if took := time.Since(began); took < c.least || took > c.most || handedOver != c.handsOver {
-				t.Errorf("%s: after %s, leadership handed over: %v; want %s to %s, %v", name, took, handedOver, c.least, c.most, c.handsOver)
+				t.Errorf("%s: after %s, leadership handed over: %v; want %s to %s, %v", name, took, handedOver, c.least,
+					c.most, c.handsOver)
 			}
 		})
 	}

@@ -16,12 +16,15 @@ import (
 func BenchmarkSecrets(b *testing.B) {
 	for _, writes := range []string{"", "one"} {
 		name := map[string]string{"": "clear", "one": "encrypted"}[writes]
-		s := newStores(b, &ring{epoch: &Epoch{Resources: []string{"secrets"}, Writes: writes}, keys: map[string][]byte{"one": key(1)}})
+		s := newStores(b,
+			&ring{epoch: &Epoch{Resources: []string{"secrets"}, Writes: writes},
+				keys: map[string][]byte{"one": key(1)}})
 		text, n := strings.Repeat("x", 1<<10), 0
 		b.Run("create/"+name, func(b *testing.B) {
 			for b.Loop() {
 				n++
-				if err := s.secrets.Create(b.Context(), fmt.Sprintf("/secrets/made/s%d", n), secret(text), new(corev1.Secret), 0); err != nil {
+				if err := s.secrets.Create(b.Context(), fmt.Sprintf("/secrets/made/s%d", n), secret(text),
+					new(corev1.Secret), 0); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -29,17 +32,21 @@ func BenchmarkSecrets(b *testing.B) {
 		b.Run("create a ConfigMap/"+name, func(b *testing.B) {
 			for b.Loop() {
 				n++
-				config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "made", Name: fmt.Sprint("c", n)}, Data: map[string]string{"k": text}}
-				if err := s.configs.Create(b.Context(), fmt.Sprintf("/configmaps/made/c%d", n), config, new(corev1.ConfigMap), 0); err != nil {
+				config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "made", Name: fmt.Sprint("c", n)},
+					Data: map[string]string{"k": text}}
+				if err := s.configs.Create(b.Context(), fmt.Sprintf("/configmaps/made/c%d", n), config,
+					new(corev1.ConfigMap), 0); err != nil {
 					b.Fatal(err)
 				}
 			}
 		})
 		for i := range 1000 {
-			if err := s.secrets.Create(b.Context(), fmt.Sprintf("/secrets/ns/s%d", i), secret(text), nil, 0); err != nil {
+			if err := s.secrets.Create(b.Context(), fmt.Sprintf("/secrets/ns/s%d", i), secret(text), nil,
+				0); err != nil {
 				b.Fatal(err)
 			}
-			config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("c", i)}, Data: map[string]string{"k": text}}
+			config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("c", i)},
+				Data: map[string]string{"k": text}}
 			if err := s.configs.Create(b.Context(), fmt.Sprintf("/configmaps/ns/c%d", i), config, nil, 0); err != nil {
 				b.Fatal(err)
 			}
@@ -47,14 +54,16 @@ func BenchmarkSecrets(b *testing.B) {
 		everything := kstorage.ListOptions{Recursive: true, Predicate: kstorage.Everything}
 		b.Run("list 1000/"+name, func(b *testing.B) {
 			for b.Loop() {
-				if err := s.secrets.GetList(b.Context(), "/secrets/ns/", everything, new(corev1.SecretList)); err != nil {
+				if err := s.secrets.GetList(b.Context(), "/secrets/ns/", everything,
+					new(corev1.SecretList)); err != nil {
 					b.Fatal(err)
 				}
 			}
 		})
 		b.Run("list 1000 ConfigMaps/"+name, func(b *testing.B) {
 			for b.Loop() {
-				if err := s.configs.GetList(b.Context(), "/configmaps/ns/", everything, new(corev1.ConfigMapList)); err != nil {
+				if err := s.configs.GetList(b.Context(), "/configmaps/ns/", everything,
+					new(corev1.ConfigMapList)); err != nil {
 					b.Fatal(err)
 				}
 			}

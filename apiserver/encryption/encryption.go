@@ -98,7 +98,8 @@ var _ storage.Placed = (*Transformers)(nil)
 // New returns the transformers with the keys. guard is the key of the store at which their state
 // is.
 func New(keys Keys, guard string) *Transformers {
-	return &Transformers{keys: keys, guard: guard, byKey: map[string]value.Transformer{}, places: map[schema.GroupResource]string{}}
+	return &Transformers{keys: keys, guard: guard, byKey: map[string]value.Transformer{},
+		places: map[schema.GroupResource]string{}}
 }
 
 // Use adds the providers of a file. It is called before all else.
@@ -213,7 +214,8 @@ func (t *Transformers) Open(ctx context.Context, stored []byte, at value.Context
 	case !ours && t.outside != nil:
 		return nil, "", t.outside.Unreadable(stored, at, nil)
 	case !ours:
-		err := fmt.Errorf("read %s: it is encrypted by a provider that this server does not have, %q", at.AuthenticatedData(), ProviderOf(stored))
+		err := fmt.Errorf("read %s: it is encrypted by a provider that this server does not have, %q",
+			at.AuthenticatedData(), ProviderOf(stored))
 		return nil, "", &storage.UnavailableError{Err: err}
 	}
 	with, err := t.of(ctx, id)
@@ -226,7 +228,9 @@ func (t *Transformers) Open(ctx context.Context, stored []byte, at value.Context
 	}
 	data, _, err = with.TransformFromStorage(ctx, sealed, at)
 	if err != nil {
-		return nil, id, fmt.Errorf("read %s: it does not decrypt with data key %s: it was changed, or moved from another place: %w", at.AuthenticatedData(), id, err)
+		return nil, id,
+			fmt.Errorf("read %s: it does not decrypt with data key %s: it was changed, or moved from another place: %w",
+				at.AuthenticatedData(), id, err)
 	}
 	return data, id, nil
 }
@@ -291,7 +295,9 @@ func (s *sealer) TransformToStorage(ctx context.Context, data []byte, at value.C
 
 // TransformFromStorage implements value.Transformer. A value is stale if it would be written in
 // another way now. One that was read is not refused because that is not known.
-func (s *sealer) TransformFromStorage(ctx context.Context, stored []byte, at value.Context) (data []byte, stale bool, err error) {
+func (s *sealer) TransformFromStorage(
+	ctx context.Context, stored []byte, at value.Context,
+) (data []byte, stale bool, err error) {
 	data, id, _, err := s.all.open(ctx, s.all.providers(), s.of, stored, at)
 	if err != nil {
 		return nil, false, err
@@ -308,7 +314,9 @@ func (s *sealer) TransformFromStorage(ctx context.Context, stored []byte, at val
 
 // open is Open for a resource. outdated reports that a provider of the file would write its value
 // in another way now.
-func (t *Transformers) open(ctx context.Context, file Providers, resource schema.GroupResource, stored []byte, at value.Context) (data []byte, id string, outdated bool, err error) {
+func (t *Transformers) open(
+	ctx context.Context, file Providers, resource schema.GroupResource, stored []byte, at value.Context,
+) (data []byte, id string, outdated bool, err error) {
 	if Enciphered(stored) && !bytes.HasPrefix(stored, []byte(Prefix)) && !Never(resource) {
 		if with := file.Of(resource); with != nil {
 			data, outdated, err = with.TransformFromStorage(ctx, stored, at)

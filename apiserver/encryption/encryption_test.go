@@ -73,22 +73,29 @@ func newStores(t testing.TB, keys Keys) *stores {
 	s := &stores{backend: raftstore.NewInMemory(raftstore.Options{}), transformers: New(keys, guardKey)}
 	t.Cleanup(func() { s.backend.Close() })
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
-	codec := scheme.Codecs.CodecForVersions(info.Serializer, scheme.Codecs.UniversalDeserializer(), corev1.SchemeGroupVersion, corev1.SchemeGroupVersion)
+	codec := scheme.Codecs.CodecForVersions(info.Serializer, scheme.Codecs.UniversalDeserializer(),
+		corev1.SchemeGroupVersion, corev1.SchemeGroupVersion)
 	for _, r := range []string{"secrets", "configmaps"} {
 		s.transformers.Place(schema.GroupResource{Resource: r}, "/registry/"+r+"/")
 	}
 	open := func(resource string, newObject, newList func() runtime.Object) kstorage.Interface {
 		of := schema.GroupResource{Resource: resource}
-		store, err := storage.New(storage.Config{Backend: s.backend, Codec: codec, New: newObject, NewList: newList, RawLists: rawlist.NewCache(1 << 20),
-			Objects: objectcache.New(1 << 20), Prefix: "/registry", ResourcePrefix: "/" + resource, GroupResource: of, Transformer: s.transformers.TransformerForResource(of)})
+		store, err := storage.New(
+			storage.Config{Backend: s.backend, Codec: codec, New: newObject, NewList: newList,
+				RawLists: rawlist.NewCache(1 << 20),
+				Objects:  objectcache.New(1 << 20), Prefix: "/registry", ResourcePrefix: "/" + resource,
+				GroupResource: of,
+				Transformer:   s.transformers.TransformerForResource(of)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(store.Close)
 		return store
 	}
-	s.secrets = open("secrets", func() runtime.Object { return new(corev1.Secret) }, func() runtime.Object { return new(corev1.SecretList) })
-	s.configs = open("configmaps", func() runtime.Object { return new(corev1.ConfigMap) }, func() runtime.Object { return new(corev1.ConfigMapList) })
+	s.secrets = open("secrets", func() runtime.Object { return new(corev1.Secret) },
+		func() runtime.Object { return new(corev1.SecretList) })
+	s.configs = open("configmaps", func() runtime.Object { return new(corev1.ConfigMap) },
+		func() runtime.Object { return new(corev1.ConfigMapList) })
 	s.secretKey, s.storedKey = "/secrets/ns/s", "/registry/secrets/ns/s"
 	s.conf, s.confKey = "/configmaps/ns/c", "/registry/configmaps/ns/c"
 	return s
@@ -105,7 +112,8 @@ func (s *stores) stored(t *testing.T, key string) []byte {
 }
 
 func secret(text string) *corev1.Secret {
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}, Data: map[string][]byte{"k": []byte(text)}}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"},
+		Data: map[string][]byte{"k": []byte(text)}}
 }
 
 func read(t *testing.T, s *stores) (string, error) {
@@ -116,11 +124,12 @@ func read(t *testing.T, s *stores) (string, error) {
 }
 
 func update(ctx context.Context, s *stores, text string) error {
-	return s.secrets.GuaranteedUpdate(ctx, s.secretKey, new(corev1.Secret), false, nil, func(now runtime.Object, _ kstorage.ResponseMeta) (runtime.Object, *uint64, error) {
-		out := now.(*corev1.Secret).DeepCopy()
-		out.Data["k"] = []byte(text)
-		return out, nil, nil
-	}, nil)
+	return s.secrets.GuaranteedUpdate(ctx, s.secretKey, new(corev1.Secret), false, nil,
+		func(now runtime.Object, _ kstorage.ResponseMeta) (runtime.Object, *uint64, error) {
+			out := now.(*corev1.Secret).DeepCopy()
+			out.Data["k"] = []byte(text)
+			return out, nil, nil
+		}, nil)
 }
 
 func key(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
@@ -134,11 +143,14 @@ func TestObjectsUnderKeys(t *testing.T) {
 	if err := s.secrets.Create(ctx, s.secretKey, secret("hidden-1"), new(corev1.Secret), 0); err != nil {
 		t.Fatal(err)
 	}
-	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", Labels: map[string]string{"a": "b"}}, Data: map[string]string{"k": "public"}}
+	config := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", Labels: map[string]string{"a": "b"}},
+		Data:       map[string]string{"k": "public"}}
 	if err := s.configs.Create(ctx, s.conf, config, new(corev1.ConfigMap), 0); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Contains(s.stored(t, s.storedKey), []byte("hidden-1")) || !bytes.Contains(s.stored(t, s.confKey), []byte("public")) {
+	if !bytes.Contains(s.stored(t, s.storedKey), []byte("hidden-1")) ||
+		!bytes.Contains(s.stored(t, s.confKey), []byte("public")) {
 		t.Fatal("nothing is encrypted yet")
 	}
 	for i, id := range []string{"one", "two", ""} {
@@ -159,7 +171,8 @@ func TestObjectsUnderKeys(t *testing.T) {
 		}
 		for _, selector := range []kstorage.SelectionPredicate{kstorage.Everything} {
 			var list corev1.SecretList
-			if err := s.secrets.GetList(ctx, "/secrets/", kstorage.ListOptions{Recursive: true, Predicate: selector}, &list); err != nil || len(list.Items) != 1 || string(list.Items[0].Data["k"]) != text {
+			if err := s.secrets.GetList(ctx, "/secrets/", kstorage.ListOptions{Recursive: true, Predicate: selector},
+				&list); err != nil || len(list.Items) != 1 || string(list.Items[0].Data["k"]) != text {
 				t.Errorf("%+v, %v", list, err)
 			}
 		}
@@ -180,21 +193,24 @@ func TestObjectsUnderKeys(t *testing.T) {
 
 // anyway is how an object that cannot be read is deleted.
 func anyway(ctx context.Context, s *stores) error {
-	return s.secrets.Delete(ctx, s.secretKey, new(corev1.Secret), nil, func(context.Context, runtime.Object) error { return nil }, nil,
+	return s.secrets.Delete(ctx, s.secretKey, new(corev1.Secret), nil,
+		func(context.Context, runtime.Object) error { return nil }, nil,
 		kstorage.DeleteOptions{ExpectTransformOrDecodeError: true})
 }
 
 // TestMissingKey: an object whose key this server lacks is an error for every reader, and is not
 // changed, even by a deletion of corrupt objects.
 func TestMissingKey(t *testing.T) {
-	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.AllowUnsafeMalformedObjectDeletion, true)
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate,
+		features.AllowUnsafeMalformedObjectDeletion, true)
 	keys := &ring{epoch: &Epoch{Resources: []string{"secrets"}, Writes: "one"}, keys: map[string][]byte{"one": key(1)}}
 	s := newStores(t, keys)
 	if err := s.secrets.Create(t.Context(), s.secretKey, secret("hidden"), nil, 0); err != nil {
 		t.Fatal(err)
 	}
 	was := s.stored(t, s.storedKey)
-	without := &ring{epoch: &Epoch{Resources: []string{"secrets"}, Writes: "two"}, keys: map[string][]byte{"two": key(2)}}
+	without := &ring{epoch: &Epoch{Resources: []string{"secrets"}, Writes: "two"},
+		keys: map[string][]byte{"two": key(2)}}
 	other := newStores(t, without)
 	if _, err := other.backend.Put(t.Context(), s.storedKey, was); err != nil {
 		t.Fatal(err)
@@ -207,10 +223,12 @@ func TestMissingKey(t *testing.T) {
 			"get":    func() error { _, err := read(t, other); return err },
 			"update": func() error { return update(ctx, other, "other") },
 			"list": func() error {
-				return other.secrets.GetList(ctx, "/secrets/", kstorage.ListOptions{Recursive: true, Predicate: kstorage.Everything}, new(corev1.SecretList))
+				return other.secrets.GetList(ctx, "/secrets/",
+					kstorage.ListOptions{Recursive: true, Predicate: kstorage.Everything}, new(corev1.SecretList))
 			},
 			"delete": func() error {
-				return other.secrets.Delete(ctx, other.secretKey, new(corev1.Secret), nil, func(context.Context, runtime.Object) error { return nil }, nil, kstorage.DeleteOptions{})
+				return other.secrets.Delete(ctx, other.secretKey, new(corev1.Secret), nil,
+					func(context.Context, runtime.Object) error { return nil }, nil, kstorage.DeleteOptions{})
 			},
 			"delete as corrupt": func() error { return anyway(ctx, other) },
 			"rewrite":           func() error { return objects.Rewrite(ctx, 1, without.epoch, func(int) {}) },
@@ -252,8 +270,10 @@ func TestWritesInClearNeedNoKeys(t *testing.T) {
 
 // TestLostValues: an object that no server can read any more can be deleted as a corrupt object.
 func TestLostValues(t *testing.T) {
-	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.AllowUnsafeMalformedObjectDeletion, true)
-	keys := &ring{epoch: &Epoch{Resources: []string{"secrets"}, Writes: "one"}, keys: map[string][]byte{"one": key(1)}, missing: ErrUnlisted}
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate,
+		features.AllowUnsafeMalformedObjectDeletion, true)
+	keys := &ring{epoch: &Epoch{Resources: []string{"secrets"}, Writes: "one"}, keys: map[string][]byte{"one": key(1)},
+		missing: ErrUnlisted}
 	s := newStores(t, keys)
 	if err := s.secrets.Create(t.Context(), s.secretKey, secret("hidden"), nil, 0); err != nil {
 		t.Fatal(err)
@@ -261,7 +281,8 @@ func TestLostValues(t *testing.T) {
 	good := s.stored(t, s.storedKey)
 	changed := slices.Clone(good)
 	changed[len(changed)-1] ^= 1
-	for what, value := range map[string][]byte{"changed": changed, "its key is gone": bytes.Replace(good, []byte("one:"), []byte("nil:"), 1), "cut": []byte(Prefix + "one")} {
+	for what, value := range map[string][]byte{"changed": changed,
+		"its key is gone": bytes.Replace(good, []byte("one:"), []byte("nil:"), 1), "cut": []byte(Prefix + "one")} {
 		if _, err := s.backend.Put(t.Context(), s.storedKey, value); err != nil {
 			t.Fatal(err)
 		}
@@ -298,14 +319,17 @@ func TestBadValues(t *testing.T) {
 		at    string
 		value []byte
 	}{
-		"changed": {s.storedKey, flipped}, "moved": {"/registry/secrets/ns/other", good}, "cut": {s.storedKey, good[:len(good)-20]},
-		"short": {s.storedKey, []byte(Prefix + "one:")}, "no key": {s.storedKey, []byte(Prefix)}, "another provider": {s.storedKey, []byte("k8s:enc:kms:v2:name:data")},
+		"changed": {s.storedKey, flipped}, "moved": {"/registry/secrets/ns/other", good},
+		"cut":   {s.storedKey, good[:len(good)-20]},
+		"short": {s.storedKey, []byte(Prefix + "one:")}, "no key": {s.storedKey, []byte(Prefix)},
+		"another provider": {s.storedKey, []byte("k8s:enc:kms:v2:name:data")},
 	} {
 		if data, _, err := s.transformers.Open(t.Context(), c.value, place(c.at)); err == nil {
 			t.Errorf("%s: %q", what, data)
 		}
 	}
-	if data, id, err := s.transformers.Open(t.Context(), good, place(s.storedKey)); err != nil || id != "one" || !bytes.Contains(data, []byte("hidden")) {
+	if data, id, err := s.transformers.Open(t.Context(), good, place(s.storedKey)); err != nil || id != "one" ||
+		!bytes.Contains(data, []byte("hidden")) {
 		t.Errorf("%q, %q, %v", data, id, err)
 	}
 }
@@ -321,7 +345,8 @@ func TestFirstWriteOfANewlyNamedResource(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys.next = &Epoch{Revision: result.Revision, Resources: []string{"secrets", "configmaps"}, Writes: "one"}
-	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}, Data: map[string]string{"k": "public"}}
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"},
+		Data: map[string]string{"k": "public"}}
 	if err := s.configs.Create(t.Context(), s.conf, config, new(corev1.ConfigMap), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +354,8 @@ func TestFirstWriteOfANewlyNamedResource(t *testing.T) {
 		t.Errorf("it is stored in clear: %q", value)
 	}
 	for resource, want := range map[schema.GroupResource]string{
-		{Resource: "configmaps"}: guardKey, {Group: "example.com", Resource: "widgets"}: guardKey, {Resource: "events"}: "", {Group: "coordination.k8s.io", Resource: "leases"}: "",
+		{Resource: "configmaps"}: guardKey, {Group: "example.com", Resource: "widgets"}: guardKey,
+		{Resource: "events"}: "", {Group: "coordination.k8s.io", Resource: "leases"}: "",
 	} {
 		sealer := s.transformers.TransformerForResource(resource).(storage.Sealer)
 		if _, guard, err := sealer.Seal(t.Context(), []byte("x"), place("/x")); err != nil || guard.Key != want {
@@ -341,12 +367,14 @@ func TestFirstWriteOfANewlyNamedResource(t *testing.T) {
 // TestWriterThatNeverCatchesUp: a write whose state of the keys cannot be learned fails, and is not
 // made.
 func TestWriterThatNeverCatchesUp(t *testing.T) {
-	keys := &failing{ring{epoch: &Epoch{Resources: []string{"secrets"}, Writes: "one"}, keys: map[string][]byte{"one": key(1)}}}
+	keys := &failing{
+		ring{epoch: &Epoch{Resources: []string{"secrets"}, Writes: "one"}, keys: map[string][]byte{"one": key(1)}}}
 	s := newStores(t, keys)
 	if _, err := s.backend.Put(t.Context(), guardKey, []byte("changed")); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.secrets.Create(t.Context(), s.secretKey, secret("hidden"), nil, 0); err == nil || s.stored(t, s.storedKey) != nil {
+	if err := s.secrets.Create(t.Context(), s.secretKey, secret("hidden"), nil, 0); err == nil ||
+		s.stored(t, s.storedKey) != nil {
 		t.Errorf("%v, %q", err, s.stored(t, s.storedKey))
 	}
 }
@@ -360,7 +388,8 @@ func TestUnreadableObjectsAreNamedInOrder(t *testing.T) {
 	keys := &ring{epoch: &Epoch{Resources: []string{"secrets"}, Writes: "one"}, keys: map[string][]byte{"one": key(1)}}
 	s := newStores(t, keys)
 	for i := range 40 {
-		if _, err := s.backend.Put(t.Context(), fmt.Sprintf("/registry/secrets/ns/s%02d", i), []byte(Prefix+"gone:x")); err != nil {
+		if _, err := s.backend.Put(t.Context(), fmt.Sprintf("/registry/secrets/ns/s%02d", i),
+			[]byte(Prefix+"gone:x")); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -59,30 +59,47 @@ func (b *boxed) TransformFromStorage(_ context.Context, stored []byte, _ value.C
 // TestForms: the key for a resource follows from the state and this server's file, and a resource
 // that the state covers is never in clear.
 func TestForms(t *testing.T) {
-	secrets, widgets := schema.GroupResource{Resource: "secrets"}, schema.GroupResource{Group: "example.com", Resource: "widgets"}
-	with := map[string]*boxed{"secrets": {label: "k8s:enc:secretbox:v1:k1:"}, "events": {label: "k8s:enc:secretbox:v1:k1:"}, "configmaps": {identity: true}}
+	secrets, widgets := schema.GroupResource{Resource: "secrets"},
+		schema.GroupResource{Group: "example.com", Resource: "widgets"}
+	with := map[string]*boxed{"secrets": {label: "k8s:enc:secretbox:v1:k1:"},
+		"events": {label: "k8s:enc:secretbox:v1:k1:"}, "configmaps": {identity: true}}
 	for what, c := range map[string]struct {
 		epoch    Epoch
 		hash     string
 		resource schema.GroupResource
 		want     string // the beginning of the stored value; empty: in clear
 	}{
-		"in use":                    {Epoch{Writes: "one", File: "h", Labels: []string{"k8s:enc:secretbox:v1:k1"}, Resources: []string{"secrets"}}, "h", secrets, "k8s:enc:secretbox:v1:k1:"},
-		"another file is in use":    {Epoch{Writes: "one", File: "h", Labels: []string{"k8s:enc:secretbox:v1:k1"}, Resources: []string{"secrets"}}, "i", secrets, Prefix + "one:"},
-		"no file here":              {Epoch{Writes: "one", File: "h", Labels: []string{"k8s:enc:secretbox:v1:k1"}, Resources: []string{"secrets"}}, "", secrets, Prefix + "one:"},
-		"no file is in use":         {Epoch{Writes: "one", Resources: []string{"secrets"}}, "h", secrets, Prefix + "one:"},
-		"another key is in use":     {Epoch{Writes: "one", File: "h", Labels: []string{"k8s:enc:secretbox:v1:k2"}, Resources: []string{"secrets"}}, "h", secrets, Prefix + "one:"},
-		"nothing is encrypted":      {Epoch{Resources: []string{"secrets"}}, "h", secrets, ""},
-		"identity":                  {Epoch{Writes: "one", File: "h", Resources: []string{"configmaps"}}, "h", schema.GroupResource{Resource: "configmaps"}, Prefix + "one:"},
-		"never":                     {Epoch{Writes: "one", File: "h", Resources: []string{"*.*"}}, "h", schema.GroupResource{Resource: "events"}, ""},
-		"a wildcard":                {Epoch{Writes: "one", Resources: []string{"*.*"}}, "", widgets, Prefix + "one:"},
-		"an exception":              {Epoch{Writes: "one", Resources: []string{"*.*"}, Except: []string{"*.example.com"}}, "", widgets, ""},
-		"that the file alone names": {Epoch{Writes: "one", File: "h", Labels: []string{"k8s:enc:secretbox:v1:k1"}}, "h", secrets, "k8s:enc:secretbox:v1:k1:"},
+		"in use": {
+			Epoch{Writes: "one", File: "h", Labels: []string{"k8s:enc:secretbox:v1:k1"},
+				Resources: []string{"secrets"}}, "h", secrets, "k8s:enc:secretbox:v1:k1:"},
+		"another file is in use": {
+			Epoch{Writes: "one", File: "h", Labels: []string{"k8s:enc:secretbox:v1:k1"},
+				Resources: []string{"secrets"}}, "i", secrets, Prefix + "one:"},
+		"no file here": {
+			Epoch{Writes: "one", File: "h", Labels: []string{"k8s:enc:secretbox:v1:k1"},
+				Resources: []string{"secrets"}}, "", secrets, Prefix + "one:"},
+		"no file is in use": {Epoch{Writes: "one", Resources: []string{"secrets"}}, "h", secrets,
+			Prefix + "one:"},
+		"another key is in use": {
+			Epoch{Writes: "one", File: "h", Labels: []string{"k8s:enc:secretbox:v1:k2"},
+				Resources: []string{"secrets"}}, "h", secrets, Prefix + "one:"},
+		"nothing is encrypted": {Epoch{Resources: []string{"secrets"}}, "h", secrets, ""},
+		"identity": {Epoch{Writes: "one", File: "h", Resources: []string{"configmaps"}}, "h",
+			schema.GroupResource{Resource: "configmaps"}, Prefix + "one:"},
+		"never": {Epoch{Writes: "one", File: "h", Resources: []string{"*.*"}}, "h",
+			schema.GroupResource{Resource: "events"}, ""},
+		"a wildcard": {Epoch{Writes: "one", Resources: []string{"*.*"}}, "", widgets, Prefix + "one:"},
+		"an exception": {
+			Epoch{Writes: "one", Resources: []string{"*.*"}, Except: []string{"*.example.com"}}, "", widgets, ""},
+		"that the file alone names": {Epoch{Writes: "one", File: "h", Labels: []string{"k8s:enc:secretbox:v1:k1"}}, "h",
+			secrets, "k8s:enc:secretbox:v1:k1:"},
 	} {
 		transformers := New(&ring{epoch: &c.epoch, keys: map[string][]byte{"one": key(1)}}, guardKey)
 		transformers.Use(file{c.hash, with})
-		sealed, guard, err := transformers.TransformerForResource(c.resource).(storage.Sealer).Seal(t.Context(), []byte("x"), place("/registry/x"))
-		if err != nil || !strings.HasPrefix(string(sealed), c.want) || c.want == "" && string(sealed) != "x" || (guard.Key == guardKey) == Never(c.resource) {
+		sealed, guard, err := transformers.TransformerForResource(c.resource).(storage.Sealer).Seal(t.Context(),
+			[]byte("x"), place("/registry/x"))
+		if err != nil || !strings.HasPrefix(string(sealed), c.want) || c.want == "" && string(sealed) != "x" ||
+			(guard.Key == guardKey) == Never(c.resource) {
 			t.Errorf("%s: %q, %+v, %v", what, sealed, guard, err)
 		}
 	}
@@ -145,7 +162,8 @@ func TestRewriteOpensOnce(t *testing.T) {
 	with := counted{&boxed{label: "k8s:enc:secretbox:v1:k1:"}, map[string]int{}}
 	s.transformers.Use(countedFile{file{hash: "h"}, with})
 	sealed, err := s.transformers.Seal(t.Context(), "one", []byte("x"), place("/registry/secrets/ns/own"))
-	for key, value := range map[string][]byte{"own": sealed, "good": []byte("k8s:enc:secretbox:v1:k1:x"), "clear": []byte("x")} {
+	for key, value := range map[string][]byte{"own": sealed, "good": []byte("k8s:enc:secretbox:v1:k1:x"),
+		"clear": []byte("x")} {
 		if err == nil {
 			_, err = s.backend.Put(t.Context(), "/registry/secrets/ns/"+key, value)
 		}

@@ -50,7 +50,8 @@ type forms struct {
 }
 
 func (o *Objects) forms(e *Epoch) *forms {
-	return &forms{all: o.Transformers, epoch: e, file: o.Transformers.providers(), where: o.Transformers.locator(), now: o.Now}
+	return &forms{all: o.Transformers, epoch: e, file: o.Transformers.providers(), where: o.Transformers.locator(),
+		now: o.Now}
 }
 
 // errOtherFile is returned by a server whose file is not the one in use: it cannot write as that.
@@ -156,7 +157,8 @@ func (o *Objects) Count(ctx context.Context, e *Epoch) (Counts, error) {
 			n.Under[id]++
 		case Enciphered(item.Value):
 			n.Under[Label(item.Value)]++
-		case want.id != "" || e.Writes == "" && resource.Resource != "" && !Never(resource) && e.covers(resource.String()):
+		case want.id != "" ||
+			e.Writes == "" && resource.Resource != "" && !Never(resource) && e.covers(resource.String()):
 			n.Clear++
 		}
 		return ctx.Err() == nil
@@ -331,7 +333,8 @@ func unreadable(all []*unreadableError) error {
 	for _, cannot := range all[:min(len(all), maxNamed)] {
 		named = append(named, cannot)
 	}
-	return fmt.Errorf("%d objects cannot be read or encrypted, and are as they were: %w", len(all), errors.Join(named...))
+	return fmt.Errorf("%d objects cannot be read or encrypted, and are as they were: %w", len(all),
+		errors.Join(named...))
 }
 
 // unreadableError is returned for an object that cannot be decrypted, or encrypted by a file.
@@ -388,9 +391,10 @@ func (o *Objects) rewrite(ctx context.Context, term uint64, forms *forms, item r
 		op.TTL = time.Duration(max(1, item.Expires-o.Now().UnixMilli())) * time.Millisecond
 	}
 	_, err = o.Store.Commit(ctx, raftstore.Txn{
-		Require: []raftstore.Precondition{{Key: item.Key, ModRevision: item.ModRevision}, {Key: o.Transformers.guard, ModRevision: e.Revision}},
-		Ops:     []raftstore.Op{op},
-		Term:    term,
+		Require: []raftstore.Precondition{{Key: item.Key, ModRevision: item.ModRevision},
+			{Key: o.Transformers.guard, ModRevision: e.Revision}},
+		Ops:  []raftstore.Op{op},
+		Term: term,
 	})
 	var conflict *raftstore.ConflictError
 	if errors.As(err, &conflict) && conflict.Key == item.Key {

@@ -15,14 +15,17 @@ import (
 // definitions are CustomResourceDefinitions by name, and whether they are established.
 type definitions map[string]bool
 
-func (d definitions) Get(_ context.Context, name string, _ metav1.GetOptions) (*apiextensionsv1.CustomResourceDefinition, error) {
+func (d definitions) Get(
+	_ context.Context, name string, _ metav1.GetOptions,
+) (*apiextensionsv1.CustomResourceDefinition, error) {
 	established, ok := d[name]
 	if !ok {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "customresourcedefinitions"}, name)
 	}
 	is := new(apiextensionsv1.CustomResourceDefinition)
 	if established {
-		is.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue}}
+		is.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{
+			{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue}}
 	}
 	return is, nil
 }
@@ -32,14 +35,18 @@ func (d definitions) Get(_ context.Context, name string, _ metav1.GetOptions) (*
 func TestResourcesByName(t *testing.T) {
 	transformers := New(nil, guardKey)
 	for resource, prefix := range map[schema.GroupResource]string{
-		{Resource: "secrets"}: "/registry/secrets/", {Group: "apps", Resource: "deployments"}: "/registry/deployments/", {Resource: "services"}: "/registry/services/specs/",
+		{Resource: "secrets"}: "/registry/secrets/", {Group: "apps", Resource: "deployments"}: "/registry/deployments/",
+		{Resource: "services"}: "/registry/services/specs/",
 	} {
 		transformers.Place(resource, prefix)
 	}
 	custom := definitions{"widgets.example.com": true, "young.example.com": false}
 	for name, want := range map[string]string{
-		"secrets": "secrets", "secrets.": "secrets", "deployments.apps": "deployments.apps", "widgets.example.com": "widgets.example.com",
-		"secret": "", "Secrets": "", "secrets ": "", "secrets,configmaps": "", "deployments": "", "secrets.v1": "", "": "", ".": "", "*": "", "*.*": "",
+		"secrets": "secrets", "secrets.": "secrets", "deployments.apps": "deployments.apps",
+		"widgets.example.com": "widgets.example.com",
+		"secret":              "", "Secrets": "", "secrets ": "", "secrets,configmaps": "", "deployments": "",
+		"secrets.v1": "",
+		"":           "", ".": "", "*": "", "*.*": "",
 		"widget.example.com": "", "young.example.com": "", ".example.com": "",
 		"events": "", "events.events.k8s.io": "", "services": "", "services.": "", "leases.coordination.k8s.io": "",
 	} {
@@ -54,13 +61,15 @@ func TestResourcesByName(t *testing.T) {
 			}
 		}
 	}
-	if _, err := transformers.Resolve(t.Context(), "widgets.example.com", broken{}); err == nil || !strings.Contains(err.Error(), "no leader") || errors.As(err, new(*ResourceError)) {
+	if _, err := transformers.Resolve(t.Context(), "widgets.example.com", broken{}); err == nil ||
+		!strings.Contains(err.Error(), "no leader") || errors.As(err, new(*ResourceError)) {
 		t.Errorf("a definition that cannot be read is taken for one that there is not: %v", err)
 	}
 	where := transformers.locator()
 	for key, want := range map[string]string{
-		"/registry/deployments/ns/x": "deployments.apps", "/registry/services/specs/ns/x": "services", "/registry/example.com/widgets/ns/x": "widgets.example.com",
-		"/registry/example.com/widgets/x": "widgets.example.com", "/registry/unknown/ns/x": "", "/registry/x": "",
+		"/registry/deployments/ns/x": "deployments.apps", "/registry/services/specs/ns/x": "services",
+		"/registry/example.com/widgets/ns/x": "widgets.example.com",
+		"/registry/example.com/widgets/x":    "widgets.example.com", "/registry/unknown/ns/x": "", "/registry/x": "",
 	} {
 		if of, ok := where.resource(key); ok != (want != "") || ok && of.String() != want {
 			t.Errorf("%s is of %s, %t", key, of, ok)

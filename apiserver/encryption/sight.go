@@ -50,7 +50,9 @@ func (o *Objects) Readable(ctx context.Context) (cannot, err error) {
 }
 
 // reads returns nil if one of the items can be read.
-func (o *Objects) reads(ctx context.Context, items []raftstore.Item, file Providers, resource schema.GroupResource) (cannot error) {
+func (o *Objects) reads(
+	ctx context.Context, items []raftstore.Item, file Providers, resource schema.GroupResource,
+) (cannot error) {
 	for _, item := range items {
 		_, _, _, err := o.Transformers.open(ctx, file, resource, item.Value, place(item.Key))
 		if err == nil {

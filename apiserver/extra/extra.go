@@ -65,7 +65,9 @@ func IsServer(r *http.Request) bool { return caller.Both(r.Context(), clusteruse
 // other request.
 func Master(w http.ResponseWriter, r *http.Request) (user.Info, bool) {
 	if !caller.Both(r.Context(), clusterusers.HasAdmin) {
-		http.Error(w, "this is for members of "+user.SystemPrivilegedGroup+" and "+clusterusers.AdminGroup+" only; acting as one is not enough", http.StatusForbidden)
+		http.Error(w,
+			"this is for members of "+user.SystemPrivilegedGroup+" and "+clusterusers.AdminGroup+
+				" only; acting as one is not enough", http.StatusForbidden)
 		return nil, false
 	}
 	return request.UserFrom(r.Context())
@@ -100,7 +102,9 @@ func Unavailable(w http.ResponseWriter, err error) {
 	}
 	Answer(w, http.StatusServiceUnavailable, metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-		Status:   metav1.StatusFailure, Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: err.Error(),
-		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: storage.CauseNoLeader, Message: err.Error()}}},
+		Status:   metav1.StatusFailure, Code: http.StatusServiceUnavailable,
+		Reason: metav1.StatusReasonServiceUnavailable, Message: err.Error(),
+		Details: &metav1.StatusDetails{
+			Causes: []metav1.StatusCause{{Type: storage.CauseNoLeader, Message: err.Error()}}},
 	})
 }

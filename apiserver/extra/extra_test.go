@@ -18,17 +18,22 @@ func TestWhoIsServed(t *testing.T) {
 		group, method    string
 		masters, servers int
 	}{
-		"system:masters":             {user.SystemPrivilegedGroup, http.MethodPost, http.StatusOK, http.StatusOK},
-		"barque:admins":              {clusterusers.AdminGroup, http.MethodPost, http.StatusOK, http.StatusOK},
-		"a server":                   {clusterusers.ServerClients, http.MethodPost, http.StatusForbidden, http.StatusOK},
-		"a server, another method":   {clusterusers.ServerClients, http.MethodDelete, http.StatusForbidden, http.StatusForbidden},
-		"the kubelet client":         {"barque:kubelet-clients", http.MethodPost, http.StatusForbidden, http.StatusForbidden},
-		"somebody with all of RBAC":  {"dev", http.MethodPost, http.StatusForbidden, http.StatusForbidden},
-		"a master by another method": {user.SystemPrivilegedGroup, http.MethodGet, http.StatusMethodNotAllowed, http.StatusMethodNotAllowed},
+		"system:masters": {user.SystemPrivilegedGroup, http.MethodPost, http.StatusOK, http.StatusOK},
+		"barque:admins":  {clusterusers.AdminGroup, http.MethodPost, http.StatusOK, http.StatusOK},
+		"a server": {clusterusers.ServerClients, http.MethodPost, http.StatusForbidden,
+			http.StatusOK},
+		"a server, another method": {clusterusers.ServerClients, http.MethodDelete, http.StatusForbidden,
+			http.StatusForbidden},
+		"the kubelet client": {"barque:kubelet-clients", http.MethodPost, http.StatusForbidden,
+			http.StatusForbidden},
+		"somebody with all of RBAC": {"dev", http.MethodPost, http.StatusForbidden, http.StatusForbidden},
+		"a master by another method": {user.SystemPrivilegedGroup, http.MethodGet, http.StatusMethodNotAllowed,
+			http.StatusMethodNotAllowed},
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), c.method, "/barque/v1/x", nil)
 		r = r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: "n", Groups: []string{c.group}}))
-		for door, want := range map[*http.Handler]int{new(MastersOnly(http.MethodPost, served)): c.masters, new(MastersAndServers(http.MethodPost, served)): c.servers} {
+		for door, want := range map[*http.Handler]int{new(MastersOnly(http.MethodPost, served)): c.masters,
+			new(MastersAndServers(http.MethodPost, served)): c.servers} {
 			w := httptest.NewRecorder()
 			if (*door).ServeHTTP(w, r); w.Code != want {
 				t.Errorf("%s: %d, want %d: %s", name, w.Code, want, w.Body)
@@ -36,7 +41,8 @@ func TestWhoIsServed(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	if MastersAndServers(http.MethodGet, served).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/x", nil)); w.Code != http.StatusForbidden {
+	if MastersAndServers(http.MethodGet, served).ServeHTTP(w,
+		httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/x", nil)); w.Code != http.StatusForbidden {
 		t.Errorf("nobody: %d", w.Code)
 	}
 }

@@ -60,7 +60,8 @@ var (
 		bootstrap.MandatoryPriorityLevelConfigurations, bootstrap.SuggestedPriorityLevelConfigurations, adoptLevel,
 	}
 	schemaDefaults = defaults[flowcontrolv1.FlowSchema, *flowcontrolv1.FlowSchema]{
-		bootstrap.MandatoryFlowSchemas, append(slices.Clone(bootstrap.SuggestedFlowSchemas), serversSchema), adoptSchema,
+		bootstrap.MandatoryFlowSchemas, append(slices.Clone(bootstrap.SuggestedFlowSchemas), serversSchema),
+		adoptSchema,
 	}
 )
 

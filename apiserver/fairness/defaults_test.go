@@ -28,7 +28,8 @@ func TestDecideSchema(t *testing.T) {
 		}
 		return out
 	}
-	if todo := decide(nil, of); !slices.Equal(names(todo.create), []string{"exempt", "probes"}) || todo.update != nil || todo.remove != nil {
+	if todo := decide(nil, of); !slices.Equal(names(todo.create), []string{"exempt", "probes"}) || todo.update != nil ||
+		todo.remove != nil {
 		t.Errorf("of nothing: %+v", todo)
 	}
 	for name, c := range map[string]struct {
@@ -63,7 +64,8 @@ func TestDecideSchema(t *testing.T) {
 			if len(todo.create) != 1 || todo.create[0].Name == is.Name || todo.remove != nil {
 				t.Errorf("plan %+v", todo)
 			}
-			if is.Annotations[annotation] != before.Annotations[annotation] || is.Spec.MatchingPrecedence != before.Spec.MatchingPrecedence {
+			if is.Annotations[annotation] != before.Annotations[annotation] ||
+				is.Spec.MatchingPrecedence != before.Spec.MatchingPrecedence {
 				t.Error("what the informer has was changed")
 			}
 			if c.said2 == "" {
@@ -77,8 +79,10 @@ func TestDecideSchema(t *testing.T) {
 			}
 			next := todo.update[0]
 			want := map[string]int32{"default": c.of.Spec.MatchingPrecedence, "own": 77}[c.kept]
-			if next.Annotations[annotation] != c.said2 || next.Annotations["another"] != "one" || next.Spec.MatchingPrecedence != want {
-				t.Errorf("annotations %v, precedence %d; want %q, %d", next.Annotations, next.Spec.MatchingPrecedence, c.said2, want)
+			if next.Annotations[annotation] != c.said2 || next.Annotations["another"] != "one" ||
+				next.Spec.MatchingPrecedence != want {
+				t.Errorf("annotations %v, precedence %d; want %q, %d", next.Annotations, next.Spec.MatchingPrecedence,
+					c.said2, want)
 			}
 			if again := decide([]*flowcontrolv1.FlowSchema{next}, of); again.update != nil {
 				t.Errorf("and once more: %+v", again.update)
@@ -91,7 +95,9 @@ func TestDecideSchema(t *testing.T) {
 func TestDecideRemoves(t *testing.T) {
 	var is []*flowcontrolv1.PriorityLevelConfiguration
 	for name, said := range map[string]string{"gone": "true", "kept": "false", "odd": "x"} {
-		is = append(is, &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{annotation: said}}})
+		is = append(is,
+			&flowcontrolv1.PriorityLevelConfiguration{
+				ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{annotation: said}}})
 	}
 	is = append(is, &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "users"}})
 	todo := decide(is, levelDefaults)
@@ -108,12 +114,14 @@ func TestExemptLevel(t *testing.T) {
 		t.Error("the shares of the exempt level were put back")
 	}
 	is.Spec.Exempt = nil
-	if !adoptLevel(is, bootstrap.MandatoryPriorityLevelConfigurationExempt) || *is.Spec.Exempt.NominalConcurrencyShares != 0 {
+	if !adoptLevel(is, bootstrap.MandatoryPriorityLevelConfigurationExempt) ||
+		*is.Spec.Exempt.NominalConcurrencyShares != 0 {
 		t.Errorf("an exempt level without its field: %+v", is.Spec)
 	}
 	is = bootstrap.MandatoryPriorityLevelConfigurationCatchAll.DeepCopy()
 	is.Spec.Limited.NominalConcurrencyShares = ptr.To[int32](20)
-	if !adoptLevel(is, bootstrap.MandatoryPriorityLevelConfigurationCatchAll) || *is.Spec.Limited.NominalConcurrencyShares != 5 {
+	if !adoptLevel(is, bootstrap.MandatoryPriorityLevelConfigurationCatchAll) ||
+		*is.Spec.Limited.NominalConcurrencyShares != 5 {
 		t.Errorf("the catch-all level: %+v", is.Spec.Limited)
 	}
 }

@@ -19,6 +19,8 @@ import (
 
 // New returns a limiter of requests: at most concurrency at once, beside exempt ones. It requests
 // its informers from the factory, so it is called before they are started.
-func New(informers informers.SharedInformerFactory, client kubernetes.Interface, concurrency int) utilflowcontrol.Interface {
+func New(
+	informers informers.SharedInformerFactory, client kubernetes.Interface, concurrency int,
+) utilflowcontrol.Interface {
 	return utilflowcontrol.New(informers, client.FlowcontrolV1(), concurrency)
 }

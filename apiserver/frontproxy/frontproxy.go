@@ -64,7 +64,8 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, err
 	}
 	p := &Proxy{cfg: cfg, known: clientcert.NewMemory(rememberedProxies), changed: make(chan struct{}),
-		headers: headerrequest.NewDynamic(headers(o.UserHeaders), headers(o.UIDHeaders), headers(o.GroupHeaders), headers(o.ExtraPrefixes))}
+		headers: headerrequest.NewDynamic(headers(o.UserHeaders), headers(o.UIDHeaders), headers(o.GroupHeaders),
+			headers(o.ExtraPrefixes))}
 	described, err := json.Marshal(o.lists())
 	if err != nil {
 		return nil, err
@@ -74,7 +75,8 @@ func New(cfg Config) (*Proxy, error) {
 	p.file = configfile.New(configfile.Config{Flag: CAFlag, Path: o.CAFile, Logger: cfg.Logger, Meanwhile: p.meanwhile,
 		Apply: func(_ context.Context, data []byte) error { return p.replace(data) }}, first.data)
 	if len(o.AllowedNames) == 0 {
-		cfg.Logger.Warn("every client certificate of these CAs is an authenticating proxy's, and its owner names any user: list the proxies' common names",
+		cfg.Logger.Warn(
+			"every client certificate of these CAs is an authenticating proxy's, and its owner names any user: list the proxies' common names",
 			"file", o.CAFile, "flag", namesFlag)
 	}
 	return p, nil
@@ -99,7 +101,8 @@ func (p *Proxy) replace(data []byte) error {
 // meanwhile names the CAs that count while the content of the file cannot. An empty or missing file
 // is a failed distribution more often than a decision, and would log out all users of all proxies.
 func (p *Proxy) meanwhile() string {
-	return fmt.Sprintf("the proxies of the CAs before still log users in: %s; to end that, put another CA into the file, or restart the servers without %s",
+	return fmt.Sprintf(
+		"the proxies of the CAs before still log users in: %s; to end that, put another CA into the file, or restart the servers without %s",
 		strings.Join(p.current.Load().names, ", "), CAFlag)
 }
 
@@ -139,7 +142,8 @@ func (p *Proxy) Headers() *authenticatorfactory.RequestHeaderConfig {
 		return nil
 	}
 	o := p.cfg.Options
-	return &authenticatorfactory.RequestHeaderConfig{UsernameHeaders: headers(o.UserHeaders), UIDHeaders: headers(o.UIDHeaders),
+	return &authenticatorfactory.RequestHeaderConfig{UsernameHeaders: headers(o.UserHeaders),
+		UIDHeaders:   headers(o.UIDHeaders),
 		GroupHeaders: headers(o.GroupHeaders), ExtraHeaderPrefixes: headers(o.ExtraPrefixes)}
 }
 
@@ -178,7 +182,8 @@ func (p *Proxy) Sent(r *http.Request) bool {
 func (p *Proxy) verify(sent []*x509.Certificate) error {
 	name := sent[0].Subject.CommonName
 	if names := p.cfg.Options.AllowedNames; len(names) > 0 && !slices.Contains(names, name) {
-		return fmt.Errorf("the client certificate %q is not an authenticating proxy's: %s does not list the name", name, namesFlag)
+		return fmt.Errorf("the client certificate %q is not an authenticating proxy's: %s does not list the name", name,
+			namesFlag)
 	}
 	if err := p.known.Verify(sent, p.current.Load().options); err != nil {
 		return fmt.Errorf("the client certificate %q is not an authenticating proxy's by %s: %w", name, CAFlag, err)

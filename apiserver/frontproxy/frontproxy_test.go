@@ -42,8 +42,10 @@ func newCA(t testing.TB) *testCA {
 		t.Fatal(err)
 	}
 	ca := &testCA{t: t, key: key}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "proxies"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "proxies"}, IsCA: true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour)}
 	ca.cert = ca.sign(template, template, key)
 	return ca
 }
@@ -71,8 +73,9 @@ func (ca *testCA) issue(name string, change ...func(*x509.Certificate)) *x509.Ce
 	if err != nil {
 		ca.t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
 	for _, f := range change {
 		f(template)
 	}
@@ -88,7 +91,8 @@ func start(t testing.TB, ca *testCA, change ...func(*Options)) (p *Proxy, path s
 	if err := os.WriteFile(path, ca.pem(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := &Options{CAFile: path, AllowedNames: []string{"auth"}, UserHeaders: []string{"X-My-User", "X-Remote-User"}, UIDHeaders: []string{"X-Remote-Uid"},
+	o := &Options{CAFile: path, AllowedNames: []string{"auth"}, UserHeaders: []string{"X-My-User", "X-Remote-User"},
+		UIDHeaders:   []string{"X-Remote-Uid"},
 		GroupHeaders: []string{"X-My-Group", "X-Remote-Group"}, ExtraPrefixes: []string{"X-Remote-Extra-"}}
 	for _, f := range change {
 		f(o)
@@ -121,14 +125,16 @@ func request(cert *x509.Certificate, headers ...string) *http.Request {
 func TestProxyNamesUser(t *testing.T) {
 	ca := newCA(t)
 	p, _, log := start(t, ca)
-	r := request(ca.issue("auth"), "X-Remote-User", "ann", "x-remote-uid", "7", "X-Remote-Group", "a", "X-My-Group", "b", "X-Remote-Group", "c",
+	r := request(ca.issue("auth"), "X-Remote-User", "ann", "x-remote-uid", "7", "X-Remote-Group", "a", "X-My-Group",
+		"b", "X-Remote-Group", "c",
 		"X-Remote-Extra-Example.org%2fteam", "red", "Accept", "text/plain")
 	response, ok, err := p.AuthenticateRequest(r)
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
 	who := response.User
-	if who.GetName() != "ann" || who.GetUID() != "7" || !slices.Equal(who.GetGroups(), []string{"b", "a", "c"}) || !slices.Equal(who.GetExtra()["example.org/team"], []string{"red"}) {
+	if who.GetName() != "ann" || who.GetUID() != "7" || !slices.Equal(who.GetGroups(), []string{"b", "a", "c"}) ||
+		!slices.Equal(who.GetExtra()["example.org/team"], []string{"red"}) {
 		t.Errorf("they are %+v", who)
 	}
 	if len(r.Header) != 1 || r.Header.Get("Accept") == "" {
@@ -149,19 +155,22 @@ func TestStrangersNameNobody(t *testing.T) {
 		headers []string
 		fails   bool
 	}{
-		"no certificate":                      {nil, user, false},
-		"the certificate without a user":      {ca.issue("auth"), nil, false},
-		"an empty user":                       {ca.issue("auth"), []string{"X-Remote-User", ""}, false},
-		"groups without a user":               {ca.issue("auth"), []string{"X-Remote-Group", "admins"}, false},
-		"another CA, with the name":           {other.issue("auth"), user, true},
-		"the CA, with another name":           {ca.issue("auth2"), user, true},
-		"the CA, with the name as a DNS name": {ca.issue("x", func(c *x509.Certificate) { c.DNSNames = []string{"auth"} }), user, true},
+		"no certificate":                 {nil, user, false},
+		"the certificate without a user": {ca.issue("auth"), nil, false},
+		"an empty user":                  {ca.issue("auth"), []string{"X-Remote-User", ""}, false},
+		"groups without a user":          {ca.issue("auth"), []string{"X-Remote-Group", "admins"}, false},
+		"another CA, with the name":      {other.issue("auth"), user, true},
+		"the CA, with another name":      {ca.issue("auth2"), user, true},
+		"the CA, with the name as a DNS name": {
+			ca.issue("x", func(c *x509.Certificate) { c.DNSNames = []string{"auth"} }), user, true},
 		"the certificate of a TLS server": {ca.issue("auth", func(c *x509.Certificate) {
 			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 		}), user, true},
-		"an expired certificate": {ca.issue("auth", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }), user, true},
-		"a reserved user":        {ca.issue("auth"), []string{"X-Remote-User", "system:kube-scheduler"}, true},
-		"a reserved group":       {ca.issue("auth"), []string{"X-Remote-User", "ann", "X-Remote-Group", "system:masters"}, true},
+		"an expired certificate": {
+			ca.issue("auth", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }), user, true},
+		"a reserved user": {ca.issue("auth"), []string{"X-Remote-User", "system:kube-scheduler"}, true},
+		"a reserved group": {ca.issue("auth"),
+			[]string{"X-Remote-User", "ann", "X-Remote-Group", "system:masters"}, true},
 	} {
 		response, ok, err := p.AuthenticateRequest(request(c.cert, c.headers...))
 		if ok || response != nil || (err != nil) != c.fails {
@@ -177,7 +186,8 @@ func TestWithoutNames(t *testing.T) {
 	if _, ok, err := p.AuthenticateRequest(request(ca.issue("whoever"), "X-Remote-User", "ann")); !ok || err != nil {
 		t.Errorf("%t, %v", ok, err)
 	}
-	if _, ok, err := p.AuthenticateRequest(request(newCA(t).issue("whoever"), "X-Remote-User", "ann")); ok || err == nil {
+	if _, ok, err := p.AuthenticateRequest(request(newCA(t).issue("whoever"), "X-Remote-User", "ann")); ok ||
+		err == nil {
 		t.Errorf("of another CA: %t, %v", ok, err)
 	}
 	if !strings.Contains(log.String(), namesFlag) || !strings.Contains(log.String(), "level=WARN") {
@@ -270,10 +280,13 @@ func TestWhatItProvesEndsWithItsCA(t *testing.T) {
 		r    *http.Request
 		ends bool
 	}{
-		"a user": {request(auth, "X-Remote-User", "ann"), true}, "a refused user": {request(auth, "X-Remote-User", "system:admin"), false}, "nobody": {request(auth), false},
+		"a user":         {request(auth, "X-Remote-User", "ann"), true},
+		"a refused user": {request(auth, "X-Remote-User", "system:admin"), false}, "nobody": {request(auth), false},
 	} {
 		p, _, _ := start(t, ca)
-		lasting := cutoff.New(cutoff.ByProxy, nil, func(*x509.Certificate) (x509.VerifyOptions, bool) { return p.Believed() }, func(*http.Request) bool { return true })
+		lasting := cutoff.New(cutoff.ByProxy, nil,
+			func(*x509.Certificate) (x509.VerifyOptions, bool) { return p.Believed() },
+			func(*http.Request) bool { return true })
 		cutoff.WithProof(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if _, ok, _ := p.AuthenticateRequest(r); ok != c.ends {
 				t.Errorf("%s: authenticated is %t", what, ok)
@@ -346,7 +359,8 @@ func TestCheck(t *testing.T) {
 	ca := newCA(t)
 	_, path, _ := start(t, ca)
 	garbage := filepath.Join(t.TempDir(), "garbage")
-	if err := os.WriteFile(garbage, []byte("-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n"), 0o600); err != nil {
+	if err := os.WriteFile(garbage, []byte("-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	user := []string{"X-Remote-User"}
@@ -365,8 +379,10 @@ func TestCheck(t *testing.T) {
 		"a directory":            {Options{CAFile: filepath.Dir(path), UserHeaders: user}, CAFlag},
 		"a header with a space":  {Options{CAFile: path, UserHeaders: []string{"X User"}}, userHeadersFlag},
 		"an empty header":        {Options{CAFile: path, UserHeaders: user, GroupHeaders: []string{" "}}, groupsFlag},
-		"an empty name":          {Options{CAFile: path, UserHeaders: user, AllowedNames: []string{"a", ""}}, namesFlag},
-		"a server's name":        {Options{CAFile: path, UserHeaders: user, AllowedNames: []string{"barque:front-proxy"}}, namesFlag},
+		"an empty name": {Options{CAFile: path, UserHeaders: user, AllowedNames: []string{"a", ""}},
+			namesFlag},
+		"a server's name": {
+			Options{CAFile: path, UserHeaders: user, AllowedNames: []string{"barque:front-proxy"}}, namesFlag},
 	} {
 		switch err := c.o.Check(); {
 		case c.says == "" && err != nil:
@@ -382,16 +398,23 @@ func TestCheck(t *testing.T) {
 func TestOwnCAIsRefused(t *testing.T) {
 	own, proxies := newCA(t), newCA(t)
 	again := *own
-	again.cert = own.sign(&x509.Certificate{SerialNumber: big.NewInt(9), Subject: pkix.Name{CommonName: "again"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now(), NotAfter: time.Now().Add(time.Minute)}, own.cert, own.key)
-	for name, content := range map[string][]byte{"it": own.pem(), "its key": again.pem(), "it beside another": append(proxies.pem(), own.pem()...)} {
+	again.cert = own.sign(
+		&x509.Certificate{SerialNumber: big.NewInt(9), Subject: pkix.Name{CommonName: "again"}, IsCA: true,
+			BasicConstraintsValid: true,
+			NotBefore:             time.Now(), NotAfter: time.Now().Add(time.Minute)}, own.cert, own.key)
+	for name, content := range map[string][]byte{"it": own.pem(), "its key": again.pem(),
+		"it beside another": append(proxies.pem(), own.pem()...)} {
 		path := filepath.Join(t.TempDir(), "ca.crt")
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := New(Config{Options: &Options{CAFile: path, AllowedNames: []string{"auth"}, UserHeaders: []string{"X-Remote-User"}}, OwnCAs: own.pem,
-			Check: func(user.Info) error { return nil }, Logger: slog.New(slog.DiscardHandler)})
-		if err == nil || !strings.Contains(err.Error(), CAFlag) || !strings.Contains(err.Error(), "the cluster's own CA") {
+		_, err := New(
+			Config{
+				Options: &Options{CAFile: path, AllowedNames: []string{"auth"}, UserHeaders: []string{"X-Remote-User"}},
+				OwnCAs:  own.pem,
+				Check:   func(user.Info) error { return nil }, Logger: slog.New(slog.DiscardHandler)})
+		if err == nil || !strings.Contains(err.Error(), CAFlag) ||
+			!strings.Contains(err.Error(), "the cluster's own CA") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -40,12 +40,18 @@ type Options struct {
 
 // AddFlags adds the flags.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.CAFile, CAFlag[2:], "", "file with the CAs of client certificates of authenticating proxies, which name the user of a request in headers. Not the cluster's CA. A change counts within seconds; give the file to all servers")
-	fs.StringSliceVar(&o.AllowedNames, namesFlag[2:], nil, "common names of the proxies' certificates. Without this flag every certificate of these CAs is a proxy's")
-	fs.StringSliceVar(&o.UserHeaders, userHeadersFlag[2:], nil, "headers with the name of the user, such as X-Remote-User; the first one with a value counts")
-	fs.StringSliceVar(&o.UIDHeaders, uidHeadersFlag[2:], nil, "headers with the UID of the user, such as X-Remote-Uid; the first one with a value counts")
-	fs.StringSliceVar(&o.GroupHeaders, groupsFlag[2:], nil, "headers with groups of the user, such as X-Remote-Group; all of their values count")
-	fs.StringSliceVar(&o.ExtraPrefixes, extraFlag[2:], nil, "beginnings of headers with extra fields of the user, such as X-Remote-Extra-")
+	fs.StringVar(&o.CAFile, CAFlag[2:], "",
+		"file with the CAs of client certificates of authenticating proxies, which name the user of a request in headers. Not the cluster's CA. A change counts within seconds; give the file to all servers")
+	fs.StringSliceVar(&o.AllowedNames, namesFlag[2:], nil,
+		"common names of the proxies' certificates. Without this flag every certificate of these CAs is a proxy's")
+	fs.StringSliceVar(&o.UserHeaders, userHeadersFlag[2:], nil,
+		"headers with the name of the user, such as X-Remote-User; the first one with a value counts")
+	fs.StringSliceVar(&o.UIDHeaders, uidHeadersFlag[2:], nil,
+		"headers with the UID of the user, such as X-Remote-Uid; the first one with a value counts")
+	fs.StringSliceVar(&o.GroupHeaders, groupsFlag[2:], nil,
+		"headers with groups of the user, such as X-Remote-Group; all of their values count")
+	fs.StringSliceVar(&o.ExtraPrefixes, extraFlag[2:], nil,
+		"beginnings of headers with extra fields of the user, such as X-Remote-Extra-")
 }
 
 // notOfHeader reports whether a character cannot be in the name of a header (RFC 9110, token).
@@ -64,7 +70,8 @@ func (o *Options) Check() error {
 	lists := o.lists()
 	for _, flag := range []string{namesFlag, userHeadersFlag, uidHeadersFlag, groupsFlag, extraFlag} {
 		if o.CAFile == "" && len(lists[flag]) > 0 {
-			return fmt.Errorf("%s belongs to an authenticating proxy: give %s, with the CA of its certificate", flag, CAFlag)
+			return fmt.Errorf("%s belongs to an authenticating proxy: give %s, with the CA of its certificate", flag,
+				CAFlag)
 		}
 		for _, value := range lists[flag] {
 			switch {
@@ -79,11 +86,13 @@ func (o *Options) Check() error {
 		return nil
 	}
 	if len(o.UserHeaders) == 0 {
-		return fmt.Errorf("%s needs %s, such as X-Remote-User: without it no request names a user", CAFlag, userHeadersFlag)
+		return fmt.Errorf("%s needs %s, such as X-Remote-User: without it no request names a user", CAFlag,
+			userHeadersFlag)
 	}
 	for _, name := range o.AllowedNames {
 		if strings.HasPrefix(name, reservedName) {
-			return fmt.Errorf("%s %q: names that begin with %s are those of the cluster's servers", namesFlag, name, reservedName)
+			return fmt.Errorf("%s %q: names that begin with %s are those of the cluster's servers", namesFlag, name,
+				reservedName)
 		}
 	}
 	_, err := o.read(nil)
@@ -128,9 +137,13 @@ func parse(data []byte, ownCAs func() []byte) (*authorities, error) {
 		}
 	}
 	if len(certs) > mostCAs {
-		return nil, fmt.Errorf("it has %d certificates: want %d at most, as the API names them to each client", len(certs), mostCAs)
+		return nil,
+			fmt.Errorf("it has %d certificates: want %d at most, as the API names them to each client", len(certs),
+				mostCAs)
 	}
-	a := &authorities{data: data, options: x509.VerifyOptions{Roots: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}}
+	a := &authorities{data: data,
+		options: x509.VerifyOptions{Roots: x509.NewCertPool(),
+			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}}
 	for _, cert := range certs {
 		if !cert.IsCA {
 			return nil, fmt.Errorf("the certificate of %q is no CA's", cert.Subject)
@@ -138,7 +151,9 @@ func parse(data []byte, ownCAs func() []byte) (*authorities, error) {
 		if slices.ContainsFunc(own, func(o *x509.Certificate) bool {
 			return bytes.Equal(o.RawSubjectPublicKeyInfo, cert.RawSubjectPublicKeyInfo)
 		}) {
-			return nil, errors.New("it has the cluster's own CA, of which each node and user has a certificate: make another CA for the proxy")
+			return nil,
+				errors.New(
+					"it has the cluster's own CA, of which each node and user has a certificate: make another CA for the proxy")
 		}
 		a.options.Roots.AddCert(cert)
 		a.names = append(a.names, strconv.Quote(cert.Subject.String()))

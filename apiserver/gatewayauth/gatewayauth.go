@@ -50,7 +50,9 @@ func (a *Authorizer) Authorize(ctx context.Context, attrs authorizer.Attributes)
 }
 
 // ConditionsAwareAuthorize implements authorizer.Authorizer; there are no conditions.
-func (a *Authorizer) ConditionsAwareAuthorize(ctx context.Context, attrs authorizer.Attributes) authorizer.ConditionsAwareDecision {
+func (a *Authorizer) ConditionsAwareAuthorize(
+	ctx context.Context, attrs authorizer.Attributes,
+) authorizer.ConditionsAwareDecision {
 	return authorizer.ConditionsAwareDecisionFromParts(a.Authorize(ctx, attrs))
 }
 
@@ -64,14 +66,15 @@ func (a *Authorizer) allows(attrs authorizer.Attributes) bool {
 	}
 	switch attrs.GetVerb() {
 	case "get", "list", "watch":
-		return attrs.GetNamespace() != "" && attrs.GetName() != "" && a.names(resource, attrs.GetNamespace(), attrs.GetName())
+		return attrs.GetNamespace() != "" && attrs.GetName() != "" &&
+			a.names(resource, attrs.GetNamespace(), attrs.GetName())
 	}
 	return false
 }
 
 // watchTime bounds the gateway's watches of Secrets and ConfigMaps. A watch is authorized at its
-// beginning, so that is how long the right to read lasts behind the end of the reference. The gateway
-// watches again.
+// beginning, so that is how long the right to read lasts behind the end of the reference. The
+// gateway watches again.
 const watchTime = 5 * time.Minute
 
 // Bounded wraps the handler of authenticated requests, and ends the gateway's watches after
@@ -80,7 +83,8 @@ func Bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		client, known := request.UserFrom(r.Context())
 		info, ok := request.RequestInfoFrom(r.Context())
-		if !known || !ok || client.GetName() != User || info.Verb != "watch" || info.Resource != "secrets" && info.Resource != "configmaps" {
+		if !known || !ok || client.GetName() != User || info.Verb != "watch" ||
+			info.Resource != "secrets" && info.Resource != "configmaps" {
 			next.ServeHTTP(w, r)
 			return
 		}

@@ -27,7 +27,8 @@ func TestOnlyNamedSecrets(t *testing.T) {
 	})
 	ask := func(change func(*authorizer.AttributesRecord)) authorizer.Decision {
 		r := authorizer.AttributesRecord{
-			User: &user.DefaultInfo{Name: User}, Verb: "watch", Namespace: "a", Resource: "secrets", Name: "cert", APIVersion: "v1", ResourceRequest: true,
+			User: &user.DefaultInfo{Name: User}, Verb: "watch", Namespace: "a", Resource: "secrets", Name: "cert",
+			APIVersion: "v1", ResourceRequest: true,
 		}
 		change(&r)
 		decision, _, err := a.Authorize(t.Context(), r)
@@ -41,7 +42,8 @@ func TestOnlyNamedSecrets(t *testing.T) {
 			t.Errorf("%s of a named Secret is refused", verb)
 		}
 	}
-	if ask(func(r *authorizer.AttributesRecord) { r.Resource, r.Name = "configmaps", "ca" }) != authorizer.DecisionAllow {
+	if ask(
+		func(r *authorizer.AttributesRecord) { r.Resource, r.Name = "configmaps", "ca" }) != authorizer.DecisionAllow {
 		t.Error("a ConfigMap that a policy names is refused")
 	}
 	for name, change := range map[string]func(*authorizer.AttributesRecord){
@@ -50,24 +52,31 @@ func TestOnlyNamedSecrets(t *testing.T) {
 		"another namespace":          func(r *authorizer.AttributesRecord) { r.Namespace = "b" },
 		"all namespaces":             func(r *authorizer.AttributesRecord) { r.Namespace = "" },
 		"a write":                    func(r *authorizer.AttributesRecord) { r.Verb = "update" },
-		"another user":               func(r *authorizer.AttributesRecord) { r.User = &user.DefaultInfo{Name: "system:node:n"} },
-		"a ConfigMap of that name":   func(r *authorizer.AttributesRecord) { r.Resource = "configmaps" },
-		"another resource":           func(r *authorizer.AttributesRecord) { r.Resource = "pods" },
-		"all ConfigMaps":             func(r *authorizer.AttributesRecord) { r.Resource, r.Name = "configmaps", "" },
-		"the token of a Secret":      func(r *authorizer.AttributesRecord) { r.Subresource = "token" },
-		"a resource of that name":    func(r *authorizer.AttributesRecord) { r.APIGroup = "example.com" },
-		"a path":                     func(r *authorizer.AttributesRecord) { r.ResourceRequest = false },
+		"another user": func(
+			r *authorizer.AttributesRecord,
+		) {
+			r.User = &user.DefaultInfo{Name: "system:node:n"}
+		},
+		"a ConfigMap of that name": func(r *authorizer.AttributesRecord) { r.Resource = "configmaps" },
+		"another resource":         func(r *authorizer.AttributesRecord) { r.Resource = "pods" },
+		"all ConfigMaps":           func(r *authorizer.AttributesRecord) { r.Resource, r.Name = "configmaps", "" },
+		"the token of a Secret":    func(r *authorizer.AttributesRecord) { r.Subresource = "token" },
+		"a resource of that name":  func(r *authorizer.AttributesRecord) { r.APIGroup = "example.com" },
+		"a path":                   func(r *authorizer.AttributesRecord) { r.ResourceRequest = false },
 	} {
 		if ask(change) == authorizer.DecisionAllow {
 			t.Errorf("%s is allowed", name)
 		}
 	}
-	if New(none{}, nil).allows(authorizer.AttributesRecord{User: &user.DefaultInfo{Name: User}, Verb: "get", Namespace: "a", Resource: "secrets", Name: "cert", ResourceRequest: true}) {
+	if New(none{}, nil).allows(
+		authorizer.AttributesRecord{User: &user.DefaultInfo{Name: User}, Verb: "get", Namespace: "a",
+			Resource: "secrets", Name: "cert", ResourceRequest: true}) {
 		t.Error("allowed before anybody knows the listeners")
 	}
 }
 
-// TestWatchesEndSoon: the gateway's watch of a Secret ends, though it asks for an hour; others go on.
+// TestWatchesEndSoon: the gateway's watch of a Secret ends, though it asks for an hour; others go
+// on.
 func TestWatchesEndSoon(t *testing.T) {
 	for name, c := range map[string]struct {
 		user, verb, resource string
@@ -91,10 +100,12 @@ func TestWatchesEndSoon(t *testing.T) {
 					}
 				}))
 				ctx := request.WithUser(t.Context(), &user.DefaultInfo{Name: c.user})
-				ctx = request.WithRequestInfo(ctx, &request.RequestInfo{IsResourceRequest: true, Verb: c.verb, Resource: c.resource})
+				ctx = request.WithRequestInfo(ctx,
+					&request.RequestInfo{IsResourceRequest: true, Verb: c.verb, Resource: c.resource})
 				var running sync.WaitGroup
 				running.Go(func() {
-					handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/?timeoutSeconds=3600", nil))
+					handler.ServeHTTP(httptest.NewRecorder(),
+						httptest.NewRequestWithContext(ctx, http.MethodGet, "/?timeoutSeconds=3600", nil))
 				})
 				time.Sleep(10 * time.Minute)
 				close(release)

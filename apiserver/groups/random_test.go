@@ -19,7 +19,9 @@ import (
 
 // filler makes random objects: mostly nonsense, as it comes from clients.
 func filler(seed int64) *randfill.Filler {
-	words := []string{"", "a", "a.b", "A", "a b", "-", "127.0.0.1", "10.0.0.0/8", "'", "metadata.labels['a']", "['", "%", "5%", "None", "Always", "RollingUpdate", "ClusterIP", "NodePort", "LoadBalancer", "ExternalName", "Local", "In", "Localhost", "limits.cpu"}
+	words := []string{"", "a", "a.b", "A", "a b", "-", "127.0.0.1", "10.0.0.0/8", "'", "metadata.labels['a']", "['",
+		"%", "5%", "None", "Always", "RollingUpdate", "ClusterIP", "NodePort", "LoadBalancer", "ExternalName", "Local",
+		"In", "Localhost", "limits.cpu"}
 	return randfill.NewWithSeed(seed).NilChance(0.3).NumElements(0, 3).Funcs(
 		func(s *string, c randfill.Continue) { *s = words[c.Intn(len(words))] },
 		func(q *resource.Quantity, c randfill.Continue) {

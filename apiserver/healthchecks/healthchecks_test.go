@@ -25,11 +25,13 @@ func ask(path string, checks []healthz.HealthChecker, query string) string {
 func TestStoreIsAskedOnceForBothNames(t *testing.T) {
 	questions, fault := 0, error(nil)
 	checks := OfStore(func(context.Context) error { questions++; return fault })
-	if body := ask("/readyz", checks, "?verbose"); !strings.Contains(body, "[+]store ok") || !strings.Contains(body, "[+]etcd ok") || questions != 1 {
+	if body := ask("/readyz", checks, "?verbose"); !strings.Contains(body, "[+]store ok") ||
+		!strings.Contains(body, "[+]etcd ok") || questions != 1 {
 		t.Errorf("%d questions, %s", questions, body)
 	}
 	fault = errors.New("no quorum")
-	if body := ask("/readyz", checks, "?verbose"); !strings.Contains(body, "[-]store failed") || !strings.Contains(body, "[-]etcd failed") || questions != 2 {
+	if body := ask("/readyz", checks, "?verbose"); !strings.Contains(body, "[-]store failed") ||
+		!strings.Contains(body, "[-]etcd failed") || questions != 2 {
 		t.Errorf("%d questions, %s", questions, body)
 	}
 	if body := ask("/readyz", checks, "?exclude=store&exclude=etcd"); body != "ok" || questions != 2 {

@@ -106,7 +106,8 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 func (t *Transport) request(ctx context.Context, r *http.Request, body *requestBody) *http.Request {
 	served := &http.Request{
 		Method: r.Method, Proto: "HTTP/2.0", ProtoMajor: 2,
-		URL:    &url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery, ForceQuery: r.URL.ForceQuery},
+		URL: &url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery,
+			ForceQuery: r.URL.ForceQuery},
 		Header: r.Header.Clone(), Host: r.Host, RequestURI: r.URL.RequestURI(), RemoteAddr: "127.0.0.1:0",
 		ContentLength: r.ContentLength, Body: http.NoBody,
 		TLS: &tls.ConnectionState{HandshakeComplete: true}, // it is as safe

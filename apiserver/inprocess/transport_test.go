@@ -35,10 +35,12 @@ type secretKey struct{}
 // The handler gets the fields that a server would have read from a connection, and nothing else.
 func TestRequest(t *testing.T) {
 	client, _ := serving(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.RequestURI != "/a%2Fb/c?d=e&f" || r.URL.Path != "/a/b/c" || r.URL.EscapedPath() != "/a%2Fb/c" || r.URL.Host != "" || r.URL.Query().Get("d") != "e" {
+		if r.RequestURI != "/a%2Fb/c?d=e&f" || r.URL.Path != "/a/b/c" || r.URL.EscapedPath() != "/a%2Fb/c" ||
+			r.URL.Host != "" || r.URL.Query().Get("d") != "e" {
 			t.Errorf("%s, %+v", r.RequestURI, r.URL)
 		}
-		if r.Host != "10.0.0.1:6443" || r.RemoteAddr == "" || r.TLS == nil || r.Method != http.MethodPut || !r.ProtoAtLeast(2, 0) {
+		if r.Host != "10.0.0.1:6443" || r.RemoteAddr == "" || r.TLS == nil || r.Method != http.MethodPut ||
+			!r.ProtoAtLeast(2, 0) {
 			t.Errorf("%+v", r)
 		}
 		body, err := io.ReadAll(r.Body)
@@ -62,7 +64,8 @@ func TestRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	body, err := io.ReadAll(answer.Body)
-	if string(body) != "answer" || err != nil || answer.StatusCode != http.StatusTeapot || answer.Status != "418 I'm a teapot" || answer.Header.Get("X-Server") != "before" {
+	if string(body) != "answer" || err != nil || answer.StatusCode != http.StatusTeapot ||
+		answer.Status != "418 I'm a teapot" || answer.Header.Get("X-Server") != "before" {
 		t.Errorf("%q, %v, %+v", body, err, answer)
 	}
 	if r.Header.Get("X-Client") != "yes" {

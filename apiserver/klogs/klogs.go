@@ -41,7 +41,8 @@ func (d demoted) Enabled(ctx context.Context, level slog.Level) bool {
 
 func (d demoted) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = demote(r.Level)
-	if givenUp(r) || tooLate(r) || r.Message == cutOff || strings.HasPrefix(r.Message, lostAudit) || r.Message == failedList && d.repeats.again(r) {
+	if givenUp(r) || tooLate(r) || r.Message == cutOff || strings.HasPrefix(r.Message, lostAudit) ||
+		r.Message == failedList && d.repeats.again(r) {
 		r.Level = slog.LevelDebug
 	}
 	if r.Level >= slog.LevelWarn {

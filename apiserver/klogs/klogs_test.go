@@ -40,18 +40,26 @@ func TestFaultsAreTold(t *testing.T) {
 	}
 	klog.ErrorS(nil, "Post-timeout activity", "method", "GET", "path", "/readyz")
 	klog.ErrorS(nil, "Timeout or abort while handling", "method", "GET", "URI", "/readyz")
-	utilruntime.HandleError(fmt.Errorf("apiserver was unable to write a application/json response: %w", http.ErrHandlerTimeout))
-	utilruntime.HandleError(fmt.Errorf("apiserver received an error that is not an metav1.Status: %#+v: %v", http.ErrHandlerTimeout, http.ErrHandlerTimeout))
-	utilruntime.HandleError(errors.New("FinishRequest: post-timeout activity - time-elapsed: 5µs, panicked: false, err: gone, panic-reason: <nil>"))
+	utilruntime.HandleError(
+		fmt.Errorf("apiserver was unable to write a application/json response: %w", http.ErrHandlerTimeout))
+	utilruntime.HandleError(
+		fmt.Errorf("apiserver received an error that is not an metav1.Status: %#+v: %v", http.ErrHandlerTimeout,
+			http.ErrHandlerTimeout))
+	utilruntime.HandleError(
+		errors.New(
+			"FinishRequest: post-timeout activity - time-elapsed: 5µs, panicked: false, err: gone, panic-reason: <nil>"))
 	klog.Errorf("Failed to shutdown server: %v", context.DeadlineExceeded)
 	klog.Info("a detail")
 	lines("nobody's fault")
-	utilruntime.HandleError(errors.New("FinishRequest: post-timeout activity - time-elapsed: 5µs, panicked: true, err: <nil>, panic-reason: nil map"))
+	utilruntime.HandleError(
+		errors.New(
+			"FinishRequest: post-timeout activity - time-elapsed: 5µs, panicked: true, err: <nil>, panic-reason: nil map"))
 	lines("a panic", "nil map")
 	klog.ErrorS(nil, "Timeout or abort while handling", "method", "GET", "URI", "/api/v1/pods")
 	klog.Error("a fault")
 	klog.Errorf("Failed to shutdown server: %v", errors.New("another reason"))
-	lines("afterwards", "URI=/api/v1/pods", "level=ERROR msg=\"a fault\"", "level=ERROR msg=\"Failed to shutdown server: another reason\"")
+	lines("afterwards", "URI=/api/v1/pods", "level=ERROR msg=\"a fault\"",
+		"level=ERROR msg=\"Failed to shutdown server: another reason\"")
 }
 
 // TestStrangersCannotFillTheLog: bad credentials are logged by a few lines, and the number of the

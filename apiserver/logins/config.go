@@ -37,7 +37,8 @@ var codecs = sync.OnceValue(func() serializer.CodecFactory {
 
 // kind is that of the file. Its versions are those of install.
 var kind = configfile.Kind{Name: "AuthenticationConfiguration",
-	APIVersions: []string{v1.SchemeGroupVersion.String(), v1beta1.SchemeGroupVersion.String(), v1alpha1.SchemeGroupVersion.String()}}
+	APIVersions: []string{v1.SchemeGroupVersion.String(), v1beta1.SchemeGroupVersion.String(),
+		v1alpha1.SchemeGroupVersion.String()}}
 
 // compiler is made once: it takes long, and much memory.
 var compiler = sync.OnceValue(authenticationcel.NewDefaultCompiler)
@@ -72,7 +73,8 @@ func validate(config *apiserver.AuthenticationConfiguration, ownIssuers []string
 			prefix *string
 		}{{"username", jwt.ClaimMappings.Username.Prefix}, {"groups", jwt.ClaimMappings.Groups.Prefix}} {
 			if claim.prefix != nil && isReserved(*claim.prefix) {
-				return fmt.Errorf("jwt[%d].claimMappings.%s.prefix: %q is reserved, as is whatever begins with %s; choose another prefix", i, claim.field, *claim.prefix, strings.Join(Reserved, " or "))
+				return fmt.Errorf(
+					"jwt[%d].claimMappings.%s.prefix: %q is reserved, as is whatever begins with %s; choose another prefix", i, claim.field, *claim.prefix, strings.Join(Reserved, " or "))
 			}
 		}
 	}
@@ -92,12 +94,15 @@ type generation struct {
 
 // newGeneration makes the authenticators of a valid configuration. They work in the background
 // until end is called.
-func newGeneration(config *apiserver.AuthenticationConfiguration, algs, ownIssuers []string, server string) (*generation, error) {
+func newGeneration(
+	config *apiserver.AuthenticationConfiguration, algs, ownIssuers []string, server string,
+) (*generation, error) {
 	ctx, cancel := context.WithCancel(context.Background()) // cancelled by end: a configuration outlives its reader
 	g := &generation{end: cancel}
 	var issuers []authenticator.Token
 	for i, jwt := range config.JWT {
-		options := oidc.Options{JWTAuthenticator: jwt, SupportedSigningAlgs: algs, DisallowedIssuers: ownIssuers, APIServerID: server, Compiler: compiler()}
+		options := oidc.Options{JWTAuthenticator: jwt, SupportedSigningAlgs: algs, DisallowedIssuers: ownIssuers,
+			APIServerID: server, Compiler: compiler()}
 		if ca := jwt.Issuer.CertificateAuthority; ca != "" {
 			provider, err := dynamiccertificates.NewStaticCAContent("oidc-authenticator", []byte(ca))
 			if err != nil {

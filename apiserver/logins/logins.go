@@ -98,7 +98,8 @@ func New(cfg Config) (*Logins, error) {
 		if err != nil {
 			return nil, err
 		}
-		cfg.Logger.Warn("static tokens are accepted: they do not end, and a change of the file counts from the next start on. Better are certificates of 'barque user add', or an OpenID Connect provider", "flag", tokensFlag)
+		cfg.Logger.Warn(
+			"static tokens are accepted: they do not end, and a change of the file counts from the next start on. Better are certificates of 'barque user add', or an OpenID Connect provider", "flag", tokensFlag)
 		l.static = &checkedTokens{static, tokensFlag + " " + path, fromFile}
 		l.files = append(l.files, file)
 	}
@@ -110,7 +111,8 @@ func New(cfg Config) (*Logins, error) {
 		if l.password, err = newPasswords(data); err != nil {
 			return nil, fmt.Errorf("%s %s: %w", basicFlag, path, err)
 		}
-		cfg.Logger.Warn("passwords are accepted by HTTP basic authentication: each request carries the password, it does not end, and guessing it needs no more than this port. Better are certificates of 'barque user add', or an OpenID Connect provider", "flag", basicFlag)
+		cfg.Logger.Warn(
+			"passwords are accepted by HTTP basic authentication: each request carries the password, it does not end, and guessing it needs no more than this port. Better are certificates of 'barque user add', or an OpenID Connect provider", "flag", basicFlag)
 		l.files = append(l.files, configfile.New(configfile.Config{Flag: basicFlag, Path: path, Logger: cfg.Logger,
 			Apply: func(_ context.Context, data []byte) error { return l.password.replace(data) }}, data))
 	}
@@ -160,14 +162,15 @@ func (l *Logins) configure() error {
 	l.current.Store(g)
 	configmetrics.RegisterMetrics()
 	configmetrics.RecordAuthenticationConfigLastConfigInfo(l.cfg.Server, string(data))
-	l.files = append(l.files, configfile.New(configfile.Config{Flag: configFlag, Path: o.ConfigFile, Logger: l.cfg.Logger, Apply: l.reload,
-		Reloaded: func(data []byte, err error) {
-			if err != nil {
-				configmetrics.RecordAuthenticationConfigAutomaticReloadFailure(l.cfg.Server)
-				return
-			}
-			configmetrics.RecordAuthenticationConfigAutomaticReloadSuccess(l.cfg.Server, string(data))
-		}}, data))
+	l.files = append(l.files,
+		configfile.New(configfile.Config{Flag: configFlag, Path: o.ConfigFile, Logger: l.cfg.Logger, Apply: l.reload,
+			Reloaded: func(data []byte, err error) {
+				if err != nil {
+					configmetrics.RecordAuthenticationConfigAutomaticReloadFailure(l.cfg.Server)
+					return
+				}
+				configmetrics.RecordAuthenticationConfigAutomaticReloadSuccess(l.cfg.Server, string(data))
+			}}, data))
 	return nil
 }
 
@@ -255,10 +258,11 @@ func (l *Logins) Requests() []authenticator.Request {
 	if l.password == nil {
 		return nil
 	}
-	return []authenticator.Request{authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
-		response, ok, err := l.password.AuthenticateRequest(r)
-		return (&checkedTokens{source: basicFlag, check: fromFile}).checked(response, ok, err)
-	})}
+	return []authenticator.Request{
+		authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+			response, ok, err := l.password.AuthenticateRequest(r)
+			return (&checkedTokens{source: basicFlag, check: fromFile}).checked(response, ok, err)
+		})}
 }
 
 // Anonymous returns the authenticator of requests without credentials, or nil for none, and whether
@@ -329,7 +333,8 @@ type notOfIssuers struct {
 
 // AuthenticateToken implements authenticator.Token.
 func (n *notOfIssuers) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	if issuer := claimedIssuer(token); issuer == authn.LegacyIssuer || slices.Contains(n.issuers, issuer) || authn.IsBootstrapToken(token) {
+	if issuer := claimedIssuer(token); issuer == authn.LegacyIssuer || slices.Contains(n.issuers, issuer) ||
+		authn.IsBootstrapToken(token) {
 		return nil, false, nil
 	}
 	return n.next.AuthenticateToken(ctx, token)

@@ -33,7 +33,9 @@ func start(t *testing.T, change func(*Options)) *Logins {
 	if err := o.Check(); err != nil {
 		t.Fatal(err)
 	}
-	l, err := New(Config{Options: o, Server: "s1", Issuers: []string{ownIssuer}, Audiences: []string{ownIssuer}, Logger: slog.New(slog.DiscardHandler)})
+	l, err := New(
+		Config{Options: o, Server: "s1", Issuers: []string{ownIssuer}, Audiences: []string{ownIssuer},
+			Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +78,9 @@ func (l *Logins) ready(t *testing.T) {
 // TestIssuers: users of several issuers log in; none of them gets a reserved name.
 func TestIssuers(t *testing.T) {
 	one, two, stranger := logintest.NewIssuer(t), logintest.NewIssuer(t), logintest.NewIssuer(t)
-	path := logintest.Write(t, filepath.Join(t.TempDir(), "a.yaml"), head+"jwt:\n"+one.Config()+mappings+two.Config()+"  claimMappings: {username: {claim: sub, prefix: \"two:\"}}\n")
+	path := logintest.Write(t, filepath.Join(t.TempDir(), "a.yaml"),
+		head+"jwt:\n"+one.Config()+mappings+two.Config()+
+			"  claimMappings: {username: {claim: sub, prefix: \"two:\"}}\n")
 	l := start(t, func(o *Options) { o.ConfigFile = path })
 	l.ready(t)
 	for name, c := range map[string]struct {
@@ -85,21 +89,28 @@ func TestIssuers(t *testing.T) {
 		groups []string
 		err    string
 	}{
-		"first":               {one.Token(t, map[string]any{"name": "ann", "groups": []string{"dev", "system:authenticated"}}), "ann", []string{"dev", "system:authenticated"}, ""},
-		"second":              {two.Token(t, map[string]any{"sub": "7"}), "two:7", nil, ""},
-		"rule":                {one.Token(t, map[string]any{"name": "ann", "sub": "blocked"}), "", nil, "they are blocked"},
-		"unknown issuer":      {stranger.Token(t, map[string]any{"name": "ann"}), "", nil, ""},
-		"signed by another":   {stranger.Token(t, map[string]any{"name": "ann", "iss": one.URL}), "", nil, "verify"},
-		"other audience":      {one.Token(t, map[string]any{"name": "ann", "aud": "shop"}), "", nil, "audience"},
-		"ended":               {one.Token(t, map[string]any{"name": "ann", "exp": 1000}), "", nil, "expired"},
-		"masters":             {one.Token(t, map[string]any{"name": "ann", "groups": []string{"system:masters"}}), "", nil, "reserved"},
-		"nodes":               {one.Token(t, map[string]any{"name": "ann", "groups": []string{"system:nodes"}}), "", nil, "reserved"},
-		"admins":              {one.Token(t, map[string]any{"name": "ann", "groups": []string{"barque:admins"}}), "", nil, "reserved"},
-		"a node":              {one.Token(t, map[string]any{"name": "system:node:n1"}), "", nil, "reserved"},
-		"the front proxy":     {one.Token(t, map[string]any{"name": "barque:front-proxy"}), "", nil, "reserved"},
-		"of the cluster":      {one.Token(t, map[string]any{"name": "ann", "iss": ownIssuer}), "", nil, ""},
-		"no JWT":              {"abc", "", nil, ""},
-		"a service account's": {one.Token(t, map[string]any{"name": "system:serviceaccount:kube-system:x"}), "", nil, "reserved"},
+		"first": {
+			one.Token(t, map[string]any{"name": "ann", "groups": []string{"dev", "system:authenticated"}}), "ann",
+			[]string{"dev", "system:authenticated"}, ""},
+		"second": {two.Token(t, map[string]any{"sub": "7"}), "two:7", nil, ""},
+		"rule": {one.Token(t, map[string]any{"name": "ann", "sub": "blocked"}), "", nil,
+			"they are blocked"},
+		"unknown issuer":    {stranger.Token(t, map[string]any{"name": "ann"}), "", nil, ""},
+		"signed by another": {stranger.Token(t, map[string]any{"name": "ann", "iss": one.URL}), "", nil, "verify"},
+		"other audience":    {one.Token(t, map[string]any{"name": "ann", "aud": "shop"}), "", nil, "audience"},
+		"ended":             {one.Token(t, map[string]any{"name": "ann", "exp": 1000}), "", nil, "expired"},
+		"masters": {one.Token(t, map[string]any{"name": "ann", "groups": []string{"system:masters"}}), "",
+			nil, "reserved"},
+		"nodes": {one.Token(t, map[string]any{"name": "ann", "groups": []string{"system:nodes"}}), "",
+			nil, "reserved"},
+		"admins": {one.Token(t, map[string]any{"name": "ann", "groups": []string{"barque:admins"}}), "",
+			nil, "reserved"},
+		"a node":          {one.Token(t, map[string]any{"name": "system:node:n1"}), "", nil, "reserved"},
+		"the front proxy": {one.Token(t, map[string]any{"name": "barque:front-proxy"}), "", nil, "reserved"},
+		"of the cluster":  {one.Token(t, map[string]any{"name": "ann", "iss": ownIssuer}), "", nil, ""},
+		"no JWT":          {"abc", "", nil, ""},
+		"a service account's": {one.Token(t, map[string]any{"name": "system:serviceaccount:kube-system:x"}), "", nil,
+			"reserved"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			who, err := l.login(t, c.token)
@@ -150,7 +161,8 @@ func TestReload(t *testing.T) {
 
 // TestAnonymous: the file decides about requests without credentials, at each moment.
 func TestAnonymous(t *testing.T) {
-	path := logintest.Write(t, filepath.Join(t.TempDir(), "a.yaml"), head+"anonymous: {enabled: true, conditions: [{path: /apis}]}\n")
+	path := logintest.Write(t, filepath.Join(t.TempDir(), "a.yaml"),
+		head+"anonymous: {enabled: true, conditions: [{path: /apis}]}\n")
 	l := start(t, func(o *Options) { o.ConfigFile = path })
 	may := func(url string) (bool, bool) {
 		a, counts := l.Anonymous()
@@ -211,17 +223,20 @@ func TestWebhook(t *testing.T) {
 	if got, err := l.login(t, own); got != nil || asked.Load() != 1 {
 		t.Errorf("a token of the cluster went to the webhook: %v, %v", got, err)
 	}
-	legacy := logintest.NewIssuer(t).Token(t, map[string]any{"iss": "kubernetes/serviceaccount", "sub": "system:serviceaccount:a:b"})
+	legacy := logintest.NewIssuer(t).Token(t,
+		map[string]any{"iss": "kubernetes/serviceaccount", "sub": "system:serviceaccount:a:b"})
 	for _, token := range []string{legacy, "abcdef.0123456789abcdef"} {
 		if got, err := l.login(t, token); got != nil || asked.Load() != 1 {
 			t.Errorf("%s went to the webhook: %v, %v", token, got, err)
 		}
 	}
 	for i, lie := range []authenticationv1.UserInfo{
-		{Username: "ann", Groups: []string{"system:masters"}}, {Username: "system:node:n1"}, {Username: "x", Groups: []string{"barque:admins"}}, {Username: "barque:kubelet-client"},
+		{Username: "ann", Groups: []string{"system:masters"}}, {Username: "system:node:n1"},
+		{Username: "x", Groups: []string{"barque:admins"}}, {Username: "barque:kubelet-client"},
 	} {
 		*who = lie
-		if got, err := l.login(t, "lie "+string(rune('a'+i))); got != nil || err == nil || !strings.Contains(err.Error(), "reserved") {
+		if got, err := l.login(t, "lie "+string(rune('a'+i))); got != nil || err == nil ||
+			!strings.Contains(err.Error(), "reserved") {
 			t.Errorf("%+v: %v, %v", lie, got, err)
 		}
 	}
@@ -237,7 +252,8 @@ func TestWebhookHangs(t *testing.T) {
 	if ok || err == nil {
 		t.Fatalf("%v, %v", response, err)
 	}
-	if want := "the webhook of " + webhookFlag + " " + config + " gives no verdict"; !strings.Contains(err.Error(), want) {
+	if want := "the webhook of " + webhookFlag + " " + config + " gives no verdict"; !strings.Contains(err.Error(),
+		want) {
 		t.Errorf("%v, want %q", err, want)
 	}
 }
@@ -258,19 +274,23 @@ func TestOIDCFlags(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := start(t, func(o *Options) {
-				o.OIDC.IssuerURL, o.OIDC.ClientID, o.OIDC.CAFile, o.OIDC.GroupsClaim, o.OIDC.GroupsPrefix = issuer.URL, "barque", ca, "groups", "corp:"
+				o.OIDC.IssuerURL, o.OIDC.ClientID, o.OIDC.CAFile, o.OIDC.GroupsClaim, o.OIDC.GroupsPrefix = issuer.URL,
+					"barque", ca, "groups", "corp:"
 				o.OIDC.SigningAlgs = []string{"ES256"}
 				c.change(&o.OIDC)
 			})
 			l.ready(t)
-			who, err := l.login(t, issuer.Token(t, map[string]any{"email": "ann@example.org", "email_verified": true, "groups": []string{"dev"}}))
+			who, err := l.login(t,
+				issuer.Token(t,
+					map[string]any{"email": "ann@example.org", "email_verified": true, "groups": []string{"dev"}}))
 			if c.want == "" {
 				if who != nil || err == nil {
 					t.Errorf("%v, %v", who, err)
 				}
 				return
 			}
-			if err != nil || who == nil || who.GetName() != c.want || !slices.Equal(who.GetGroups(), []string{"corp:dev"}) {
+			if err != nil || who == nil || who.GetName() != c.want ||
+				!slices.Equal(who.GetGroups(), []string{"corp:dev"}) {
 				t.Errorf("%v, %v", who, err)
 			}
 		})
@@ -289,12 +309,15 @@ func TestCheck(t *testing.T) {
 		"no file":    {func(o *Options) { o.ConfigFile = filepath.Join(dir, "none") }, "--authentication-config"},
 		"empty file": {func(o *Options) { o.ConfigFile = file("empty", " \n") }, "empty"},
 		"another kind": {func(o *Options) {
-			o.ConfigFile = file("other", "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: []\n")
+			o.ConfigFile = file("other",
+				"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: []\n")
 		}, "kind: AuthenticationConfiguration"},
 		"reserved prefix": {func(o *Options) { o.ConfigFile = file("reserved", head+issuer) }, "reserved"},
 		"a field unknown": {func(o *Options) { o.ConfigFile = file("unknown", head+"jwts: []\n") }, "unknown field"},
 		"CEL": {func(o *Options) {
-			o.ConfigFile = file("cel", head+"jwt:\n- issuer: {url: https://i.example, audiences: [a]}\n  claimMappings: {username: {expression: \"claims.(\"}}\n")
+			o.ConfigFile = file("cel",
+				head+
+					"jwt:\n- issuer: {url: https://i.example, audiences: [a]}\n  claimMappings: {username: {expression: \"claims.(\"}}\n")
 		}, "compilation failed"},
 		"half an issuer": {func(o *Options) { o.OIDC.IssuerURL = "https://i.example" }, "--oidc-client-id"},
 		"HTTP":           {func(o *Options) { o.OIDC.IssuerURL, o.OIDC.ClientID = "http://i.example", "a" }, "https"},
@@ -304,7 +327,8 @@ func TestCheck(t *testing.T) {
 		"both": {func(o *Options) {
 			o.OIDC.IssuerURL, o.OIDC.ClientID, o.ConfigFile = "https://i.example", "a", file("h", head)
 		}, "without --oidc"},
-		"webhook":        {func(o *Options) { o.Webhook.ConfigFile = file("w", "") }, "--authentication-token-webhook-config-file"},
+		"webhook": {func(o *Options) { o.Webhook.ConfigFile = file("w", "") },
+			"--authentication-token-webhook-config-file"},
 		"version":        {func(o *Options) { o.Webhook.Version = "v2" }, "--authentication-token-webhook-version"},
 		"tokens":         {func(o *Options) { o.TokenFile = file("t", "only,two\n") }, "--token-auth-file"},
 		"clear password": {func(o *Options) { o.BasicFile = file("b", "ann:secret\n") }, "htpasswd"},
@@ -321,7 +345,8 @@ func TestCheck(t *testing.T) {
 
 // TestStaticTokens: a file's token logs in, but passes for no part of the cluster.
 func TestStaticTokens(t *testing.T) {
-	path := logintest.Write(t, filepath.Join(t.TempDir(), "t.csv"), "good,ann,1,\"dev,ops\"\nbreak-glass,root,3,barque:admins\nolder,admin,4,system:masters\n")
+	path := logintest.Write(t, filepath.Join(t.TempDir(), "t.csv"),
+		"good,ann,1,\"dev,ops\"\nbreak-glass,root,3,barque:admins\nolder,admin,4,system:masters\n")
 	l := start(t, func(o *Options) { o.TokenFile = path })
 	for token, want := range map[string]string{"good": "ann", "break-glass": "root", "older": "admin", "other": ""} {
 		who, err := l.login(t, token)
@@ -331,21 +356,23 @@ func TestStaticTokens(t *testing.T) {
 	}
 	for what, c := range map[string]struct{ lines, want string }{
 		"a part of the cluster": {"s3cret,barque:front-proxy,2\n", `line 1 has the user "barque:front-proxy"`},
-		"a controller":          {"a,ann,1\ns3cret,system:serviceaccount:kube-system:deployment-controller,44\n", "line 2 has the user"},
-		"the scheduler":         {"s3cret,system:kube-scheduler,1\n", "names that begin with system: or barque:"},
-		"a node":                {"s3cret,system:node:s1,1,system:nodes\n", "line 1 has the user"},
-		"a node by its group":   {"s3cret,ann,1,\"dev,system:nodes\"\n", `into the group "system:nodes"`},
-		"all accounts":          {"s3cret,ann,1,system:serviceaccounts\n", "line 1 puts the user"},
-		"no token":              {"# none\n", "want token,user,uid"},
-		"an empty file":         {"\n", "it has no token"},
-		"an empty one":          {",ann,1\n", "line 1: want token,user,uid"},
-		"the same twice":        {"s3cret,ann,1\nb,bob,2\ns3cret,eve,3\n", "line 3: it has the token of line 1"},
-		"a line that is short":  {"s3cret,ann\n", "line 1: want token,user,uid"},
-		"an open quote":         {"s3cret,ann,1,\"dev\n", "quote"},
+		"a controller": {"a,ann,1\ns3cret,system:serviceaccount:kube-system:deployment-controller,44\n",
+			"line 2 has the user"},
+		"the scheduler":        {"s3cret,system:kube-scheduler,1\n", "names that begin with system: or barque:"},
+		"a node":               {"s3cret,system:node:s1,1,system:nodes\n", "line 1 has the user"},
+		"a node by its group":  {"s3cret,ann,1,\"dev,system:nodes\"\n", `into the group "system:nodes"`},
+		"all accounts":         {"s3cret,ann,1,system:serviceaccounts\n", "line 1 puts the user"},
+		"no token":             {"# none\n", "want token,user,uid"},
+		"an empty file":        {"\n", "it has no token"},
+		"an empty one":         {",ann,1\n", "line 1: want token,user,uid"},
+		"the same twice":       {"s3cret,ann,1\nb,bob,2\ns3cret,eve,3\n", "line 3: it has the token of line 1"},
+		"a line that is short": {"s3cret,ann\n", "line 1: want token,user,uid"},
+		"an open quote":        {"s3cret,ann,1,\"dev\n", "quote"},
 	} {
 		o := NewOptions()
 		o.TokenFile = logintest.Write(t, filepath.Join(t.TempDir(), "t.csv"), c.lines)
-		if err := o.Check(); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "s3cret") {
+		if err := o.Check(); err == nil || !strings.Contains(err.Error(), c.want) ||
+			strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %v, want %q", what, err, c.want)
 		}
 	}
@@ -354,7 +381,9 @@ func TestStaticTokens(t *testing.T) {
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(head + "jwt:\n- issuer: {url: https://i.example, audiences: [a]}\n" + mappings))
 	f.Add([]byte(head + "anonymous: {enabled: true, conditions: [{path: /readyz}]}\n"))
-	f.Add([]byte(`{"apiVersion":"apiserver.config.k8s.io/v1beta1","kind":"AuthenticationConfiguration","jwt":[{"issuer":{"url":"https://i","audiences":["a","b"],"audienceMatchPolicy":"MatchAny"},"claimMappings":{"username":{"claim":"sub","prefix":"system:"}}}]}`))
+	f.Add(
+		[]byte(
+			`{"apiVersion":"apiserver.config.k8s.io/v1beta1","kind":"AuthenticationConfiguration","jwt":[{"issuer":{"url":"https://i","audiences":["a","b"],"audienceMatchPolicy":"MatchAny"},"claimMappings":{"username":{"claim":"sub","prefix":"system:"}}}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		config, err := Load(data, []string{ownIssuer})
 		if err != nil {
@@ -383,8 +412,10 @@ func TestFrontProxyFlags(t *testing.T) {
 		return o
 	}
 	config := func(o *Options) Config { return Config{Options: o, Logger: slog.New(slog.DiscardHandler)} }
-	o := parse("--requestheader-client-ca-file="+path, "--requestheader-allowed-names=a,b", "--requestheader-username-headers=X-Remote-User",
-		"--requestheader-group-headers=X-Remote-Group", "--requestheader-uid-headers=X-Remote-Uid", "--requestheader-extra-headers-prefix=X-Remote-Extra-")
+	o := parse("--requestheader-client-ca-file="+path, "--requestheader-allowed-names=a,b",
+		"--requestheader-username-headers=X-Remote-User",
+		"--requestheader-group-headers=X-Remote-Group", "--requestheader-uid-headers=X-Remote-Uid",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-")
 	if err := o.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -393,20 +424,25 @@ func TestFrontProxyFlags(t *testing.T) {
 		t.Fatal(l, err)
 	}
 	files := l.Files()
-	if len(files) != 2 || files[0].Flag != "--requestheader-client-ca-file" || files[0].Path != path || files[1].Path != "" || files[1].Hash == "" {
+	if len(files) != 2 || files[0].Flag != "--requestheader-client-ca-file" || files[0].Path != path ||
+		files[1].Path != "" || files[1].Hash == "" {
 		t.Errorf("the files are %+v", files)
 	}
 	if l, err := New(config(NewOptions())); err != nil || l.FrontProxy() != nil || len(l.Files()) != 0 {
 		t.Errorf("without flags: %v, %v", l.FrontProxy(), err)
 	}
-	wrong := parse("--requestheader-client-ca-file="+logintest.Write(t, path+".wrong", "nothing"), "--requestheader-username-headers=X-Remote-User")
+	wrong := parse("--requestheader-client-ca-file="+logintest.Write(t, path+".wrong", "nothing"),
+		"--requestheader-username-headers=X-Remote-User")
 	_, starts := New(config(wrong))
 	for _, err := range []error{wrong.Check(), starts} {
 		if err == nil || !strings.Contains(err.Error(), "--requestheader-client-ca-file") {
 			t.Errorf("a file without a certificate: %v", err)
 		}
 	}
-	if _, err := New(Config{Options: o, OwnCAs: func() []byte { return []byte(ca) }, Logger: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), "the cluster's own CA") {
+	if _, err := New(
+		Config{Options: o, OwnCAs: func() []byte { return []byte(ca) },
+			Logger: slog.New(slog.DiscardHandler)}); err == nil ||
+		!strings.Contains(err.Error(), "the cluster's own CA") {
 		t.Errorf("the cluster's CA: %v", err)
 	}
 }
@@ -415,8 +451,10 @@ func TestFrontProxyFlags(t *testing.T) {
 // that is the cluster's own.
 func FuzzCheckTokens(f *testing.F) {
 	for _, seed := range []string{
-		"s3cret-token,ann,1,\"dev,ops\"\n", "s3cret-token,ann,1\ns3cret-token,bob,2\n", "s3cret-token,system:masters,1\n",
-		"s3cret-token,ann,1,\"system:masters\"\n", "s3cret-token,ann\n", "\"s3cret-token", "", "\n\n", "# s3cret-token\n", "\xff,\x00,1\n",
+		"s3cret-token,ann,1,\"dev,ops\"\n", "s3cret-token,ann,1\ns3cret-token,bob,2\n",
+		"s3cret-token,system:masters,1\n",
+		"s3cret-token,ann,1,\"system:masters\"\n", "s3cret-token,ann\n", "\"s3cret-token", "", "\n\n",
+		"# s3cret-token\n", "\xff,\x00,1\n",
 	} {
 		f.Add([]byte(seed))
 	}
@@ -440,7 +478,8 @@ func FuzzCheckTokens(f *testing.F) {
 			}
 			// A writer of the file has the server, so it may name administrators.
 			if len(r) > 3 && slices.ContainsFunc(strings.Split(r[3], ","), func(g string) bool {
-				return isReserved(g) && g != clusterusers.AdminGroup && g != user.SystemPrivilegedGroup && g != user.AllAuthenticated
+				return isReserved(g) && g != clusterusers.AdminGroup && g != user.SystemPrivilegedGroup &&
+					g != user.AllAuthenticated
 			}) {
 				t.Errorf("%q was taken", data)
 			}

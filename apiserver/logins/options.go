@@ -67,21 +67,33 @@ func NewOptions() *Options {
 
 // AddFlags adds the flags.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.ConfigFile, configFlag[2:], "", "file with an AuthenticationConfiguration of apiserver.config.k8s.io: issuers of JWTs, and the conditions of anonymous requests. A change counts within seconds; give the file to all servers")
-	fs.StringVar(&o.OIDC.IssuerURL, "oidc-issuer-url", "", "URL of an OpenID Connect provider, https://…, whose ID tokens log users in; --authentication-config can do more")
-	fs.StringVar(&o.OIDC.ClientID, "oidc-client-id", "", "audience that ID tokens must be for: the client ID at the provider")
-	fs.StringVar(&o.OIDC.CAFile, oidcCAFlag[2:], "", "file with the CAs of the provider's certificate (default: those of this machine)")
+	fs.StringVar(&o.ConfigFile, configFlag[2:], "",
+		"file with an AuthenticationConfiguration of apiserver.config.k8s.io: issuers of JWTs, and the conditions of anonymous requests. A change counts within seconds; give the file to all servers")
+	fs.StringVar(&o.OIDC.IssuerURL, "oidc-issuer-url", "",
+		"URL of an OpenID Connect provider, https://…, whose ID tokens log users in; --authentication-config can do more")
+	fs.StringVar(&o.OIDC.ClientID, "oidc-client-id", "",
+		"audience that ID tokens must be for: the client ID at the provider")
+	fs.StringVar(&o.OIDC.CAFile, oidcCAFlag[2:], "",
+		"file with the CAs of the provider's certificate (default: those of this machine)")
 	fs.StringVar(&o.OIDC.UsernameClaim, "oidc-username-claim", o.OIDC.UsernameClaim, "claim with the user's name")
-	fs.StringVar(&o.OIDC.UsernamePrefix, "oidc-username-prefix", "", "prefix of users' names; - is none (default: the issuer's URL and #, or none for the claim email)")
+	fs.StringVar(&o.OIDC.UsernamePrefix, "oidc-username-prefix", "",
+		"prefix of users' names; - is none (default: the issuer's URL and #, or none for the claim email)")
 	fs.StringVar(&o.OIDC.GroupsClaim, "oidc-groups-claim", "", "claim with the user's groups")
 	fs.StringVar(&o.OIDC.GroupsPrefix, "oidc-groups-prefix", "", "prefix of groups")
-	fs.StringSliceVar(&o.OIDC.SigningAlgs, "oidc-signing-algs", o.OIDC.SigningAlgs, "algorithms of signatures that are accepted, of "+strings.Join(oidc.AllValidSigningAlgorithms(), ", "))
-	fs.Var(cliflag.NewMapStringStringNoSplit(&o.OIDC.RequiredClaims), "oidc-required-claim", "claim that ID tokens must have, key=value; may be repeated")
-	fs.StringVar(&o.Webhook.ConfigFile, webhookFlag[2:], "", "kubeconfig of a webhook that reviews bearer tokens which the cluster has not issued")
-	fs.StringVar(&o.Webhook.Version, "authentication-token-webhook-version", o.Webhook.Version, "version of the TokenReview for the webhook: v1beta1 or v1")
-	fs.DurationVar(&o.Webhook.CacheTTL, "authentication-token-webhook-cache-ttl", o.Webhook.CacheTTL, "how long an answer of the webhook counts; a good one counts for ten seconds at least, also with 0")
-	fs.StringVar(&o.TokenFile, tokensFlag[2:], "", "file with static bearer tokens, lines of token,user,uid,\"group1,group2\"; read at the start")
-	fs.StringVar(&o.BasicFile, basicFlag[2:], "", "file with users' passwords for HTTP basic authentication, lines of USER:BCRYPT-HASH[:GROUP,GROUP]. Not recommended: see docs/authentication.md")
+	fs.StringSliceVar(&o.OIDC.SigningAlgs, "oidc-signing-algs", o.OIDC.SigningAlgs,
+		"algorithms of signatures that are accepted, of "+strings.Join(oidc.AllValidSigningAlgorithms(), ", "))
+	fs.Var(cliflag.NewMapStringStringNoSplit(&o.OIDC.RequiredClaims), "oidc-required-claim",
+		"claim that ID tokens must have, key=value; may be repeated")
+	fs.StringVar(&o.Webhook.ConfigFile, webhookFlag[2:], "",
+		"kubeconfig of a webhook that reviews bearer tokens which the cluster has not issued")
+	fs.StringVar(&o.Webhook.Version, "authentication-token-webhook-version", o.Webhook.Version,
+		"version of the TokenReview for the webhook: v1beta1 or v1")
+	fs.DurationVar(&o.Webhook.CacheTTL, "authentication-token-webhook-cache-ttl", o.Webhook.CacheTTL,
+		"how long an answer of the webhook counts; a good one counts for ten seconds at least, also with 0")
+	fs.StringVar(&o.TokenFile, tokensFlag[2:], "",
+		"file with static bearer tokens, lines of token,user,uid,\"group1,group2\"; read at the start")
+	fs.StringVar(&o.BasicFile, basicFlag[2:], "",
+		"file with users' passwords for HTTP basic authentication, lines of USER:BCRYPT-HASH[:GROUP,GROUP]. Not recommended: see docs/authentication.md")
 	o.Proxy.AddFlags(fs)
 	o.changed = fs.Changed
 	o.anonymousPaths = func() []string {
@@ -102,7 +114,8 @@ func (o *Options) anonymousTwice(config *apiserver.AuthenticationConfiguration) 
 	case o.changed("anonymous-auth"):
 		return errors.New("it has a field anonymous, which goes without --anonymous-auth")
 	case len(paths) > 0 && !slices.Equal(paths, []string{"all"}):
-		return fmt.Errorf("it has a field anonymous, which goes without --anonymous-paths=%s: give --anonymous-paths=all, or remove the field", strings.Join(paths, ","))
+		return fmt.Errorf(
+			"it has a field anonymous, which goes without --anonymous-paths=%s: give --anonymous-paths=all, or remove the field", strings.Join(paths, ","))
 	}
 	return nil
 }
@@ -112,9 +125,11 @@ func (o *Options) jwt() (*apiserver.AuthenticationConfiguration, error) {
 	c := &o.OIDC
 	switch {
 	case c.IssuerURL == "" && c.ClientID == "":
-		for _, name := range []string{"ca-file", "username-claim", "username-prefix", "groups-claim", "groups-prefix", "signing-algs", "required-claim"} {
+		for _, name := range []string{"ca-file", "username-claim", "username-prefix", "groups-claim", "groups-prefix",
+			"signing-algs", "required-claim"} {
 			if o.changed("oidc-" + name) {
-				return nil, fmt.Errorf("--oidc-%s belongs to an issuer: give --oidc-issuer-url and --oidc-client-id", name)
+				return nil,
+					fmt.Errorf("--oidc-%s belongs to an issuer: give --oidc-issuer-url and --oidc-client-id", name)
 			}
 		}
 		return nil, nil
@@ -123,13 +138,16 @@ func (o *Options) jwt() (*apiserver.AuthenticationConfiguration, error) {
 	case o.ConfigFile != "":
 		return nil, errors.New("--authentication-config has the issuers: it goes without --oidc-…")
 	case c.UsernameClaim == "":
-		return nil, errors.New("--oidc-username-claim is empty: want the claim with the user's name, such as sub or email")
+		return nil,
+			errors.New("--oidc-username-claim is empty: want the claim with the user's name, such as sub or email")
 	case len(c.SigningAlgs) == 0:
 		return nil, errors.New("--oidc-signing-algs is empty: want RS256, for example")
 	}
 	for _, alg := range c.SigningAlgs {
 		if !slices.Contains(oidc.AllValidSigningAlgorithms(), alg) {
-			return nil, fmt.Errorf("--oidc-signing-algs %q: want some of %s", alg, strings.Join(oidc.AllValidSigningAlgorithms(), ", "))
+			return nil,
+				fmt.Errorf("--oidc-signing-algs %q: want some of %s", alg,
+					strings.Join(oidc.AllValidSigningAlgorithms(), ", "))
 		}
 	}
 	prefix := c.UsernamePrefix
@@ -140,16 +158,19 @@ func (o *Options) jwt() (*apiserver.AuthenticationConfiguration, error) {
 		prefix = c.IssuerURL + "#"
 	}
 	jwt := apiserver.JWTAuthenticator{
-		Issuer:        apiserver.Issuer{URL: c.IssuerURL, Audiences: []string{c.ClientID}},
-		ClaimMappings: apiserver.ClaimMappings{Username: apiserver.PrefixedClaimOrExpression{Claim: c.UsernameClaim, Prefix: &prefix}},
+		Issuer: apiserver.Issuer{URL: c.IssuerURL, Audiences: []string{c.ClientID}},
+		ClaimMappings: apiserver.ClaimMappings{
+			Username: apiserver.PrefixedClaimOrExpression{Claim: c.UsernameClaim, Prefix: &prefix}},
 	}
 	if c.GroupsClaim != "" {
-		jwt.ClaimMappings.Groups = apiserver.PrefixedClaimOrExpression{Claim: c.GroupsClaim, Prefix: new(c.GroupsPrefix)}
+		jwt.ClaimMappings.Groups = apiserver.PrefixedClaimOrExpression{Claim: c.GroupsClaim,
+			Prefix: new(c.GroupsPrefix)}
 	} else if c.GroupsPrefix != "" {
 		return nil, errors.New("--oidc-groups-prefix needs --oidc-groups-claim")
 	}
 	for _, claim := range slices.Sorted(maps.Keys(c.RequiredClaims)) {
-		jwt.ClaimValidationRules = append(jwt.ClaimValidationRules, apiserver.ClaimValidationRule{Claim: claim, RequiredValue: c.RequiredClaims[claim]})
+		jwt.ClaimValidationRules = append(jwt.ClaimValidationRules,
+			apiserver.ClaimValidationRule{Claim: claim, RequiredValue: c.RequiredClaims[claim]})
 	}
 	if c.CAFile != "" {
 		ca, err := configfile.Read(c.CAFile)

@@ -98,9 +98,13 @@ func parsePasswords(data []byte) (*table, error) {
 		its, err := bcrypt.Cost(a.hash)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("line %d: the hash of user %q is none of bcrypt: make it with 'htpasswd -nB USER'", n, a.info.Name)
+			return nil,
+				fmt.Errorf("line %d: the hash of user %q is none of bcrypt: make it with 'htpasswd -nB USER'", n,
+					a.info.Name)
 		case its > maxCost:
-			return nil, fmt.Errorf("line %d: the hash of user %q has the cost %d: want %d at most, or a login takes seconds", n, a.info.Name, its, maxCost)
+			return nil,
+				fmt.Errorf("line %d: the hash of user %q has the cost %d: want %d at most, or a login takes seconds", n,
+					a.info.Name, its, maxCost)
 		case t.accounts[a.info.Name] != nil:
 			return nil, fmt.Errorf("line %d: user %q is there twice", n, a.info.Name)
 		}
@@ -118,7 +122,9 @@ func parsePasswords(data []byte) (*table, error) {
 		cost = max(cost, its) // an unknown user is to take as long as any
 	}
 	if lines.Err() != nil {
-		return nil, fmt.Errorf("it has a line of more than %d bytes: want USER:BCRYPT-HASH[:GROUP,GROUP]", bufio.MaxScanTokenSize)
+		return nil,
+			fmt.Errorf("it has a line of more than %d bytes: want USER:BCRYPT-HASH[:GROUP,GROUP]",
+				bufio.MaxScanTokenSize)
 	}
 	if len(t.accounts) == 0 {
 		return nil, errors.New("it has no user: want lines of USER:BCRYPT-HASH[:GROUP,GROUP], as 'htpasswd -B' writes")

@@ -35,7 +35,8 @@ func TestPasswords(t *testing.T) {
 	p.now = func() time.Time { return now }
 	request := basic("ann", "right")
 	response, ok, err := p.AuthenticateRequest(request)
-	if !ok || err != nil || response.User.GetName() != "ann" || strings.Join(response.User.GetGroups(), " ") != "dev ops" {
+	if !ok || err != nil || response.User.GetName() != "ann" ||
+		strings.Join(response.User.GetGroups(), " ") != "dev ops" {
 		t.Fatalf("%+v, %v", response, err)
 	}
 	if request.Header.Get("Authorization") != "" {

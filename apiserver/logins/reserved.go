@@ -31,11 +31,14 @@ func isReserved(name string) bool {
 // that has logged in is in system:authenticated, so that group may be named.
 func fromOutside(source string, who user.Info) error {
 	if isReserved(who.GetName()) {
-		return fmt.Errorf("%s names the user %q: names that begin with %s are reserved; map it to another name, as with a prefix", source, who.GetName(), strings.Join(Reserved, " or "))
+		return fmt.Errorf(
+			"%s names the user %q: names that begin with %s are reserved; map it to another name, as with a prefix",
+			source, who.GetName(), strings.Join(Reserved, " or "))
 	}
 	for _, g := range who.GetGroups() {
 		if isReserved(g) && g != user.AllAuthenticated {
-			return fmt.Errorf("%s puts the user %q into the group %q: groups that begin with %s are reserved; map it to another group, and bind a role to that", source, who.GetName(), g, strings.Join(Reserved, " or "))
+			return fmt.Errorf(
+				"%s puts the user %q into the group %q: groups that begin with %s are reserved; map it to another group, and bind a role to that", source, who.GetName(), g, strings.Join(Reserved, " or "))
 		}
 	}
 	return nil
@@ -46,13 +49,17 @@ func fromOutside(source string, who user.Info) error {
 // because a writer of the file has the server.
 func fromFile(source string, who user.Info) error {
 	if isReserved(who.GetName()) {
-		return fmt.Errorf("%s has the user %q: names that begin with %s are those of the cluster's own parts; take another name, and put it into a group or bind a role to it",
+		return fmt.Errorf(
+			"%s has the user %q: names that begin with %s are those of the cluster's own parts; take another name, and put it into a group or bind a role to it",
 			source, who.GetName(), strings.Join(Reserved, " or "))
 	}
 	for _, g := range who.GetGroups() {
-		if isReserved(g) && !slices.Contains([]string{clusterusers.AdminGroup, user.SystemPrivilegedGroup, user.AllAuthenticated}, g) {
-			return fmt.Errorf("%s puts the user %q into the group %q: groups that begin with %s are those of the cluster's own parts; only %s and %s may be given",
-				source, who.GetName(), g, strings.Join(Reserved, " or "), user.SystemPrivilegedGroup, clusterusers.AdminGroup)
+		if isReserved(g) &&
+			!slices.Contains([]string{clusterusers.AdminGroup, user.SystemPrivilegedGroup, user.AllAuthenticated}, g) {
+			return fmt.Errorf(
+				"%s puts the user %q into the group %q: groups that begin with %s are those of the cluster's own parts; only %s and %s may be given",
+				source, who.GetName(), g, strings.Join(Reserved, " or "), user.SystemPrivilegedGroup,
+				clusterusers.AdminGroup)
 		}
 	}
 	return nil
@@ -70,7 +77,9 @@ func (c *checkedTokens) AuthenticateToken(ctx context.Context, token string) (*a
 	return c.checked(c.next.AuthenticateToken(ctx, token))
 }
 
-func (c *checkedTokens) checked(response *authenticator.Response, ok bool, err error) (*authenticator.Response, bool, error) {
+func (c *checkedTokens) checked(
+	response *authenticator.Response, ok bool, err error,
+) (*authenticator.Response, bool, error) {
 	if !ok || err != nil {
 		return nil, false, err
 	}

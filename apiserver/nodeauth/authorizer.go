@@ -55,7 +55,10 @@ type RequestNode func(namespace, name string) (node string)
 // list returns. requests returns the node of a request for a certificate, volumes the volumes of
 // claims, both as far as informers know them, and read reads a volume from the store. rules reports
 // whether the role of nodes allows a request.
-func New(pods cache.SharedIndexInformer, list ListPods, requests RequestNode, volumes Volumes, read ReadVolume, rules func(authorizer.Attributes) bool) (*Authorizer, error) {
+func New(
+	pods cache.SharedIndexInformer, list ListPods, requests RequestNode, volumes Volumes, read ReadVolume,
+	rules func(authorizer.Attributes) bool,
+) (*Authorizer, error) {
 	err := pods.AddIndexers(cache.Indexers{nodeIndex: func(obj any) ([]string, error) {
 		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
 			return []string{pod.Spec.NodeName}, nil
@@ -65,7 +68,8 @@ func New(pods cache.SharedIndexInformer, list ListPods, requests RequestNode, vo
 	if err != nil {
 		return nil, fmt.Errorf("indexing pods by node: %w", err)
 	}
-	return &Authorizer{pods: pods.GetIndexer(), requests: requests, volumes: volumes, read: read, newest: newNewest(list), rules: rules}, nil
+	return &Authorizer{pods: pods.GetIndexer(), requests: requests, volumes: volumes, read: read,
+		newest: newNewest(list), rules: rules}, nil
 }
 
 // Authorize implements authorizer.Authorizer. It returns an error if the decision needs the store,
@@ -92,12 +96,16 @@ func (a *Authorizer) Authorize(ctx context.Context, attrs authorizer.Attributes)
 }
 
 // ConditionsAwareAuthorize implements authorizer.Authorizer; there are no conditions.
-func (a *Authorizer) ConditionsAwareAuthorize(ctx context.Context, attrs authorizer.Attributes) authorizer.ConditionsAwareDecision {
+func (a *Authorizer) ConditionsAwareAuthorize(
+	ctx context.Context, attrs authorizer.Attributes,
+) authorizer.ConditionsAwareDecision {
 	return authorizer.ConditionsAwareDecisionFromParts(a.Authorize(ctx, attrs))
 }
 
 // EvaluateConditions implements authorizer.Authorizer; there are no conditions.
-func (a *Authorizer) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData) (authorizer.Decision, string, error) {
+func (a *Authorizer) EvaluateConditions(
+	context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData,
+) (authorizer.Decision, string, error) {
 	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
 }
 
@@ -121,7 +129,8 @@ func (a *Authorizer) refuse(ctx context.Context, node string, attrs authorizer.A
 		case "serviceaccounts":
 			// The gateway of the node has an account that no pod has. NodeRestriction sees to its
 			// tokens.
-			if attrs.GetVerb() == "create" && attrs.GetSubresource() == "token" && attrs.GetNamespace() == gatewayauth.Account.Namespace &&
+			if attrs.GetVerb() == "create" && attrs.GetSubresource() == "token" &&
+				attrs.GetNamespace() == gatewayauth.Account.Namespace &&
 				attrs.GetName() == gatewayauth.Account.Name {
 				return "", nil
 			}
@@ -134,7 +143,8 @@ func (a *Authorizer) refuse(ctx context.Context, node string, attrs authorizer.A
 			return a.ownPods(ctx, node, attrs)
 		}
 	case "coordination.k8s.io":
-		if attrs.GetNamespace() != corev1.NamespaceNodeLease || (attrs.GetVerb() != "create" && attrs.GetName() != node) {
+		if attrs.GetNamespace() != corev1.NamespaceNodeLease ||
+			(attrs.GetVerb() != "create" && attrs.GetName() != node) {
 			return "can only use its own lease in " + corev1.NamespaceNodeLease, nil
 		}
 	case "storage.k8s.io":
@@ -192,7 +202,8 @@ func (a *Authorizer) ofVolume(node, namespace, name string) bool {
 				return false
 			}
 			volume, err := a.volumes.Volume(claim.Spec.VolumeName)
-			if err != nil || volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != claim.UID || volume.Spec.CSI == nil {
+			if err != nil || volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != claim.UID ||
+				volume.Spec.CSI == nil {
 				return false
 			}
 			return slices.ContainsFunc(nodeSecrets(volume.Spec.CSI), func(ref *corev1.SecretReference) bool {
@@ -248,15 +259,18 @@ func (a *Authorizer) ownVolumes(ctx context.Context, node string, attrs authoriz
 		requirements, err := attrs.GetLabelSelector()
 		if err == nil {
 			for _, r := range requirements {
-				equals := r.Operator() == selection.Equals || r.Operator() == selection.DoubleEquals || r.Operator() == selection.In
+				equals := r.Operator() == selection.Equals || r.Operator() == selection.DoubleEquals ||
+					r.Operator() == selection.In
 				if r.Key() == localpv.NodeLabel && equals && r.Values().Len() == 1 && r.Values().Has(node) {
 					return "", nil
 				}
 			}
 		}
-		return "can only list and watch persistentvolumes with the label selector " + localpv.NodeLabel + "=" + node, nil
+		return "can only list and watch persistentvolumes with the label selector " + localpv.NodeLabel + "=" + node,
+			nil
 	case "get":
-		if volume, err := a.volumes.Volume(attrs.GetName()); err == nil && (localpv.OnNode(volume, node) || slices.ContainsFunc(a.podsOf(node), haveVolume(volume))) {
+		if volume, err := a.volumes.Volume(attrs.GetName()); err == nil &&
+			(localpv.OnNode(volume, node) || slices.ContainsFunc(a.podsOf(node), haveVolume(volume))) {
 			return "", nil
 		}
 		// The kubelet may have learnt of a binding before the informers.
@@ -319,7 +333,8 @@ func (a *Authorizer) ownRequests(node string, attrs authorizer.Attributes) strin
 
 func selects(requirements fields.Requirements, field, value string) bool {
 	for _, r := range requirements {
-		if r.Field == field && r.Value == value && (r.Operator == selection.Equals || r.Operator == selection.DoubleEquals) {
+		if r.Field == field && r.Value == value &&
+			(r.Operator == selection.Equals || r.Operator == selection.DoubleEquals) {
 			return true
 		}
 	}
@@ -341,7 +356,9 @@ func (a *Authorizer) podsOf(node string) []*corev1.Pod {
 }
 
 // RoleRules returns New's function rules. It reports whether one of the rules allows a request.
-func RoleRules(rules []rbacv1.PolicyRule, allows func(*rbacv1.PolicyRule, authorizer.Attributes) bool) func(authorizer.Attributes) bool {
+func RoleRules(
+	rules []rbacv1.PolicyRule, allows func(*rbacv1.PolicyRule, authorizer.Attributes) bool,
+) func(authorizer.Attributes) bool {
 	return func(attrs authorizer.Attributes) bool {
 		for i := range rules {
 			if allows(&rules[i], attrs) {

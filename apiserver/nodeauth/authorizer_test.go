@@ -26,7 +26,8 @@ func pod(name, node string, spec corev1.PodSpec) *corev1.Pod {
 
 // withClaims adds claims that were made for a pod.
 func withClaims(p *corev1.Pod) *corev1.Pod {
-	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "a", ResourceClaimName: new("by-status")}, {Name: "b"}}
+	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "a", ResourceClaimName: new("by-status")},
+		{Name: "b"}}
 	p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "by-extension"}
 	return p
 }
@@ -37,7 +38,8 @@ func newAuthorizer(t *testing.T, list ListPods) *Authorizer {
 	requests := func(namespace, name string) string {
 		return map[string]string{"ns/mine": "n1", "ns/other": "n2"}[namespace+"/"+name]
 	}
-	a, err := New(informer, list, requests, volumesOf{}, volumesOf{}.read, func(attrs authorizer.Attributes) bool { return attrs.GetVerb() != "escalate" })
+	a, err := New(informer, list, requests, volumesOf{}, volumesOf{}.read,
+		func(attrs authorizer.Attributes) bool { return attrs.GetVerb() != "escalate" })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +52,10 @@ func (v volumesOf) read(_ context.Context, name string) (*corev1.PersistentVolum
 	case err == nil:
 		return volume, nil
 	case name == "new":
-		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "ns", Name: "claims-made"}}}, nil
+		return &corev1.PersistentVolume{
+				Spec: corev1.PersistentVolumeSpec{
+					ClaimRef: &corev1.ObjectReference{Namespace: "ns", Name: "claims-made"}}},
+			nil
 	case name == "new-local":
 		return localOn("n1"), nil
 	case name == "broken":
@@ -66,22 +71,28 @@ func (volumesOf) Claim(namespace, name string) (*corev1.PersistentVolumeClaim, e
 	if namespace+"/"+name != "ns/by-claim" {
 		return nil, errors.New("no such claim")
 	}
-	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "c"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv"}}, nil
+	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "c"},
+		Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv"}}, nil
 }
 
 // localOn is a local volume of a node.
 func localOn(node string) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{localpv.NodeLabel: node}, Annotations: map[string]string{localpv.ProvisionedBy: localpv.Provisioner}},
-		Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{}},
-			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}}}}}},
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{localpv.NodeLabel: node},
+			Annotations: map[string]string{localpv.ProvisionedBy: localpv.Provisioner}},
+		Spec: corev1.PersistentVolumeSpec{
+			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{}},
+			NodeAffinity: &corev1.VolumeNodeAffinity{
+				Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+					MatchExpressions: []corev1.NodeSelectorRequirement{
+						{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}}}}}},
 	}
 }
 
 func (volumesOf) Volume(name string) (*corev1.PersistentVolume, error) {
 	claimed := func(namespace, name string) (*corev1.PersistentVolume, error) {
-		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: namespace, Name: name}}}, nil
+		return &corev1.PersistentVolume{
+			Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: namespace, Name: name}}}, nil
 	}
 	switch name {
 	case "elsewhere":
@@ -104,7 +115,8 @@ func (volumesOf) Volume(name string) (*corev1.PersistentVolume, error) {
 	return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{
 		ClaimRef: &corev1.ObjectReference{Namespace: "ns", Name: "by-claim", UID: "c"},
 		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-			NodeStageSecretRef: secret("stage"), NodePublishSecretRef: secret("publish"), NodeExpandSecretRef: secret("expand"),
+			NodeStageSecretRef: secret("stage"), NodePublishSecretRef: secret("publish"),
+			NodeExpandSecretRef:        secret("expand"),
 			ControllerPublishSecretRef: secret("attach"),
 		}},
 	}}, nil
@@ -127,27 +139,40 @@ func TestAuthorize(t *testing.T) {
 		return corev1.PodSpec{Containers: []corev1.Container{{Env: []corev1.EnvVar{{ValueFrom: &v}}}}}
 	}
 	for _, p := range []*corev1.Pod{
-		pod("env", "n1", env(corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "by-env"}}})),
+		pod("env", "n1",
+			env(
+				corev1.EnvVarSource{
+					SecretKeyRef: &corev1.SecretKeySelector{
+						LocalObjectReference: corev1.LocalObjectReference{Name: "by-env"}}})),
 		pod("volume", "n1", corev1.PodSpec{ServiceAccountName: "robot", Volumes: []corev1.Volume{
 			{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "by-volume"}}},
-			{VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
-				{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "projected"}}}}}}},
+			{VolumeSource: corev1.VolumeSource{
+				Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+					{ConfigMap: &corev1.ConfigMapProjection{
+						LocalObjectReference: corev1.LocalObjectReference{Name: "projected"}}}}}}},
 		}}),
-		pod("devices", "n1", corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: new("by-name")}}}),
+		pod("devices", "n1",
+			corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: new("by-name")}}}),
 		withClaims(pod("made", "n1", corev1.PodSpec{})),
 		pod("claims", "n1", corev1.PodSpec{Volumes: []corev1.Volume{
-			{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "by-claim"}}},
+			{VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "by-claim"}}},
 			{Name: "made", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
 		}}),
 		pod("pull", "n1", corev1.PodSpec{ImagePullSecrets: []corev1.LocalObjectReference{{Name: "pull"}}}),
-		pod("elsewhere", "n2", env(corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "other-node"}}})),
+		pod("elsewhere", "n2",
+			env(
+				corev1.EnvVarSource{
+					SecretKeyRef: &corev1.SecretKeySelector{
+						LocalObjectReference: corev1.LocalObjectReference{Name: "other-node"}}})),
 	} {
 		if err := a.pods.Add(p); err != nil {
 			t.Fatal(err)
 		}
 	}
 	on := func(verb, resource, name string) authorizer.AttributesRecord {
-		return authorizer.AttributesRecord{Verb: verb, Resource: resource, Name: name, Namespace: "ns", ResourceRequest: true}
+		return authorizer.AttributesRecord{Verb: verb, Resource: resource, Name: name, Namespace: "ns",
+			ResourceRequest: true}
 	}
 	in := func(namespace string, of authorizer.AttributesRecord) authorizer.AttributesRecord {
 		of.Namespace = namespace
@@ -180,10 +205,12 @@ func TestAuthorize(t *testing.T) {
 	statusOf := certificates("update", "mine", "")
 	statusOf.Subresource = "status"
 	bundles := func(verb string) authorizer.AttributesRecord {
-		return authorizer.AttributesRecord{Verb: verb, APIGroup: "certificates.k8s.io", Resource: "clustertrustbundles", ResourceRequest: true}
+		return authorizer.AttributesRecord{Verb: verb, APIGroup: "certificates.k8s.io", Resource: "clustertrustbundles",
+			ResourceRequest: true}
 	}
 	lease := func(verb, name, namespace string) authorizer.AttributesRecord {
-		return authorizer.AttributesRecord{Verb: verb, APIGroup: "coordination.k8s.io", Resource: "leases", Name: name, Namespace: namespace, ResourceRequest: true}
+		return authorizer.AttributesRecord{Verb: verb, APIGroup: "coordination.k8s.io", Resource: "leases", Name: name,
+			Namespace: namespace, ResourceRequest: true}
 	}
 	volumes := func(verb, selector string) authorizer.AttributesRecord {
 		r := authorizer.AttributesRecord{Verb: verb, Resource: "persistentvolumes", ResourceRequest: true}
@@ -197,7 +224,8 @@ func TestAuthorize(t *testing.T) {
 		return r
 	}
 	attachments := func(name string) authorizer.AttributesRecord {
-		return authorizer.AttributesRecord{Verb: "get", APIGroup: "storage.k8s.io", Resource: "volumeattachments", Name: name, ResourceRequest: true}
+		return authorizer.AttributesRecord{Verb: "get", APIGroup: "storage.k8s.io", Resource: "volumeattachments",
+			Name: name, ResourceRequest: true}
 	}
 	otherNamespace := on("get", "secrets", "by-env")
 	otherNamespace.Namespace = "elsewhere"

@@ -58,13 +58,16 @@ func TestAnInformerThatIsBehind(t *testing.T) {
 func TestAStoreThatCannotBeRead(t *testing.T) {
 	broken := errors.New("no leader")
 	a := newAuthorizer(t, func(context.Context, string) ([]*corev1.Pod, error) { return nil, broken })
-	if got, reason, err := a.Authorize(t.Context(), ask("n1", "get", "secrets", "x")); got != authorizer.DecisionNoOpinion || reason != "" || !errors.Is(err, broken) {
+	if got, reason, err := a.Authorize(t.Context(),
+		ask("n1", "get", "secrets", "x")); got != authorizer.DecisionNoOpinion || reason != "" ||
+		!errors.Is(err, broken) {
 		t.Errorf("%v (%s) %v", got, reason, err)
 	}
 	if err := a.pods.Add(pod("p", "n1", corev1.PodSpec{ServiceAccountName: "robot"})); err != nil {
 		t.Fatal(err)
 	}
-	if got, _, err := a.Authorize(t.Context(), ask("n1", "create", "serviceaccounts", "robot")); got != authorizer.DecisionAllow || err != nil {
+	if got, _, err := a.Authorize(t.Context(),
+		ask("n1", "create", "serviceaccounts", "robot")); got != authorizer.DecisionAllow || err != nil {
 		t.Errorf("what the informer knows: %v, %v", got, err)
 	}
 }
@@ -145,7 +148,8 @@ func TestRequestsShareReads(t *testing.T) {
 		}
 		gaveUp, cancel := context.WithTimeout(t.Context(), took/2)
 		defer cancel()
-		if _, _, err := a.Authorize(gaveUp, ask("n1", "create", "serviceaccounts", "robot")); !errors.Is(err, context.DeadlineExceeded) {
+		if _, _, err := a.Authorize(gaveUp, ask("n1", "create", "serviceaccounts", "robot")); !errors.Is(err,
+			context.DeadlineExceeded) {
 			t.Errorf("a request that was given up: %v", err)
 		}
 		asking.Wait()

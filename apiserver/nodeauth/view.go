@@ -38,7 +38,8 @@ func (p *Pods) List(ctx context.Context, options *internalversion.ListOptions) (
 	if !ok {
 		return list, nil
 	}
-	trimmed := &corev1.PodList{TypeMeta: pods.TypeMeta, ListMeta: pods.ListMeta, Items: make([]corev1.Pod, len(pods.Items))}
+	trimmed := &corev1.PodList{TypeMeta: pods.TypeMeta, ListMeta: pods.ListMeta,
+		Items: make([]corev1.Pod, len(pods.Items))}
 	for i := range pods.Items {
 		trimmed.Items[i] = *PolicyView(&pods.Items[i])
 	}
@@ -140,11 +141,13 @@ func portsOf(containers []corev1.Container) []corev1.Container {
 		var named []corev1.ContainerPort
 		for _, port := range containers[i].Ports {
 			if port.Name != "" {
-				named = append(named, corev1.ContainerPort{Name: port.Name, ContainerPort: port.ContainerPort, Protocol: port.Protocol})
+				named = append(named,
+					corev1.ContainerPort{Name: port.Name, ContainerPort: port.ContainerPort, Protocol: port.Protocol})
 			}
 		}
 		if len(named) > 0 {
-			kept = append(kept, corev1.Container{Name: containers[i].Name, Ports: named, RestartPolicy: containers[i].RestartPolicy})
+			kept = append(kept,
+				corev1.Container{Name: containers[i].Name, Ports: named, RestartPolicy: containers[i].RestartPolicy})
 		}
 	}
 	return kept

@@ -119,7 +119,8 @@ func inNodes(ctx context.Context) context.Context {
 }
 
 var errReadOnly = errors.New("its Node has the label " + MemberLabel + ": the leases of the cluster's own nodes in " +
-	corev1.NamespaceNodeLease + " show when these were last heard of; they are not stored, and nobody can write them. " +
+	corev1.NamespaceNodeLease +
+	" show when these were last heard of; they are not stored, and nobody can write them. " +
 	"For another purpose use another namespace; for a node that is no member use another name, or delete the member's Node first")
 
 // refused is the answer to a write of a member's lease.

@@ -16,10 +16,12 @@ import (
 func (s *Storage) lease(node *corev1.Node, revision string) *coordinationv1.Lease {
 	l := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: corev1.NamespaceNodeLease, Name: node.Name, UID: uidOf(node), Labels: map[string]string{MemberLabel: ""},
+			Namespace: corev1.NamespaceNodeLease, Name: node.Name, UID: uidOf(node),
+			Labels:            map[string]string{MemberLabel: ""},
 			CreationTimestamp: node.CreationTimestamp, ResourceVersion: revision,
 		},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To(node.Name), LeaseDurationSeconds: ptr.To[int32](durationSeconds)},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To(node.Name),
+			LeaseDurationSeconds: ptr.To[int32](durationSeconds)},
 	}
 	if at := s.renewed(node); !at.IsZero() {
 		l.Spec.RenewTime = &metav1.MicroTime{Time: at}

@@ -42,7 +42,8 @@ func isNodes(namespace string) bool { return namespace == corev1.NamespaceNodeLe
 // node returns a Node, nil if there is none, and the revision at which it was read. It lists the
 // one Node, because a list has its revision.
 func (s *Storage) node(ctx context.Context, name, atLeast string) (*corev1.Node, string, error) {
-	list, err := s.listNodes(ctx, &metainternalversion.ListOptions{ResourceVersion: atLeast, FieldSelector: named(name)})
+	list, err := s.listNodes(ctx,
+		&metainternalversion.ListOptions{ResourceVersion: atLeast, FieldSelector: named(name)})
 	if err != nil || len(list.Items) == 0 {
 		return nil, "", err
 	}
@@ -95,7 +96,9 @@ func (s *Storage) List(ctx context.Context, options *metainternalversion.ListOpt
 	return list, s.fill(ctx, list, options, "")
 }
 
-func (s *Storage) listStored(ctx context.Context, options *metainternalversion.ListOptions) (*coordinationv1.LeaseList, error) {
+func (s *Storage) listStored(
+	ctx context.Context, options *metainternalversion.ListOptions,
+) (*coordinationv1.LeaseList, error) {
 	found, err := s.Storage.List(ctx, options)
 	if err != nil {
 		return nil, err
@@ -115,7 +118,9 @@ func (s *Storage) storedAt(ctx context.Context, name, revision string) (*coordin
 }
 
 // hide takes the stored leases of members out of a page.
-func (s *Storage) hide(ctx context.Context, list *coordinationv1.LeaseList, options *metainternalversion.ListOptions) error {
+func (s *Storage) hide(
+	ctx context.Context, list *coordinationv1.LeaseList, options *metainternalversion.ListOptions,
+) error {
 	inQuestion := 0
 	for i := range list.Items {
 		if isNodes(list.Items[i].Namespace) {
@@ -129,7 +134,8 @@ func (s *Storage) hide(ctx context.Context, list *coordinationv1.LeaseList, opti
 	if err != nil {
 		return err
 	}
-	list.Items = slices.DeleteFunc(list.Items, func(l coordinationv1.Lease) bool { return isNodes(l.Namespace) && isMember[l.Name] })
+	list.Items = slices.DeleteFunc(list.Items,
+		func(l coordinationv1.Lease) bool { return isNodes(l.Namespace) && isMember[l.Name] })
 	return nil
 }
 
@@ -137,7 +143,9 @@ func (s *Storage) hide(ctx context.Context, list *coordinationv1.LeaseList, opti
 const few = 500
 
 // membersAt returns which nodes with a lease on a page were members at the page's revision.
-func (s *Storage) membersAt(ctx context.Context, list *coordinationv1.LeaseList, inQuestion int) (map[string]bool, error) {
+func (s *Storage) membersAt(
+	ctx context.Context, list *coordinationv1.LeaseList, inQuestion int,
+) (map[string]bool, error) {
 	isMember := map[string]bool{}
 	note := func(o *metainternalversion.ListOptions) error {
 		nodes, err := s.listNodes(ctx, o)
@@ -167,12 +175,15 @@ func (s *Storage) membersAt(ctx context.Context, list *coordinationv1.LeaseList,
 
 // at are the options of a list at exactly that revision.
 func at(revision string) *metainternalversion.ListOptions {
-	return &metainternalversion.ListOptions{ResourceVersion: revision, ResourceVersionMatch: metav1.ResourceVersionMatchExact}
+	return &metainternalversion.ListOptions{ResourceVersion: revision,
+		ResourceVersionMatch: metav1.ResourceVersionMatchExact}
 }
 
 // members lists the leases of members at a revision, or the newest when it is "". Pages of it are
 // pages of Nodes.
-func (s *Storage) members(ctx context.Context, options *metainternalversion.ListOptions, revision string) (*coordinationv1.LeaseList, error) {
+func (s *Storage) members(
+	ctx context.Context, options *metainternalversion.ListOptions, revision string,
+) (*coordinationv1.LeaseList, error) {
 	o := forNodes(options)
 	if o.ResourceVersion, o.ResourceVersionMatch = "", ""; revision != "" && o.Continue == "" {
 		o.ResourceVersion, o.ResourceVersionMatch = revision, metav1.ResourceVersionMatchExact
@@ -185,7 +196,8 @@ func (s *Storage) members(ctx context.Context, options *metainternalversion.List
 		revision = nodes.ResourceVersion
 	}
 	match := s.matching(options)
-	list := &coordinationv1.LeaseList{ListMeta: nodes.ListMeta, Items: make([]coordinationv1.Lease, 0, len(nodes.Items))}
+	list := &coordinationv1.LeaseList{ListMeta: nodes.ListMeta,
+		Items: make([]coordinationv1.Lease, 0, len(nodes.Items))}
 	list.RemainingItemCount = nil // it counts Nodes
 	for i := range nodes.Items {
 		if !IsMember(&nodes.Items[i]) {
@@ -233,7 +245,9 @@ const afterStored = "nodes."
 
 // fill adds leases of members to a list that has no more stored ones, as many as its page has room
 // for.
-func (s *Storage) fill(ctx context.Context, list *coordinationv1.LeaseList, options *metainternalversion.ListOptions, token string) error {
+func (s *Storage) fill(
+	ctx context.Context, list *coordinationv1.LeaseList, options *metainternalversion.ListOptions, token string,
+) error {
 	next := afterStored + list.ResourceVersion + "."
 	o := *options
 	o.Continue = token

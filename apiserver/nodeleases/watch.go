@@ -29,7 +29,8 @@ func (s *Storage) Watch(ctx context.Context, options *metainternalversion.ListOp
 	}
 	w := &watcher{
 		storage: s, ctx: ctx, options: forNodes(options), match: s.matching(options), storedAt: s.storedAt,
-		result: make(chan watch.Event), done: make(chan struct{}), members: map[string]bool{}, told: map[string]time.Time{},
+		result: make(chan watch.Event), done: make(chan struct{}), members: map[string]bool{},
+		told: map[string]time.Time{},
 	}
 	w.bookmarks = options.AllowWatchBookmarks
 	w.renews = w.match.Label.Matches(labels.Set{MemberLabel: ""})

@@ -51,7 +51,9 @@ func (s *sources) List(_ context.Context, o *metainternalversion.ListOptions) (r
 func (s *sources) LastSeen(string) (time.Time, bool) { return time.Now(), true }
 
 func member(name, revision string) corev1.Node {
-	return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: revision, Labels: map[string]string{MemberLabel: ""}}}
+	return corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: revision,
+			Labels: map[string]string{MemberLabel: ""}}}
 }
 
 // tell has a source send an event of a lease or, if the name begins with "node/", of a member.
@@ -60,7 +62,8 @@ func (s *sources) tell(what watch.EventType, name string, revision int) {
 		node := member(from, fmt.Sprint(revision))
 		s.nodes.Action(what, &node)
 	} else {
-		s.stored.Action(what, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: fmt.Sprint(revision)}})
+		s.stored.Action(what,
+			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: fmt.Sprint(revision)}})
 	}
 	synctest.Wait()
 }
@@ -74,7 +77,8 @@ func watching(t *testing.T, bookmarks bool, from uint64, members ...string) (*so
 		options:   &metainternalversion.ListOptions{},
 		match:     storage.SelectionPredicate{Label: labels.Everything(), Field: fields.Everything()},
 		bookmarks: bookmarks, renews: true, storedAt: s.storedAt, nodes: s.nodes, stored: s.stored,
-		result: make(chan watch.Event, 100), done: make(chan struct{}), members: map[string]bool{}, told: map[string]time.Time{},
+		result: make(chan watch.Event, 100), done: make(chan struct{}), members: map[string]bool{},
+		told:     map[string]time.Time{},
 		position: from, ofNodes: from,
 	}
 	for _, m := range members {

@@ -13,7 +13,9 @@ import (
 )
 
 // Create implements rest.Creater.
-func (s *Storage) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (s *Storage) Create(
+	ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions,
+) (runtime.Object, error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
 		return nil, fmt.Errorf("creating a lease: %w", err)
@@ -25,7 +27,10 @@ func (s *Storage) Create(ctx context.Context, obj runtime.Object, validate rest.
 }
 
 // Update implements rest.Updater. Patches and server-side apply end here, too.
-func (s *Storage) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, forceCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+func (s *Storage) Update(
+	ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
+	update rest.ValidateObjectUpdateFunc, forceCreate bool, options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
 	if err := s.writable(ctx, name); err != nil {
 		return nil, false, err
 	}
@@ -33,7 +38,9 @@ func (s *Storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 }
 
 // Delete implements rest.GracefulDeleter.
-func (s *Storage) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+func (s *Storage) Delete(
+	ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions,
+) (runtime.Object, bool, error) {
 	if err := s.writable(ctx, name); err != nil {
 		return nil, false, err
 	}
@@ -42,7 +49,10 @@ func (s *Storage) Delete(ctx context.Context, name string, validate rest.Validat
 
 // DeleteCollection implements rest.CollectionDeleter. It refuses a selection that has a member's
 // lease, and deletes nothing then.
-func (s *Storage) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *metainternalversion.ListOptions) (runtime.Object, error) {
+func (s *Storage) DeleteCollection(
+	ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions,
+	list *metainternalversion.ListOptions,
+) (runtime.Object, error) {
 	if hasNodes(ctx) {
 		selected := metainternalversion.ListOptions{}
 		if list != nil {

@@ -58,17 +58,18 @@ func (r *records) Handle(_ context.Context, record slog.Record) error {
 func (r *records) await(t *testing.T, wanted func(error) bool) slog.Record {
 	t.Helper()
 	var found slog.Record
-	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		for _, record := range r.all {
-			if err := errorOf(record); err != nil && wanted(err) {
-				found = record
-				return true, nil
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, time.Minute, true,
+		func(context.Context) (bool, error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			for _, record := range r.all {
+				if err := errorOf(record); err != nil && wanted(err) {
+					found = record
+					return true, nil
+				}
 			}
-		}
-		return false, nil
-	})
+			return false, nil
+		})
 	if err != nil {
 		t.Fatalf("it was not logged: %v", err)
 	}
@@ -135,10 +136,12 @@ func TestOtherErrorsOfStreamsAreTold(t *testing.T) {
 		logger.Error(fmt.Errorf("reading: %w", net.ErrClosed), "it was closed")
 		logger.Error(left, "Error proxying data from client to backend")
 	})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
-	if record := logged.await(t, func(err error) bool { return errors.Is(err, broken) }); record.Level != slog.LevelError {
+	if record := logged.await(t,
+		func(err error) bool { return errors.Is(err, broken) }); record.Level != slog.LevelError {
 		t.Errorf("an error was logged at %v", record.Level)
 	}
-	if record := logged.await(t, func(err error) bool { return errors.Is(err, net.ErrClosed) }); record.Level > slog.LevelDebug {
+	if record := logged.await(t,
+		func(err error) bool { return errors.Is(err, net.ErrClosed) }); record.Level > slog.LevelDebug {
 		t.Errorf("a close was logged at %v", record.Level)
 	}
 	if record := logged.await(t, func(err error) bool { return errors.Is(err, left) }); record.Level > slog.LevelDebug {

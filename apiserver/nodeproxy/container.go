@@ -25,7 +25,8 @@ func containerOf(pod *corev1.Pod, name string) (string, error) {
 	case 1:
 		return containers[0], nil
 	}
-	message := fmt.Sprintf("a container name must be specified for pod %s, choose one of: [%s]", pod.Name, strings.Join(containers, " "))
+	message := fmt.Sprintf("a container name must be specified for pod %s, choose one of: [%s]", pod.Name,
+		strings.Join(containers, " "))
 	if len(inits) > 0 {
 		message += fmt.Sprintf(" or one of the init containers: [%s]", strings.Join(inits, " "))
 	}

@@ -34,7 +34,8 @@ func (p *Proxy) ServiceProxy() rest.Storage {
 
 // NodeProxy is the storage of nodes/proxy.
 func (p *Proxy) NodeProxy() rest.Storage {
-	return &httpProxy{options: func() runtime.Object { return &corev1.NodeProxyOptions{} }, locate: p.locateNode, permit: p.nodeStream}
+	return &httpProxy{options: func() runtime.Object { return &corev1.NodeProxyOptions{} }, locate: p.locateNode,
+		permit: p.nodeStream}
 }
 
 // httpProxy is a subresource that hands HTTP requests on.
@@ -62,12 +63,15 @@ func (h *httpProxy) NewConnectOptions() (runtime.Object, bool, string) {
 // ConnectMethods implements rest.Connecter.
 func (*httpProxy) ConnectMethods() []string {
 	return []string{
-		http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodHead, http.MethodOptions,
+		http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodHead,
+		http.MethodOptions,
 	}
 }
 
 // Connect implements rest.Connecter.
-func (h *httpProxy) Connect(ctx context.Context, id string, options runtime.Object, responder rest.Responder) (http.Handler, error) {
+func (h *httpProxy) Connect(
+	ctx context.Context, id string, options runtime.Object, responder rest.Responder,
+) (http.Handler, error) {
 	location, transport, err := h.locate(ctx, id)
 	if err != nil {
 		return nil, err
@@ -78,7 +82,8 @@ func (h *httpProxy) Connect(ctx context.Context, id string, options runtime.Obje
 	}
 	location.Path = utilnet.JoinPreservingTrailingSlash(location.Path, path)
 	// Links in HTML and redirects are rewritten to lead through the proxy again.
-	handler := lingering(utilproxy.NewUpgradeAwareHandler(location, transport, true, false, utilproxy.NewErrorResponder(responder)))
+	handler := lingering(
+		utilproxy.NewUpgradeAwareHandler(location, transport, true, false, utilproxy.NewErrorResponder(responder)))
 	if h.permit == nil {
 		return handler, nil
 	}
@@ -159,7 +164,8 @@ func (p *Proxy) locateService(ctx context.Context, id string) (*url.URL, http.Ro
 	}
 	portName, ok := servicePort(service, wanted)
 	if !ok {
-		return nil, nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %q found for service %q", wanted, name))
+		return nil, nil,
+			apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %q found for service %q", wanted, name))
 	}
 	slices, err := p.objects.EndpointSlices(ctx, namespace, name)
 	if err != nil {
@@ -258,7 +264,9 @@ func (p *Proxy) targetURL(scheme, host, port string) (*url.URL, http.RoundTrippe
 func splitID(kind, id string) (scheme, name, port string, err error) {
 	scheme, name, port, ok := utilnet.SplitSchemeNamePort(id)
 	if !ok {
-		return "", "", "", apierrors.NewBadRequest(fmt.Sprintf("invalid %s request %q: want name, name:port or scheme:name:port", kind, id))
+		return "", "", "",
+			apierrors.NewBadRequest(
+				fmt.Sprintf("invalid %s request %q: want name, name:port or scheme:name:port", kind, id))
 	}
 	return scheme, name, port, nil
 }

@@ -28,7 +28,8 @@ func newWorld(t *testing.T) (*cluster, *Proxy) {
 	t.Helper()
 	c := newCluster()
 	pod := func(name, ip string, ports ...int32) {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: ip}}}}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+			Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: ip}}}}
 		container := corev1.Container{Name: "main"}
 		for _, port := range ports {
 			container.Ports = append(container.Ports, corev1.ContainerPort{ContainerPort: port})
@@ -45,7 +46,8 @@ func newWorld(t *testing.T) (*cluster, *Proxy) {
 	c.serve(t, "127.0.0.1:8080", echo("the API server's own machine"))
 
 	service := func(name string, ports ...corev1.ServicePort) {
-		c.services[name] = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: corev1.ServiceSpec{Ports: ports}}
+		c.services[name] = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+			Spec: corev1.ServiceSpec{Ports: ports}}
 	}
 	service("one", corev1.ServicePort{Port: 80})
 	service("two", corev1.ServicePort{Name: "http", Port: 80}, corev1.ServicePort{Name: "metrics", Port: 81})
@@ -71,10 +73,13 @@ func endpoints(portName string, port int32, pods ...[2]string) *discoveryv1.Endp
 func TestHTTPProxies(t *testing.T) {
 	c, proxy := newWorld(t)
 	c.names["node.example"] = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
-	c.nodes["sly"] = &corev1.Node{Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "node.example"}}}}
+	c.nodes["sly"] = &corev1.Node{
+		Status: corev1.NodeStatus{
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "node.example"}}}}
 	c.slices = []*discoveryv1.EndpointSlice{
 		endpoints("", 8080, [2]string{"web", "10.42.0.5"}),
-		endpoints("http", 8080, [2]string{"", "10.42.0.5"}, [2]string{"web", "10.42.0.6"}, [2]string{"web", "10.42.0.5"}),
+		endpoints("http", 8080, [2]string{"", "10.42.0.5"}, [2]string{"web", "10.42.0.6"},
+			[2]string{"web", "10.42.0.5"}),
 		endpoints("metrics", 9090, [2]string{"web", "10.42.0.5"}),
 	}
 	podPath := func(r *http.Request) runtime.Object { return &corev1.PodProxyOptions{Path: r.URL.Path} }
@@ -94,7 +99,8 @@ func TestHTTPProxies(t *testing.T) {
 		{"pod that does not listen", proxy.PodProxy(), podPath, "web:7070", 503, "no route"},
 		{"pod without an address", proxy.PodProxy(), podPath, "pod", 503, "no address"},
 		{"pod that claims to be this machine", proxy.PodProxy(), podPath, "local", 400, "not allowed for proxying"},
-		{"pod that claims to be a metadata service", proxy.PodProxy(), podPath, "metadata", 400, "not allowed for proxying"},
+		{"pod that claims to be a metadata service", proxy.PodProxy(), podPath, "metadata", 400,
+			"not allowed for proxying"},
 		{"no such pod", proxy.PodProxy(), podPath, "none", 404, "not found"},
 		{"not an id", proxy.PodProxy(), podPath, "ftp:web:x:y", 400, "invalid pod request"},
 
@@ -145,7 +151,8 @@ func TestServiceProxyTakesOnlyPods(t *testing.T) {
 		"not ready":         notReady,
 	} {
 		c.slices = []*discoveryv1.EndpointSlice{slice}
-		_, err := proxy.ServiceProxy().(rest.Connecter).Connect(inNamespace(t.Context()), "one", &corev1.ServiceProxyOptions{}, nil)
+		_, err := proxy.ServiceProxy().(rest.Connecter).Connect(inNamespace(t.Context()), "one",
+			&corev1.ServiceProxyOptions{}, nil)
 		if !contains(err, "no endpoints available") {
 			t.Errorf("%s: %v", name, err)
 		}

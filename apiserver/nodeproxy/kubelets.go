@@ -78,7 +78,8 @@ func ofCluster(peer tls.ConnectionState, roots *x509.CertPool) bool {
 	if len(peer.PeerCertificates) == 0 {
 		return false
 	}
-	options := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
+	options := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool(),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
 	for _, cert := range peer.PeerCertificates[1:] {
 		options.Intermediates.AddCert(cert)
 	}

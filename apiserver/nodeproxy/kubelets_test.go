@@ -49,7 +49,11 @@ func TestAnAddressIsNoIdentity(t *testing.T) {
 			_, err := readLog(t.Context(), proxy, pod, &corev1.PodLogOptions{InsecureSkipTLSVerifyBackend: true})
 			return err
 		},
-		"nodes/proxy": func(node, _ string) error { return fetch(t, front(t, proxy.NodeProxy(), node, path).URL+"/pods") },
+		"nodes/proxy": func(
+			node, _ string,
+		) error {
+			return fetch(t, front(t, proxy.NodeProxy(), node, path).URL+"/pods")
+		},
 		"nodes/proxy with the kubelet's port": func(node, _ string) error {
 			return fetch(t, front(t, proxy.NodeProxy(), fmt.Sprintf("%s:%d", node, kubeletPort), path).URL+"/pods")
 		},
@@ -83,14 +87,17 @@ func TestInsecureLogsTakeAStrangersCertificate(t *testing.T) {
 	proxy := newProxy(t, c, echo("kubelet"))
 	another := newAuthority(t)
 	server := httptest.NewUnstartedServer(echo("stranger"))
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{another.issue("node@1700000000", x509.ExtKeyUsageServerAuth, "192.0.2.9")}}
+	server.TLS = &tls.Config{
+		Certificates: []tls.Certificate{another.issue("node@1700000000", x509.ExtKeyUsageServerAuth, "192.0.2.9")}}
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	c.routes[fmt.Sprintf("%s:%d", nodeAddress, kubeletPort)] = server.Listener.Addr().String()
 	if _, err := readLog(t.Context(), proxy, "pod", &corev1.PodLogOptions{}); !contains(err, "certificate") {
 		t.Errorf("with verification: %v", err)
 	}
-	if got, err := readLog(t.Context(), proxy, "pod", &corev1.PodLogOptions{InsecureSkipTLSVerifyBackend: true}); err != nil || !strings.HasPrefix(got, "stranger GET") {
+	if got, err := readLog(t.Context(), proxy, "pod",
+		&corev1.PodLogOptions{InsecureSkipTLSVerifyBackend: true}); err != nil ||
+		!strings.HasPrefix(got, "stranger GET") {
 		t.Errorf("without verification: %q, %v", got, err)
 	}
 }
@@ -116,7 +123,8 @@ func TestAStreamReachesItsOwnNode(t *testing.T) {
 	}
 	command := front(t, proxy.PodExec(), "lost", with(&corev1.PodExecOptions{Stdout: true, Command: []string{"id"}}))
 	for way, executor := range executors(t, command) {
-		refused("exec over "+way, executor.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard}))
+		refused("exec over "+way,
+			executor.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard}))
 	}
 	forward := front(t, proxy.PodPortForward(), "lost", with(&corev1.PodPortForwardOptions{Ports: []int32{80}}))
 	location, err := url.Parse(forward.URL)
@@ -127,7 +135,8 @@ func TestAStreamReachesItsOwnNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = spdy.NewDialer(upgrader, &http.Client{Transport: roundTripper}, http.MethodPost, location).Dial(portforward.PortForwardProtocolV1Name)
+	_, _, err = spdy.NewDialer(upgrader, &http.Client{Transport: roundTripper}, http.MethodPost, location).Dial(
+		portforward.PortForwardProtocolV1Name)
 	refused("port-forward", err)
 	if reached.Load() != 0 {
 		t.Error("a stream has reached the other machine")

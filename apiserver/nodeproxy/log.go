@@ -71,7 +71,8 @@ func (l *podLog) Get(ctx context.Context, name string, options runtime.Object) (
 	if pod.Spec.NodeName == "" {
 		return stream, nil // not on a node yet, so there is nothing to read: an empty log
 	}
-	location, node, err := l.kubeletURL(ctx, pod.Spec.NodeName, []string{"containerLogs", pod.Namespace, pod.Name, container}, logQuery(opts))
+	location, node, err := l.kubeletURL(ctx, pod.Spec.NodeName,
+		[]string{"containerLogs", pod.Namespace, pod.Name, container}, logQuery(opts))
 	if err != nil {
 		return nil, err
 	}
@@ -134,12 +135,14 @@ func (f *failing) Read(p []byte) (int, error) {
 // logQuery returns the kubelet's query parameters for the wanted part of the log.
 func logQuery(opts *corev1.PodLogOptions) url.Values {
 	query := make(url.Values)
-	for name, set := range map[string]bool{"follow": opts.Follow, "previous": opts.Previous, "timestamps": opts.Timestamps} {
+	for name, set := range map[string]bool{"follow": opts.Follow, "previous": opts.Previous,
+		"timestamps": opts.Timestamps} {
 		if set {
 			query.Set(name, "true")
 		}
 	}
-	for name, number := range map[string]*int64{"sinceSeconds": opts.SinceSeconds, "tailLines": opts.TailLines, "limitBytes": opts.LimitBytes} {
+	for name, number := range map[string]*int64{"sinceSeconds": opts.SinceSeconds, "tailLines": opts.TailLines,
+		"limitBytes": opts.LimitBytes} {
 		if number != nil {
 			query.Set(name, strconv.FormatInt(*number, 10))
 		}
@@ -156,14 +159,16 @@ func logQuery(opts *corev1.PodLogOptions) url.Values {
 func validateLogOptions(opts *corev1.PodLogOptions) field.ErrorList {
 	var errs field.ErrorList
 	if opts.TailLines != nil && *opts.TailLines < 0 {
-		errs = append(errs, field.Invalid(field.NewPath("tailLines"), *opts.TailLines, "must be greater than or equal to 0"))
+		errs = append(errs,
+			field.Invalid(field.NewPath("tailLines"), *opts.TailLines, "must be greater than or equal to 0"))
 	}
 	if opts.LimitBytes != nil && *opts.LimitBytes < 1 {
 		errs = append(errs, field.Invalid(field.NewPath("limitBytes"), *opts.LimitBytes, "must be greater than 0"))
 	}
 	switch {
 	case opts.SinceSeconds != nil && opts.SinceTime != nil:
-		errs = append(errs, field.Forbidden(field.NewPath(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+		errs = append(errs,
+			field.Forbidden(field.NewPath(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
 	case opts.SinceSeconds != nil && *opts.SinceSeconds < 1:
 		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *opts.SinceSeconds, "must be greater than 0"))
 	}
@@ -174,7 +179,8 @@ func validateLogOptions(opts *corev1.PodLogOptions) field.ErrorList {
 	case corev1.LogStreamAll:
 	case corev1.LogStreamStdout, corev1.LogStreamStderr:
 		if opts.TailLines != nil {
-			errs = append(errs, field.Forbidden(field.NewPath(""), "`tailLines` and specific `stream` are mutually exclusive for now"))
+			errs = append(errs,
+				field.Forbidden(field.NewPath(""), "`tailLines` and specific `stream` are mutually exclusive for now"))
 		}
 	default:
 		errs = append(errs, field.NotSupported(field.NewPath("stream"), *opts.Stream,

@@ -41,9 +41,12 @@ func TestLogRequest(t *testing.T) {
 	}{
 		{"plain", corev1.PodLogOptions{}, "/containerLogs/ns/pod/main"},
 		{"container", corev1.PodLogOptions{Container: "main"}, "/containerLogs/ns/pod/main"},
-		{"flags", corev1.PodLogOptions{Follow: true, Previous: true, Timestamps: true}, "/containerLogs/ns/pod/main?follow=true&previous=true&timestamps=true"},
-		{"numbers", corev1.PodLogOptions{TailLines: p(int64(0)), LimitBytes: p(int64(7)), SinceSeconds: p(int64(60))}, "/containerLogs/ns/pod/main?limitBytes=7&sinceSeconds=60&tailLines=0"},
-		{"time", corev1.PodLogOptions{SinceTime: p(metav1.Unix(0, 0).Rfc3339Copy())}, "/containerLogs/ns/pod/main?sinceTime=" + "1970-01-01T00%3A00%3A00Z"},
+		{"flags", corev1.PodLogOptions{Follow: true, Previous: true, Timestamps: true},
+			"/containerLogs/ns/pod/main?follow=true&previous=true&timestamps=true"},
+		{"numbers", corev1.PodLogOptions{TailLines: p(int64(0)), LimitBytes: p(int64(7)), SinceSeconds: p(int64(60))},
+			"/containerLogs/ns/pod/main?limitBytes=7&sinceSeconds=60&tailLines=0"},
+		{"time", corev1.PodLogOptions{SinceTime: p(metav1.Unix(0, 0).Rfc3339Copy())},
+			"/containerLogs/ns/pod/main?sinceTime=" + "1970-01-01T00%3A00%3A00Z"},
 		{"stream", corev1.PodLogOptions{Stream: p("Stderr")}, "/containerLogs/ns/pod/main?stream=Stderr"},
 	}
 	for _, tt := range tests {
@@ -83,19 +86,25 @@ func TestLogContainer(t *testing.T) {
 	several.Name = "several"
 	several.Spec.Containers = append(several.Spec.Containers, corev1.Container{Name: "side"})
 	several.Spec.InitContainers = []corev1.Container{{Name: "init"}}
-	several.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
+	several.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
 	c.pods["several"] = several
-	proxy := newProxy(t, c, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.Path) }))
+	proxy := newProxy(t, c,
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.Path) }))
 	for _, name := range []string{"main", "side", "init", "debug"} {
-		if got, err := readLog(t.Context(), proxy, "several", &corev1.PodLogOptions{Container: name}); err != nil || got != "/containerLogs/ns/several/"+name {
+		if got, err := readLog(t.Context(), proxy, "several", &corev1.PodLogOptions{Container: name}); err != nil ||
+			got != "/containerLogs/ns/several/"+name {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
 	_, err := readLog(t.Context(), proxy, "several", &corev1.PodLogOptions{})
-	if !apierrors.IsBadRequest(err) || !contains(err, "choose one of: [main side] or one of the init containers: [init] or one of the ephemeral containers: [debug]") {
+	if !apierrors.IsBadRequest(err) ||
+		!contains(err,
+			"choose one of: [main side] or one of the init containers: [init] or one of the ephemeral containers: [debug]") {
 		t.Errorf("no container named: %v", err)
 	}
-	if _, err := readLog(t.Context(), proxy, "several", &corev1.PodLogOptions{Container: "none"}); !apierrors.IsBadRequest(err) {
+	if _, err := readLog(t.Context(), proxy, "several",
+		&corev1.PodLogOptions{Container: "none"}); !apierrors.IsBadRequest(err) {
 		t.Errorf("a container that does not exist: %v", err)
 	}
 }
@@ -119,7 +128,8 @@ func TestLogErrors(t *testing.T) {
 	if _, err := readLog(t.Context(), proxy, "lost", &corev1.PodLogOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("no such node: %v", err)
 	}
-	if _, err := readLog(t.Context(), proxy, "pod", &corev1.PodLogOptions{}); !apierrors.IsBadRequest(err) || !contains(err, "not found") {
+	if _, err := readLog(t.Context(), proxy, "pod", &corev1.PodLogOptions{}); !apierrors.IsBadRequest(err) ||
+		!contains(err, "not found") {
 		t.Errorf("the kubelet's refusal became %v", err)
 	}
 }
@@ -127,11 +137,14 @@ func TestLogErrors(t *testing.T) {
 // TestKubeletMustBeWhoItSays: without a certificate for the node's address it gets no request,
 // unless the client does not care for the logs' origin.
 func TestKubeletMustBeWhoItSays(t *testing.T) {
-	proxy := newProxy(t, newCluster(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "log") }), "192.0.2.99")
+	proxy := newProxy(t, newCluster(),
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "log") }),
+		"192.0.2.99")
 	if got, err := readLog(t.Context(), proxy, "pod", &corev1.PodLogOptions{}); err == nil {
 		t.Errorf("read %q from a kubelet with another's certificate", got)
 	}
-	if got, err := readLog(t.Context(), proxy, "pod", &corev1.PodLogOptions{InsecureSkipTLSVerifyBackend: true}); err != nil || got != "log" {
+	if got, err := readLog(t.Context(), proxy, "pod",
+		&corev1.PodLogOptions{InsecureSkipTLSVerifyBackend: true}); err != nil || got != "log" {
 		t.Errorf("read %q, %v with insecureSkipTLSVerifyBackend", got, err)
 	}
 }
@@ -154,7 +167,8 @@ func TestLogFollows(t *testing.T) {
 	}))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	object, err := proxy.PodLog().(rest.GetterWithOptions).Get(inNamespace(ctx), "pod", &corev1.PodLogOptions{Follow: true})
+	object, err := proxy.PodLog().(rest.GetterWithOptions).Get(inNamespace(ctx), "pod",
+		&corev1.PodLogOptions{Follow: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,12 +213,14 @@ func TestABrokenLogIsNoWholeOne(t *testing.T) {
 				}
 			}))
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				object, err := proxy.PodLog().(rest.GetterWithOptions).Get(inNamespace(r.Context()), "pod", &corev1.PodLogOptions{Follow: follow})
+				object, err := proxy.PodLog().(rest.GetterWithOptions).Get(inNamespace(r.Context()), "pod",
+					&corev1.PodLogOptions{Follow: follow})
 				if err != nil {
 					http.Error(w, err.Error(), http.StatusInternalServerError)
 					return
 				}
-				responsewriters.StreamObject(http.StatusOK, corev1.SchemeGroupVersion, scheme.Codecs, object.(rest.ResourceStreamer), w, r)
+				responsewriters.StreamObject(http.StatusOK, corev1.SchemeGroupVersion, scheme.Codecs,
+					object.(rest.ResourceStreamer), w, r)
 			}))
 			server.EnableHTTP2 = true
 			server.StartTLS()

@@ -16,7 +16,9 @@ const defaultKubeletPort = 10250
 func (p *Proxy) kubeletAt(node *corev1.Node) (host string, port int, err error) {
 	host, ok := p.address(node)
 	if !ok {
-		return "", 0, apierrors.NewServiceUnavailable("node " + node.Name + " has no address yet: its kubelet has not registered one")
+		return "", 0,
+			apierrors.NewServiceUnavailable(
+				"node " + node.Name + " has no address yet: its kubelet has not registered one")
 	}
 	port = int(node.Status.DaemonEndpoints.KubeletEndpoint.Port)
 	if port == 0 {
@@ -54,7 +56,9 @@ func (p *Proxy) address(node *corev1.Node) (string, bool) {
 }
 
 // kubeletURL is a URL of the kubelet of a node.
-func (p *Proxy) kubeletURL(ctx context.Context, name string, path []string, query url.Values) (*url.URL, *corev1.Node, error) {
+func (p *Proxy) kubeletURL(
+	ctx context.Context, name string, path []string, query url.Values,
+) (*url.URL, *corev1.Node, error) {
 	node, err := p.objects.Node(ctx, name)
 	if err != nil {
 		return nil, nil, err

@@ -49,7 +49,8 @@ type Config struct {
 // name service is needed to reach a node.
 func DefaultAddressTypes() []corev1.NodeAddressType {
 	return []corev1.NodeAddressType{
-		corev1.NodeInternalIP, corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeExternalIP, corev1.NodeExternalDNS,
+		corev1.NodeInternalIP, corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeExternalIP,
+		corev1.NodeExternalDNS,
 	}
 }
 
@@ -98,7 +99,9 @@ func New(cfg Config) (*Proxy, error) {
 // idle is how long a connection waits for a further request.
 const idle = 90 * time.Second
 
-func newTransport(config *tls.Config, dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Transport {
+func newTransport(
+	config *tls.Config, dial func(ctx context.Context, network, address string) (net.Conn, error),
+) *http.Transport {
 	return &http.Transport{
 		DialContext:         dial,
 		TLSClientConfig:     config,
@@ -150,7 +153,8 @@ func (p *Proxy) dialTarget(ctx context.Context, network, address string) (net.Co
 // network identity of the API server.
 func proxyable(ip netip.Addr) error {
 	ip = ip.Unmap()
-	if ip.IsUnspecified() || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+	if ip.IsUnspecified() || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() ||
+		ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
 		return fmt.Errorf("address %v is not allowed for proxying", ip)
 	}
 	return nil

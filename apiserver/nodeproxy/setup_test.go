@@ -115,7 +115,8 @@ type authority struct {
 func newAuthority(t testing.TB) *authority {
 	a := &authority{t: t}
 	a.key = a.newKey()
-	a.cert = a.sign(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil, a.key)
+	a.cert = a.sign(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil,
+		a.key)
 	return a
 }
 
@@ -185,7 +186,8 @@ func newProxy(t *testing.T, c *cluster, kubelet http.Handler, certifiedFor ...st
 	t.Cleanup(server.Close)
 	c.routes[fmt.Sprintf("%s:%d", nodeAddress, kubeletPort)] = server.Listener.Addr().String()
 
-	config := &tls.Config{Certificates: []tls.Certificate{ca.issue("barque:apiserver", x509.ExtKeyUsageClientAuth)}, RootCAs: ca.pool()}
+	config := &tls.Config{Certificates: []tls.Certificate{ca.issue("barque:apiserver", x509.ExtKeyUsageClientAuth)},
+		RootCAs: ca.pool()}
 	p, err := New(Config{
 		Objects:   c,
 		TLS:       func() *tls.Config { return config },

@@ -44,7 +44,8 @@ func (l roomy) Accept() (net.Conn, error) {
 // narrow opens connections that take little in advance.
 var narrow = net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
 	var failed error
-	err := raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 16<<10) })
+	err := raw.Control(
+		func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 16<<10) })
 	return errors.Join(err, failed)
 }}
 
@@ -60,11 +61,15 @@ func (n writer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	kubeletcommand.ServeExec(w, r, n, "pod", "", "main", nil, options, time.Minute, time.Minute, kubeletcommand.SupportedStreamingProtocols)
+	kubeletcommand.ServeExec(w, r, n, "pod", "", "main", nil, options, time.Minute, time.Minute,
+		kubeletcommand.SupportedStreamingProtocols)
 	close(n.ended) // the kubelet has closed its side
 }
 
-func (n writer) ExecInContainer(_ context.Context, _, _, _ string, _ []string, _ io.Reader, out, _ io.WriteCloser, _ bool, _ <-chan kubeletcommand.TerminalSize, _ time.Duration) error {
+func (n writer) ExecInContainer(
+	_ context.Context, _, _, _ string, _ []string, _ io.Reader, out, _ io.WriteCloser, _ bool,
+	_ <-chan kubeletcommand.TerminalSize, _ time.Duration,
+) error {
 	_, err := io.Copy(out, io.LimitReader(zeros{}, much))
 	out.Close()
 	return err
@@ -152,7 +157,8 @@ func untilUpgraded(conn net.Conn) error {
 
 // slowWebSocket does the same as slowSPDY.
 func slowWebSocket(t *testing.T, address string, goOn <-chan struct{}) result {
-	dialer := websocket.Dialer{Subprotocols: []string{remotecommand.StreamProtocolV5Name}, NetDialContext: narrow.DialContext}
+	dialer := websocket.Dialer{Subprotocols: []string{remotecommand.StreamProtocolV5Name},
+		NetDialContext: narrow.DialContext}
 	conn, _, err := dialer.DialContext(t.Context(), "ws://"+address, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -178,7 +184,8 @@ func slowWebSocket(t *testing.T, address string, goOn <-chan struct{}) result {
 // TestSlowReaders: a client that reads after the command has ended, and pings meanwhile, gets all
 // output and then the status, wherever on the way the output waits.
 func TestSlowReaders(t *testing.T) {
-	for way, read := range map[string]func(*testing.T, string, <-chan struct{}) result{"SPDY": slowSPDY, "WebSocket": slowWebSocket} {
+	for way, read := range map[string]func(*testing.T, string, <-chan struct{}) result{"SPDY": slowSPDY,
+		"WebSocket": slowWebSocket} {
 		for _, roomyServer := range []string{"kubelet", "API server"} {
 			t.Run(way+", output waits at the "+roomyServer, func(t *testing.T) {
 				node := writer{ended: make(chan struct{})}
@@ -191,7 +198,8 @@ func TestSlowReaders(t *testing.T) {
 					return narrow.DialContext(ctx, network, c.routes[address])
 				}
 				storage := proxy.PodExec()
-				server := httptest.NewUnstartedServer(connecting(storage, "pod", with(&corev1.PodExecOptions{Command: []string{"cat"}, Stdout: true})))
+				server := httptest.NewUnstartedServer(
+					connecting(storage, "pod", with(&corev1.PodExecOptions{Command: []string{"cat"}, Stdout: true})))
 				if roomyServer == "API server" {
 					server.Listener = roomy{server.Listener}
 				}
@@ -215,12 +223,15 @@ func TestBrokenOutput(t *testing.T) {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		kubeletcommand.ServeExec(&stealing{w, &conn}, r, dying{conn: &conn}, "pod", "", "main", nil, options, time.Minute, time.Minute, kubeletcommand.SupportedStreamingProtocols)
+		kubeletcommand.ServeExec(&stealing{w, &conn}, r, dying{conn: &conn}, "pod", "", "main", nil, options,
+			time.Minute, time.Minute, kubeletcommand.SupportedStreamingProtocols)
 	})
-	server := front(t, newProxy(t, newCluster(), node).PodExec(), "pod", with(&corev1.PodExecOptions{Command: []string{"cat"}, Stdout: true}))
+	server := front(t, newProxy(t, newCluster(), node).PodExec(), "pod",
+		with(&corev1.PodExecOptions{Command: []string{"cat"}, Stdout: true}))
 	ready := make(chan struct{})
 	close(ready)
-	for way, read := range map[string]func(*testing.T, string, <-chan struct{}) result{"SPDY": slowSPDY, "WebSocket": slowWebSocket} {
+	for way, read := range map[string]func(*testing.T, string, <-chan struct{}) result{"SPDY": slowSPDY,
+		"WebSocket": slowWebSocket} {
 		t.Run(way, func(t *testing.T) {
 			if got := read(t, server.Listener.Addr().String(), ready); got.status.Status != metav1.StatusFailure {
 				t.Errorf("the client has read %d bytes, and the status %+v", got.bytes, got.status)
@@ -247,7 +258,10 @@ type dying struct {
 	conn *net.Conn
 }
 
-func (n dying) ExecInContainer(_ context.Context, _, _, _ string, _ []string, _ io.Reader, out, _ io.WriteCloser, _ bool, _ <-chan kubeletcommand.TerminalSize, _ time.Duration) error {
+func (n dying) ExecInContainer(
+	_ context.Context, _, _, _ string, _ []string, _ io.Reader, out, _ io.WriteCloser, _ bool,
+	_ <-chan kubeletcommand.TerminalSize, _ time.Duration,
+) error {
 	_, err := io.WriteString(out, "some")
 	(*n.conn).Close()
 	return err

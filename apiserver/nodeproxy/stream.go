@@ -29,12 +29,14 @@ func (p *Proxy) PodExec() rest.Storage {
 
 // PodAttach is the storage of pods/attach.
 func (p *Proxy) PodAttach() rest.Storage {
-	return &podStream{Proxy: p, subresource: "attach", options: func() runtime.Object { return &corev1.PodAttachOptions{} }}
+	return &podStream{Proxy: p, subresource: "attach",
+		options: func() runtime.Object { return &corev1.PodAttachOptions{} }}
 }
 
 // PodPortForward is the storage of pods/portforward.
 func (p *Proxy) PodPortForward() rest.Storage {
-	return &podStream{Proxy: p, subresource: "portforward", options: func() runtime.Object { return &corev1.PodPortForwardOptions{} }}
+	return &podStream{Proxy: p, subresource: "portforward",
+		options: func() runtime.Object { return &corev1.PodPortForwardOptions{} }}
 }
 
 // podStream is a subresource of pods that is an upgraded connection to the pod's kubelet.
@@ -61,7 +63,9 @@ func (s *podStream) NewConnectOptions() (runtime.Object, bool, string) {
 func (*podStream) ConnectMethods() []string { return []string{http.MethodGet, http.MethodPost} }
 
 // Connect implements rest.Connecter.
-func (s *podStream) Connect(ctx context.Context, name string, options runtime.Object, responder rest.Responder) (http.Handler, error) {
+func (s *podStream) Connect(
+	ctx context.Context, name string, options runtime.Object, responder rest.Responder,
+) (http.Handler, error) {
 	if err := s.mayCreate(ctx, "pods", s.subresource, name); err != nil {
 		return nil, err
 	}
@@ -139,7 +143,8 @@ type streamRequest struct {
 func streamOf(pod *corev1.Pod, options runtime.Object) (*streamRequest, error) {
 	switch opts := options.(type) {
 	case *corev1.PodExecOptions:
-		request, err := commandOf(pod, "exec", opts.Container, execstream.Streams{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, TTY: opts.TTY})
+		request, err := commandOf(pod, "exec", opts.Container,
+			execstream.Streams{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, TTY: opts.TTY})
 		if err != nil {
 			return nil, err
 		}
@@ -149,7 +154,8 @@ func streamOf(pod *corev1.Pod, options runtime.Object) (*streamRequest, error) {
 		request.query["command"] = opts.Command
 		return request, nil
 	case *corev1.PodAttachOptions:
-		return commandOf(pod, "attach", opts.Container, execstream.Streams{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, TTY: opts.TTY})
+		return commandOf(pod, "attach", opts.Container,
+			execstream.Streams{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, TTY: opts.TTY})
 	case *corev1.PodPortForwardOptions:
 		request := &streamRequest{path: []string{"portForward", pod.Namespace, pod.Name}, query: make(url.Values)}
 		for _, port := range opts.Ports {
@@ -170,7 +176,8 @@ func commandOf(pod *corev1.Pod, verb, container string, streams execstream.Strea
 		query:         make(url.Values),
 		remoteCommand: &streams,
 	}
-	for name, set := range map[string]bool{"input": streams.Stdin, "output": streams.Stdout, "error": streams.Stderr, "tty": streams.TTY} {
+	for name, set := range map[string]bool{"input": streams.Stdin, "output": streams.Stdout, "error": streams.Stderr,
+		"tty": streams.TTY} {
 		if set {
 			request.query.Set(name, "1")
 		}

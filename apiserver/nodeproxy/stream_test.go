@@ -36,7 +36,10 @@ import (
 // and exits.
 type runtimeOfNode struct{ exit int }
 
-func (r runtimeOfNode) ExecInContainer(_ context.Context, pod, _, container string, cmd []string, in io.Reader, out, stderr io.WriteCloser, tty bool, resize <-chan kubeletcommand.TerminalSize, _ time.Duration) error {
+func (r runtimeOfNode) ExecInContainer(
+	_ context.Context, pod, _, container string, cmd []string, in io.Reader, out, stderr io.WriteCloser, tty bool,
+	resize <-chan kubeletcommand.TerminalSize, _ time.Duration,
+) error {
 	if tty {
 		size := <-resize
 		fmt.Fprintf(out, "%dx%d ", size.Width, size.Height)
@@ -56,7 +59,10 @@ func (r runtimeOfNode) ExecInContainer(_ context.Context, pod, _, container stri
 	return nil
 }
 
-func (r runtimeOfNode) AttachContainer(ctx context.Context, pod, uid, container string, in io.Reader, out, stderr io.WriteCloser, tty bool, resize <-chan kubeletcommand.TerminalSize) error {
+func (r runtimeOfNode) AttachContainer(
+	ctx context.Context, pod, uid, container string, in io.Reader, out, stderr io.WriteCloser, tty bool,
+	resize <-chan kubeletcommand.TerminalSize,
+) error {
 	return r.ExecInContainer(ctx, pod, uid, container, []string{"attached"}, in, out, stderr, tty, resize, 0)
 }
 
@@ -79,7 +85,8 @@ func (r runtimeOfNode) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		kubeletforward.ServePortForward(w, req, r, parts[2], "", options, timeout, timeout, kubeletforward.SupportedProtocols)
+		kubeletforward.ServePortForward(w, req, r, parts[2], "", options, timeout, timeout,
+			kubeletforward.SupportedProtocols)
 		return
 	}
 	options, err := kubeletcommand.NewOptions(req)
@@ -88,10 +95,12 @@ func (r runtimeOfNode) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if parts[0] == "attach" {
-		kubeletcommand.ServeAttach(w, req, r, parts[2], "", parts[3], options, timeout, timeout, kubeletcommand.SupportedStreamingProtocols)
+		kubeletcommand.ServeAttach(w, req, r, parts[2], "", parts[3], options, timeout, timeout,
+			kubeletcommand.SupportedStreamingProtocols)
 		return
 	}
-	kubeletcommand.ServeExec(w, req, r, parts[2], "", parts[3], req.URL.Query()["command"], options, timeout, timeout, kubeletcommand.SupportedStreamingProtocols)
+	kubeletcommand.ServeExec(w, req, r, parts[2], "", parts[3], req.URL.Query()["command"], options, timeout, timeout,
+		kubeletcommand.SupportedStreamingProtocols)
 }
 
 // executors are the ways in which clients open a remote command.
@@ -202,7 +211,8 @@ func TestPortForward(t *testing.T) {
 		t.Fatal(err)
 	}
 	for way, dialer := range map[string]httpstream.Dialer{
-		"SPDY":      spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, location),
+		"SPDY": spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost,
+			location),
 		"WebSocket": tunnel,
 	} {
 		t.Run(way, func(t *testing.T) {
@@ -256,7 +266,8 @@ func TestStreamErrors(t *testing.T) {
 	}{
 		{"no such pod", "none", &corev1.PodExecOptions{Command: []string{"sh"}}, apierrors.IsNotFound},
 		{"not on a node", "unbound", &corev1.PodExecOptions{Command: []string{"sh"}}, apierrors.IsBadRequest},
-		{"no such container", "pod", &corev1.PodExecOptions{Command: []string{"sh"}, Container: "none"}, apierrors.IsBadRequest},
+		{"no such container", "pod", &corev1.PodExecOptions{Command: []string{"sh"}, Container: "none"},
+			apierrors.IsBadRequest},
 		{"no command", "pod", &corev1.PodExecOptions{}, apierrors.IsBadRequest},
 	}
 	for _, tt := range tests {
@@ -280,17 +291,19 @@ func TestStreamErrors(t *testing.T) {
 func TestGetNeedsCreate(t *testing.T) {
 	proxy := newProxy(t, newCluster(), http.NotFoundHandler())
 	var asked []authorizer.Attributes
-	proxy.authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-		asked = append(asked, a)
-		if a.GetUser().GetName() == "operator" {
-			return authorizer.DecisionAllow, "", nil
-		}
-		return authorizer.DecisionNoOpinion, "", nil
-	})
+	proxy.authorizer = authorizer.AuthorizerFunc(
+		func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+			asked = append(asked, a)
+			if a.GetUser().GetName() == "operator" {
+				return authorizer.DecisionAllow, "", nil
+			}
+			return authorizer.DecisionNoOpinion, "", nil
+		})
 	connect := func(who, verb string) error {
 		ctx := genericapirequest.WithUser(inNamespace(t.Context()), &user.DefaultInfo{Name: who})
 		ctx = genericapirequest.WithRequestInfo(ctx, &genericapirequest.RequestInfo{Verb: verb})
-		_, err := proxy.PodExec().(rest.Connecter).Connect(ctx, "pod", &corev1.PodExecOptions{Command: []string{"sh"}}, nil)
+		_, err := proxy.PodExec().(rest.Connecter).Connect(ctx, "pod", &corev1.PodExecOptions{Command: []string{"sh"}},
+			nil)
 		return err
 	}
 	if err := connect("viewer", "get"); !apierrors.IsForbidden(err) {
@@ -303,7 +316,8 @@ func TestGetNeedsCreate(t *testing.T) {
 		t.Errorf("POST was authorized before: %v", err)
 	}
 	want := func(a authorizer.Attributes) bool {
-		return a.GetVerb() == "create" && a.GetResource() == "pods" && a.GetSubresource() == "exec" && a.GetNamespace() == "ns" && a.GetName() == "pod"
+		return a.GetVerb() == "create" && a.GetResource() == "pods" && a.GetSubresource() == "exec" &&
+			a.GetNamespace() == "ns" && a.GetName() == "pod"
 	}
 	if len(asked) != 2 || !slices.ContainsFunc(asked, want) {
 		t.Errorf("the authorizer was asked %+v", asked)
@@ -315,18 +329,21 @@ func TestGetNeedsCreate(t *testing.T) {
 func TestReadingNodesRunsNoCommands(t *testing.T) {
 	var reached atomic.Int32
 	proxy := newProxy(t, newCluster(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
-	proxy.authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-		if a.GetUser().GetName() == "operator" && a.GetVerb() == "create" && a.GetResource() == "nodes" && a.GetSubresource() == "proxy" && a.GetName() == "node" {
-			return authorizer.DecisionAllow, "", nil
-		}
-		return authorizer.DecisionNoOpinion, "", nil
-	})
+	proxy.authorizer = authorizer.AuthorizerFunc(
+		func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+			if a.GetUser().GetName() == "operator" && a.GetVerb() == "create" && a.GetResource() == "nodes" &&
+				a.GetSubresource() == "proxy" && a.GetName() == "node" {
+				return authorizer.DecisionAllow, "", nil
+			}
+			return authorizer.DecisionNoOpinion, "", nil
+		})
 	call := func(who, verb, method, path, protocol string) (int, string) {
 		t.Helper()
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx := genericapirequest.WithUser(r.Context(), &user.DefaultInfo{Name: who})
 			ctx = genericapirequest.WithRequestInfo(ctx, &genericapirequest.RequestInfo{Verb: verb})
-			connecting(proxy.NodeProxy(), "node", with(&corev1.NodeProxyOptions{Path: path})).ServeHTTP(w, r.WithContext(ctx))
+			connecting(proxy.NodeProxy(), "node", with(&corev1.NodeProxyOptions{Path: path})).ServeHTTP(w,
+				r.WithContext(ctx))
 		}))
 		defer server.Close()
 		request, err := http.NewRequestWithContext(t.Context(), method, server.URL, nil)
@@ -349,12 +366,15 @@ func TestReadingNodesRunsNoCommands(t *testing.T) {
 		return response.StatusCode, string(text)
 	}
 	for _, c := range []struct{ verb, method, path, protocol string }{
-		{"get", http.MethodGet, "/portForward/ns/pod", "SPDY/3.1"}, {"get", http.MethodGet, "/exec/ns/pod/main", "websocket"},
+		{"get", http.MethodGet, "/portForward/ns/pod", "SPDY/3.1"},
+		{"get", http.MethodGet, "/exec/ns/pod/main", "websocket"},
 		{"get", http.MethodGet, "/attach/ns/pod/main", "websocket"}, {"get", http.MethodGet, "/pods", "SPDY/3.1"},
 		{"get", http.MethodGet, "//exec/ns/pod/main", ""}, {"get", http.MethodGet, "/run/ns/pod/main", ""},
-		{"update", http.MethodPut, "/exec/ns/pod/main", "websocket"}, {"delete", http.MethodDelete, "/portForward/ns/pod", "SPDY/3.1"},
+		{"update", http.MethodPut, "/exec/ns/pod/main", "websocket"},
+		{"delete", http.MethodDelete, "/portForward/ns/pod", "SPDY/3.1"},
 	} {
-		if code, text := call("viewer", c.verb, c.method, c.path, c.protocol); code != http.StatusForbidden || !strings.Contains(text, `needs the verb "create"`) {
+		if code, text := call("viewer", c.verb, c.method, c.path, c.protocol); code != http.StatusForbidden ||
+			!strings.Contains(text, `needs the verb "create"`) {
 			t.Errorf("viewer: %+v: %d %s", c, code, text)
 		}
 	}

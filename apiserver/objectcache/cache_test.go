@@ -54,7 +54,8 @@ func TestAnObjectBelongsToItsBytes(t *testing.T) {
 			t.Errorf("%s: found %v", name, absent.Shared())
 		}
 	}
-	if o := get(t, space, Stored{Key: "a", Value: []byte("new"), Revision: 7}); o.Shared().(*corev1.ConfigMap).Data["value"] != "new" {
+	if o := get(t, space,
+		Stored{Key: "a", Value: []byte("new"), Revision: 7}); o.Shared().(*corev1.ConfigMap).Data["value"] != "new" {
 		t.Error("it was not decoded from the bytes that are there now")
 	}
 }
@@ -99,7 +100,8 @@ func TestAnErrorIsNotKept(t *testing.T) {
 	space := New(1 << 20).Space()
 	of := Stored{Key: "a", Revision: 1}
 	broken := errors.New("no key yet")
-	if _, err := space.Get(of, func(Stored) (apiruntime.Object, error) { return nil, broken }); !errors.Is(err, broken) {
+	if _, err := space.Get(of, func(Stored) (apiruntime.Object, error) { return nil, broken }); !errors.Is(err,
+		broken) {
 		t.Errorf("got %v", err)
 	}
 	func() {
@@ -349,23 +351,29 @@ func BenchmarkDecodedSize(b *testing.B) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "web-6d4b75cb6d-hk2zv", Namespace: "default", UID: "3c1f6d0e-6a1f-4f5e-9d4f-6f5b0e1d2c3a",
-			Labels:          map[string]string{"app": "web", "pod-template-hash": "6d4b75cb6d"},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-6d4b75cb6d", UID: "e1d2c3a4"}},
+			Labels: map[string]string{"app": "web", "pod-template-hash": "6d4b75cb6d"},
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-6d4b75cb6d", UID: "e1d2c3a4"}},
 			ManagedFields: []metav1.ManagedFieldsEntry{
 				{Manager: "kubelet", FieldsV1: metav1.NewFieldsV1(strings.Repeat(`{"f:a":{}},`, 100))},
 			},
 		},
 		Spec: corev1.PodSpec{
-			NodeName: "node-1", Containers: []corev1.Container{{Name: "web", Image: "web:1", Ports: []corev1.ContainerPort{{ContainerPort: 80}}}},
+			NodeName: "node-1",
+			Containers: []corev1.Container{
+				{Name: "web", Image: "web:1", Ports: []corev1.ContainerPort{{ContainerPort: 80}}}},
 			Tolerations: []corev1.Toleration{{Key: corev1.TaintNodeNotReady}, {Key: corev1.TaintNodeUnreachable}},
 		},
 		Status: corev1.PodStatus{
 			Phase: corev1.PodRunning, PodIP: "10.42.0.7", PodIPs: []corev1.PodIP{{IP: "10.42.0.7"}},
-			Conditions:        []corev1.PodCondition{{Type: corev1.PodReady}, {Type: corev1.PodInitialized}, {Type: corev1.PodScheduled}},
-			ContainerStatuses: []corev1.ContainerStatus{{Name: "web", Image: "web:1", ContainerID: "containerd://" + strings.Repeat("a", 64)}},
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady}, {Type: corev1.PodInitialized},
+				{Type: corev1.PodScheduled}},
+			ContainerStatuses: []corev1.ContainerStatus{
+				{Name: "web", Image: "web:1", ContainerID: "containerd://" + strings.Repeat("a", 64)}},
 		},
 	}
-	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"}, Data: map[string]string{"data": strings.Repeat("x", 1024)}}
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"},
+		Data: map[string]string{"data": strings.Repeat("x", 1024)}}
 	for name, obj := range map[string]interface {
 		Marshal() ([]byte, error)
 		Unmarshal([]byte) error

@@ -20,7 +20,9 @@ import (
 // upperCase is an Encoder of one form.
 type upperCase struct{}
 
-func (upperCase) Encode(form apiruntime.Identifier, _ func(apiruntime.Object, io.Writer) error, of Stored) ([]byte, bool) {
+func (upperCase) Encode(
+	form apiruntime.Identifier, _ func(apiruntime.Object, io.Writer) error, of Stored,
+) ([]byte, bool) {
 	return bytes.ToUpper(of.Value), form == "upper"
 }
 
@@ -35,7 +37,9 @@ func eventOf(form apiruntime.Identifier) func(apiruntime.Object, io.Writer) erro
 	}
 }
 
-func encoded(t *testing.T, o *Object, form apiruntime.Identifier, encode func(apiruntime.Object, io.Writer) error) string {
+func encoded(
+	t *testing.T, o *Object, form apiruntime.Identifier, encode func(apiruntime.Object, io.Writer) error,
+) string {
 	t.Helper()
 	var out bytes.Buffer
 	if err := o.CacheEncode(form, encode, &out); err != nil {
@@ -141,10 +145,11 @@ func TestWhoDecodedIsForgotten(t *testing.T) {
 	read := func() *Object {
 		body := new([1 << 16]byte)
 		request = weak.Make(body)
-		o, err := space.Get(Stored{Key: "a", Value: []byte("value"), Revision: 1}, func(of Stored) (apiruntime.Object, error) {
-			body[0]++
-			return decodeMap(of)
-		})
+		o, err := space.Get(Stored{Key: "a", Value: []byte("value"), Revision: 1},
+			func(of Stored) (apiruntime.Object, error) {
+				body[0]++
+				return decodeMap(of)
+			})
 		if err != nil {
 			t.Fatal(err)
 		}

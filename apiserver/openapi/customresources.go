@@ -27,12 +27,15 @@ func (s *Service) established() ([]*apiextensionsv1.CustomResourceDefinition, er
 	crds = slices.DeleteFunc(crds, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
 		return !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established)
 	})
-	slices.SortFunc(crds, func(a, b *apiextensionsv1.CustomResourceDefinition) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(crds,
+		func(a, b *apiextensionsv1.CustomResourceDefinition) int { return cmp.Compare(a.Name, b.Name) })
 	return crds, nil
 }
 
 // byVersion sorts definitions by the groups and versions that they serve.
-func byVersion(crds []*apiextensionsv1.CustomResourceDefinition) map[schema.GroupVersion][]*apiextensionsv1.CustomResourceDefinition {
+func byVersion(
+	crds []*apiextensionsv1.CustomResourceDefinition,
+) map[schema.GroupVersion][]*apiextensionsv1.CustomResourceDefinition {
 	versions := map[schema.GroupVersion][]*apiextensionsv1.CustomResourceDefinition{}
 	for _, crd := range crds {
 		for _, v := range crd.Spec.Versions {
@@ -63,7 +66,8 @@ func withCustomV2(doc *spec.Swagger, crds []*apiextensionsv1.CustomResourceDefin
 	var docs []*spec.Swagger
 	for gv, crds := range byVersion(crds) {
 		for _, crd := range crds {
-			one, err := builder.BuildOpenAPIV2(crd, gv.Version, builder.Options{V2: true, IncludeSelectableFields: true})
+			one, err := builder.BuildOpenAPIV2(crd, gv.Version,
+				builder.Options{V2: true, IncludeSelectableFields: true})
 			if err != nil {
 				return nil, fmt.Errorf("schema of %s: %w", crd.Name, err)
 			}

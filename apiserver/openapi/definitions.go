@@ -107,7 +107,8 @@ func (d *definer) fields(t reflect.Type, s *spec.Schema, dependencies map[string
 		}
 		addMerge(&p, merge, name)
 		s.Properties[name] = p
-		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") && f.Type.Kind() != reflect.Pointer {
+		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") &&
+			f.Type.Kind() != reflect.Pointer {
 			s.Required = append(s.Required, name)
 		}
 	}

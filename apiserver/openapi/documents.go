@@ -31,8 +31,10 @@ type form struct {
 }
 
 var (
-	formV2 = form{"application/com.github.proto-openapi.spec.v2.v1.0+protobuf", "proto-openapi.spec.v2", handler.ToProtoBinary}
-	formV3 = form{"application/com.github.proto-openapi.spec.v3.v1.0+protobuf", "proto-openapi.spec.v3", handler3.ToV3ProtoBinary}
+	formV2 = form{"application/com.github.proto-openapi.spec.v2.v1.0+protobuf", "proto-openapi.spec.v2",
+		handler.ToProtoBinary}
+	formV3 = form{"application/com.github.proto-openapi.spec.v3.v1.0+protobuf", "proto-openapi.spec.v3",
+		handler3.ToV3ProtoBinary}
 )
 
 // A client requests the list of documents, and then those that it does not have. The list is

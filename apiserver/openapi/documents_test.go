@@ -26,7 +26,8 @@ func TestDocumentIsBuiltOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			if body, err := c.get("p", d, formV3, mediaJSON); err != nil || string(body) != `{"openapi":"3.0.0","info":null}` {
+			if body, err := c.get("p", d, formV3, mediaJSON); err != nil ||
+				string(body) != `{"openapi":"3.0.0","info":null}` {
 				t.Errorf("%s, %v", body, err)
 			}
 		})
@@ -63,7 +64,8 @@ func TestForms(t *testing.T) {
 		if path != V2Path {
 			f = formV3
 		}
-		for accept, want := range map[string]string{"": mediaJSON, "*/*": mediaJSON, "application/json": mediaJSON, f.media: f.media} {
+		for accept, want := range map[string]string{"": mediaJSON, "*/*": mediaJSON, "application/json": mediaJSON,
+			f.media: f.media} {
 			w := ask(path, "Accept", accept)
 			if got := w.Header().Get("Content-Type"); w.Code != 200 || got != want || w.Body.Len() == 0 {
 				t.Errorf("%s as %q: %d, %s", path, accept, w.Code, got)

@@ -117,7 +117,12 @@ func (d *extensionDocs) ask(ctx context.Context, x Extension) {
 		var doc *spec.Swagger
 		if err := guarded(func() error { return json.Unmarshal(body, &doc) }); err == nil && doc != nil {
 			prefix := []string{"/" + x.path() + "/"}
-			if err := guarded(func() error { doc = aggregator.FilterSpecByPathsWithoutSideEffects(doc, prefix); return nil }); err == nil {
+			if err := guarded(
+				func() error {
+					doc = aggregator.FilterSpecByPathsWithoutSideEffects(doc,
+						prefix)
+					return nil
+				}); err == nil {
 				d.v2, d.v2Hash = doc, sum(body)
 			}
 		}
@@ -169,7 +174,11 @@ func guarded(f func() error) (err error) {
 // mergeV2 adds documents of extensions to one of version 2.
 func mergeV2(doc *spec.Swagger, theirs []*spec.Swagger) error {
 	for _, t := range theirs {
-		if err := guarded(func() error { return aggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(doc, t) }); err != nil {
+		if err := guarded(
+			func() error {
+				return aggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(doc,
+					t)
+			}); err != nil {
 			return err
 		}
 	}

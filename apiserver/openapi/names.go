@@ -35,7 +35,8 @@ func newNames(scheme *runtime.Scheme) (*names, error) {
 			return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Kind, b.Kind))
 		})
 		for _, k := range list {
-			n.kinds[name] = append(n.kinds[name], map[string]any{"group": k.Group, "version": k.Version, "kind": k.Kind})
+			n.kinds[name] = append(n.kinds[name],
+				map[string]any{"group": k.Group, "version": k.Version, "kind": k.Kind})
 		}
 	}
 	return n, nil

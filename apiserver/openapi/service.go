@@ -46,7 +46,8 @@ const (
 
 // bearerToken describes how clients authenticate.
 func bearerToken() spec.SecuritySchemeProps {
-	return spec.SecuritySchemeProps{Type: "apiKey", Name: "authorization", In: "header", Description: "Bearer Token authentication"}
+	return spec.SecuritySchemeProps{Type: "apiKey", Name: "authorization", In: "header",
+		Description: "Bearer Token authentication"}
 }
 
 func bearerTokenV3() spec3.SecuritySchemeProps {
@@ -120,15 +121,22 @@ func (s *Service) ownV2() (*spec.Swagger, error) {
 			return nil, err
 		}
 		doc, err := builder.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(services), &common.Config{
-			ProtocolList:                   []string{"https"},
-			Info:                           s.info(),
-			DefaultResponse:                &spec.Response{ResponseProps: spec.ResponseProps{Description: "Default Response."}},
-			CommonResponses:                map[int]spec.Response{http.StatusUnauthorized: {ResponseProps: spec.ResponseProps{Description: unauthorized}}},
-			SecurityDefinitions:            &spec.SecurityDefinitions{bearer: &spec.SecurityScheme{SecuritySchemeProps: bearerToken()}},
+			ProtocolList: []string{"https"},
+			Info:         s.info(),
+			DefaultResponse: &spec.Response{
+				ResponseProps: spec.ResponseProps{Description: "Default Response."}},
+			CommonResponses: map[int]spec.Response{
+				http.StatusUnauthorized: {ResponseProps: spec.ResponseProps{Description: unauthorized}}},
+			SecurityDefinitions: &spec.SecurityDefinitions{
+				bearer: &spec.SecurityScheme{SecuritySchemeProps: bearerToken()}},
 			DefaultSecurity:                []map[string][]string{{bearer: {}}},
 			GetOperationIDAndTagsFromRoute: operation,
 			GetDefinitionName:              n.definition,
-			GetDefinitions:                 func(common.ReferenceCallback) map[string]common.OpenAPIDefinition { return definitions },
+			GetDefinitions: func(
+				common.ReferenceCallback,
+			) map[string]common.OpenAPIDefinition {
+				return definitions
+			},
 		})
 		if err != nil {
 			return nil, err
@@ -151,10 +159,13 @@ func (s *Service) ownV3(p Part, ws *restful.WebService) (*spec3.OpenAPI, error) 
 		return nil, err
 	}
 	return builder3.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(services), &common.OpenAPIV3Config{
-		Info:                           s.info(),
-		DefaultResponse:                &spec3.Response{ResponseProps: spec3.ResponseProps{Description: "Default Response."}},
-		CommonResponses:                map[int]*spec3.Response{http.StatusUnauthorized: {ResponseProps: spec3.ResponseProps{Description: unauthorized}}},
-		SecuritySchemes:                spec3.SecuritySchemes{bearer: &spec3.SecurityScheme{SecuritySchemeProps: bearerTokenV3()}},
+		Info: s.info(),
+		DefaultResponse: &spec3.Response{
+			ResponseProps: spec3.ResponseProps{Description: "Default Response."}},
+		CommonResponses: map[int]*spec3.Response{
+			http.StatusUnauthorized: {ResponseProps: spec3.ResponseProps{Description: unauthorized}}},
+		SecuritySchemes: spec3.SecuritySchemes{
+			bearer: &spec3.SecurityScheme{SecuritySchemeProps: bearerTokenV3()}},
 		DefaultSecurity:                []map[string][]string{{bearer: {}}},
 		GetOperationIDAndTagsFromRoute: operation,
 		GetDefinitionName:              n.within(ws.RootPath()),
@@ -164,7 +175,9 @@ func (s *Service) ownV3(p Part, ws *restful.WebService) (*spec3.OpenAPI, error) 
 
 // kinds returns the names of the kinds, and the definitions of those that web services show. In
 // references, the names of definitions follow the prefix.
-func (p Part) kinds(prefix string, services []*restful.WebService) (*names, map[string]common.OpenAPIDefinition, error) {
+func (p Part) kinds(
+	prefix string, services []*restful.WebService,
+) (*names, map[string]common.OpenAPIDefinition, error) {
 	n, err := newNames(p.Scheme)
 	if err != nil {
 		return nil, nil, err

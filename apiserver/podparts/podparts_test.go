@@ -26,31 +26,44 @@ func pod(t testing.TB, n int) *corev1.Pod {
 			Ports: []corev1.ContainerPort{{ContainerPort: 8080}},
 			Env: []corev1.EnvVar{
 				{Name: "MODE", Value: "production"}, {Name: "LEVEL", Value: "info"},
-				{Name: "NODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
+				{Name: "NODE",
+					ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
 			},
-			Resources:      corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi")}},
-			ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(8080)}}},
-			VolumeMounts:   []corev1.VolumeMount{{Name: token, MountPath: "/var/run/secrets/kubernetes.io/serviceaccount", ReadOnly: true}},
+			Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"),
+					corev1.ResourceMemory: resource.MustParse("64Mi")}},
+			ReadinessProbe: &corev1.Probe{
+				ProbeHandler: corev1.ProbeHandler{
+					HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(8080)}}},
+			VolumeMounts: []corev1.VolumeMount{
+				{Name: token, MountPath: "/var/run/secrets/kubernetes.io/serviceaccount", ReadOnly: true}},
 		}
 	}
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "shop", GenerateName: "web-7c5d-", Name: fmt.Sprintf("web-7c5d-%05d", n), ResourceVersion: fmt.Sprint(1000 + n),
+			Namespace: "shop", GenerateName: "web-7c5d-", Name: fmt.Sprintf("web-7c5d-%05d", n),
+			ResourceVersion: fmt.Sprint(1000 + n),
 			Labels:          map[string]string{"app": "web", "pod-template-hash": "7c5d"},
 			Annotations:     map[string]string{"checksum/config": "8f14e45fceea167a"},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-7c5d", UID: "a"}},
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-7c5d", UID: "a"}},
 		},
 		Spec: corev1.PodSpec{
 			NodeName: fmt.Sprint("node-", n%10), ServiceAccountName: "web",
 			InitContainers: []corev1.Container{container("migrate")},
 			Containers:     []corev1.Container{container("web"), container("proxy")},
-			Volumes: []corev1.Volume{{Name: token, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
-				Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}},
-			}}}},
+			Volumes: []corev1.Volume{
+				{Name: token, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+					Sources: []corev1.VolumeProjection{
+						{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}},
+				}}}},
 			Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
-				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "kubernetes.io/hostname"}},
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+					{TopologyKey: "kubernetes.io/hostname"}},
 			}},
-			Tolerations: []corev1.Toleration{{Key: "node.kubernetes.io/not-ready", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}},
+			Tolerations: []corev1.Toleration{
+				{Key: "node.kubernetes.io/not-ready", Operator: corev1.TolerationOpExists,
+					Effect: corev1.TaintEffectNoExecute}},
 		},
 		Status: corev1.PodStatus{
 			Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable,
@@ -61,8 +74,10 @@ func pod(t testing.TB, n int) *corev1.Pod {
 			ContainerStatuses:     []corev1.ContainerStatus{running("web", token, n), running("proxy", token, n)},
 		},
 	}
-	for _, is := range []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled} {
-		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: is, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Unix(int64(n), 0)})
+	for _, is := range []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized,
+		corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled} {
+		p.Status.Conditions = append(p.Status.Conditions,
+			corev1.PodCondition{Type: is, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Unix(int64(n), 0)})
 	}
 	data, err := p.Marshal()
 	if err != nil {
@@ -76,20 +91,25 @@ func pod(t testing.TB, n int) *corev1.Pod {
 }
 
 func running(name, token string, n int) corev1.ContainerStatus {
-	resources := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi")}
+	resources := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"),
+		corev1.ResourceMemory: resource.MustParse("64Mi")}
 	return corev1.ContainerStatus{
-		Name: name, Image: "registry.example.com/" + name + ":1", ImageID: "registry.example.com/" + name + "@sha256:0123456789abcdef",
+		Name: name, Image: "registry.example.com/" + name + ":1",
+		ImageID:     "registry.example.com/" + name + "@sha256:0123456789abcdef",
 		ContainerID: fmt.Sprintf("containerd://%032d", n), Ready: true, Started: new(true),
-		State:              corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Unix(int64(n), 0)}},
+		State: corev1.ContainerState{
+			Running: &corev1.ContainerStateRunning{StartedAt: metav1.Unix(int64(n), 0)}},
 		AllocatedResources: resources, Resources: &corev1.ResourceRequirements{Requests: resources},
-		VolumeMounts: []corev1.VolumeMountStatus{{Name: token, MountPath: "/var/run/secrets/kubernetes.io/serviceaccount", ReadOnly: true}},
-		User:         &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: 1000}},
+		VolumeMounts: []corev1.VolumeMountStatus{
+			{Name: token, MountPath: "/var/run/secrets/kubernetes.io/serviceaccount", ReadOnly: true}},
+		User: &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: 1000}},
 	}
 }
 
 func ended(name, token string) corev1.ContainerStatus {
 	s := running(name, token, 0)
-	s.Started, s.State = new(false), corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 0, Reason: "Completed"}}
+	s.Started, s.State = new(false),
+		corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 0, Reason: "Completed"}}
 	return s
 }
 
@@ -124,7 +144,8 @@ func TestPodsOfOneTemplateShare(t *testing.T) {
 			t.Errorf("each has a copy of its %s", what)
 		}
 	}
-	if token := second.Spec.Volumes[0].Name; !same(token, b.Containers[0].VolumeMounts[0].Name) || !same(token, second.Status.ContainerStatuses[1].VolumeMounts[0].Name) {
+	if token := second.Spec.Volumes[0].Name; !same(token, b.Containers[0].VolumeMounts[0].Name) ||
+		!same(token, second.Status.ContainerStatuses[1].VolumeMounts[0].Name) {
 		t.Error("a pod has the name of its volume more than once")
 	}
 	if a.Containers[0].ReadinessProbe == a.Containers[1].ReadinessProbe {
@@ -148,10 +169,15 @@ func TestAnotherTemplateSharesNothing(t *testing.T) {
 		"the affinity": func(p *corev1.Pod) { p.Spec.Affinity.PodAntiAffinity = nil },
 		"the node":     func(p *corev1.Pod) { p.Spec.NodeName = "other" },
 		"the hostname": func(p *corev1.Pod) { p.Spec.Hostname = "web-0" },
-		"a volume":     func(p *corev1.Pod) { p.Spec.Volumes[0].Projected.Sources[0].ServiceAccountToken.Path = "other" },
-		"a mount":      func(p *corev1.Pod) { p.Spec.Containers[0].VolumeMounts[0].MountPath = "/other" },
+		"a volume": func(
+			p *corev1.Pod,
+		) {
+			p.Spec.Volumes[0].Projected.Sources[0].ServiceAccountToken.Path = "other"
+		},
+		"a mount": func(p *corev1.Pod) { p.Spec.Containers[0].VolumeMounts[0].MountPath = "/other" },
 		"a debugger": func(p *corev1.Pod) {
-			p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
+			p.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+				{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
 		},
 		"a condition": func(p *corev1.Pod) { p.Status.Conditions[2].Status = corev1.ConditionFalse },
 		"its time":    func(p *corev1.Pod) { p.Status.Conditions[2].LastTransitionTime = metav1.Unix(1, 0) },
@@ -160,7 +186,8 @@ func TestAnotherTemplateSharesNothing(t *testing.T) {
 		"restarts":    func(p *corev1.Pod) { p.Status.ContainerStatuses[0].RestartCount = 7 },
 		"a start":     func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Started = new(false) },
 		"an end": func(p *corev1.Pod) {
-			p.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+			p.Status.ContainerStatuses[0].State = corev1.ContainerState{
+				Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
 		},
 		"what it got":   func(p *corev1.Pod) { p.Status.ContainerStatuses[1].Resources = nil },
 		"no labels":     func(p *corev1.Pod) { p.Labels = nil },
@@ -186,7 +213,8 @@ func TestALibraryChangesNoOtherPod(t *testing.T) {
 	s := New(1 << 20)
 	large := func(n int) *corev1.Pod {
 		p := pod(t, n)
-		p.Spec.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("100Ti")}}
+		p.Spec.Resources = &corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("100Ti")}}
 		p.Spec.Overhead = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
 		s.Share(p)
 		return p

@@ -32,11 +32,13 @@ func (s *Sharer) Share(pod *corev1.Pod) {
 func (s *Sharer) shareMeta(own *metav1.ObjectMeta) {
 	s.common.meta = metav1.ObjectMeta{
 		Namespace: own.Namespace, GenerateName: own.GenerateName,
-		Labels: own.Labels, Annotations: own.Annotations, OwnerReferences: own.OwnerReferences, Finalizers: own.Finalizers,
+		Labels: own.Labels, Annotations: own.Annotations, OwnerReferences: own.OwnerReferences,
+		Finalizers: own.Finalizers,
 	}
 	shared := find(s, metaPart, &s.common.meta)
 	own.Namespace, own.GenerateName = shared.Namespace, shared.GenerateName
-	own.Labels, own.Annotations, own.OwnerReferences, own.Finalizers = shared.Labels, shared.Annotations, shared.OwnerReferences, shared.Finalizers
+	own.Labels, own.Annotations, own.OwnerReferences, own.Finalizers = shared.Labels, shared.Annotations,
+		shared.OwnerReferences, shared.Finalizers
 }
 
 // shareSpec shares containers and volumes one by one, the affinity, which has the node of a pod of
@@ -69,7 +71,8 @@ func (s *Sharer) shareSpec(own *corev1.PodSpec) {
 	common.InitContainers, common.Containers, common.EphemeralContainers, common.Volumes = nil, nil, nil, nil
 	common.NodeName, common.Hostname, common.Affinity = "", "", nil
 	shared := *find(s, specPart, common)
-	shared.InitContainers, shared.Containers, shared.EphemeralContainers, shared.Volumes = own.InitContainers, own.Containers, own.EphemeralContainers, own.Volumes
+	shared.InitContainers, shared.Containers, shared.EphemeralContainers, shared.Volumes = own.InitContainers,
+		own.Containers, own.EphemeralContainers, own.Volumes
 	shared.NodeName, shared.Hostname, shared.Affinity = own.NodeName, own.Hostname, own.Affinity
 	*own = shared
 }
@@ -101,11 +104,14 @@ func (s *Sharer) shareStatus(own *corev1.PodStatus) {
 	}
 	for i := range own.Conditions {
 		condition := &own.Conditions[i]
-		s.common.condition = corev1.PodCondition{Type: condition.Type, Status: condition.Status, Reason: condition.Reason, Message: condition.Message}
+		s.common.condition = corev1.PodCondition{Type: condition.Type, Status: condition.Status,
+			Reason: condition.Reason, Message: condition.Message}
 		shared := find(s, conditionPart, &s.common.condition)
-		condition.Type, condition.Status, condition.Reason, condition.Message = shared.Type, shared.Status, shared.Reason, shared.Message
+		condition.Type, condition.Status, condition.Reason, condition.Message = shared.Type, shared.Status,
+			shared.Reason, shared.Message
 	}
-	s.common.status = corev1.PodStatus{Phase: own.Phase, QOSClass: own.QOSClass, HostIP: own.HostIP, HostIPs: own.HostIPs}
+	s.common.status = corev1.PodStatus{Phase: own.Phase, QOSClass: own.QOSClass, HostIP: own.HostIP,
+		HostIPs: own.HostIPs}
 	shared := find(s, statusPart, &s.common.status)
 	own.Phase, own.QOSClass, own.HostIP, own.HostIPs = shared.Phase, shared.QOSClass, shared.HostIP, shared.HostIPs
 }
@@ -117,9 +123,11 @@ func (s *Sharer) shareContainerStatus(own *corev1.ContainerStatus) {
 	}
 	s.common.containerStatus = corev1.ContainerStatus{
 		Name: own.Name, Image: own.Image, ImageID: own.ImageID, Started: own.Started,
-		AllocatedResources: own.AllocatedResources, Resources: own.Resources, User: own.User, StopSignal: own.StopSignal,
+		AllocatedResources: own.AllocatedResources, Resources: own.Resources, User: own.User,
+		StopSignal: own.StopSignal,
 	}
 	shared := find(s, containerStatusPart, &s.common.containerStatus)
 	own.Name, own.Image, own.ImageID, own.Started = shared.Name, shared.Image, shared.ImageID, shared.Started
-	own.AllocatedResources, own.Resources, own.User, own.StopSignal = shared.AllocatedResources, shared.Resources, shared.User, shared.StopSignal
+	own.AllocatedResources, own.Resources, own.User, own.StopSignal = shared.AllocatedResources, shared.Resources,
+		shared.User, shared.StopSignal
 }

@@ -44,7 +44,8 @@ func (documents) unmarked(value []byte) (size int, ok bool) {
 	if len(value) == 0 || value[0] != documentStart {
 		return 0, false
 	}
-	if size := len(value) - documentMark; size > 2 && string(value[size-2:size]) == "}\n" && len(bytes.Trim(value[size:], whiteSpace)) == 0 {
+	if size := len(value) - documentMark; size > 2 && string(value[size-2:size]) == "}\n" &&
+		len(bytes.Trim(value[size:], whiteSpace)) == 0 {
 		return size, true
 	}
 	return len(value), bytes.HasSuffix(value, []byte("}\n"))

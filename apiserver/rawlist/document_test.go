@@ -27,7 +27,8 @@ func newBoat() *unstructured.Unstructured {
 
 func newBoatFormat(t testing.TB) *Format {
 	t.Helper()
-	f := NewFormat(schema.GroupResource{Group: boats.Group, Resource: "boats"}, unstructured.UnstructuredJSONScheme, newBoat(), &unstructured.UnstructuredList{}, NewCache(1<<20))
+	f := NewFormat(schema.GroupResource{Group: boats.Group, Resource: "boats"}, unstructured.UnstructuredJSONScheme,
+		newBoat(), &unstructured.UnstructuredList{}, NewCache(1<<20))
 	if f == nil {
 		t.Fatal("custom resources have no format")
 	}
@@ -55,7 +56,8 @@ func markedDocument(t testing.TB, f *Format, encoded []byte) []byte {
 
 // jsonEncoder is a server's encoder.
 func jsonEncoder(gv schema.GroupVersion) runtime.Encoder {
-	own := json.NewSerializerWithOptions(json.DefaultMetaFactory, nil, nil, json.SerializerOptions{StreamingCollectionsEncoding: true})
+	own := json.NewSerializerWithOptions(json.DefaultMetaFactory, nil, nil,
+		json.SerializerOptions{StreamingCollectionsEncoding: true})
 	return serializer.NewCodecFactory(runtime.NewScheme()).EncoderForVersion(own, gv)
 }
 
@@ -106,7 +108,8 @@ func checkDocument(t testing.TB, f *Format, value []byte, object *unstructured.U
 	}
 	if _, isMap := object.Object["metadata"].(map[string]any)["labels"].(map[string]any); isMap {
 		for name, want := range object.GetLabels() {
-			if got, exists := found.Lookup(name); !exists || got != want || !found.Has(name) || found.Get(name) != want {
+			if got, exists := found.Lookup(name); !exists || got != want || !found.Has(name) ||
+				found.Get(name) != want {
 				t.Fatalf("label %q is %q, %v; want %q", name, got, exists, want)
 			}
 		}
@@ -115,8 +118,10 @@ func checkDocument(t testing.TB, f *Format, value []byte, object *unstructured.U
 		t.Fatal("a label is found that there is not")
 	}
 	selected := f.Fields(value)
-	if selected.Get("metadata.name") != object.GetName() || selected.Get("metadata.namespace") != object.GetNamespace() {
-		t.Fatalf("%q in %q, want %q in %q", selected.Get("metadata.name"), selected.Get("metadata.namespace"), object.GetName(), object.GetNamespace())
+	if selected.Get("metadata.name") != object.GetName() ||
+		selected.Get("metadata.namespace") != object.GetNamespace() {
+		t.Fatalf("%q in %q, want %q in %q", selected.Get("metadata.name"), selected.Get("metadata.namespace"),
+			object.GetName(), object.GetNamespace())
 	}
 	if _, ok := f.Field("spec.port", value); ok {
 		t.Fatal("a field is found that is not looked for")
@@ -127,7 +132,8 @@ func checkDocument(t testing.TB, f *Format, value []byte, object *unstructured.U
 // other contents.
 func TestDocuments(t *testing.T) {
 	f := newBoatFormat(t)
-	texts := []string{"", "plain", `"`, `\`, `\"`, `\\"`, "<&>", "\u2028", "\x01", "{", "}", "[]", ",", ":", "ü", `"resourceVersion":"1"`}
+	texts := []string{"", "plain", `"`, `\`, `\"`, `\\"`, "<&>", "\u2028", "\x01", "{", "}", "[]", ",", ":", "ü",
+		`"resourceVersion":"1"`}
 	text := func() string { return texts[rand.IntN(len(texts))] + texts[rand.IntN(len(texts))] }
 	for range 3000 {
 		u := newBoat()
@@ -147,7 +153,8 @@ func TestDocuments(t *testing.T) {
 		}
 		for _, key := range []string{"data", "metadata2", "metadat", "spec", "zone", text()} {
 			if rand.IntN(2) == 0 {
-				u.Object[key] = map[string]any{text(): []any{text(), int64(5), 1.5, nil, true, map[string]any{}}, "metadata": map[string]any{"name": "no"}}
+				u.Object[key] = map[string]any{text(): []any{text(), int64(5), 1.5, nil, true, map[string]any{}},
+					"metadata": map[string]any{"name": "no"}}
 			}
 		}
 		u.SetGroupVersionKind(boats)
@@ -160,39 +167,48 @@ func TestDocuments(t *testing.T) {
 func TestUnmarkedDocuments(t *testing.T) {
 	f := newBoatFormat(t)
 	for _, encoded := range []string{
-		"{}\n", `{"apiVersion":"sea.example.com/v1","kind":"Boat"}` + "\n", `{"apiVersion":"v1","kind":"Boat","metadata":{}}` + "\n",
-		`{"apiVersion":"v1","kind":"Boat","metadata":null}` + "\n", `{"apiVersion":"v1","kind":"Boat","metadata":"x"}` + "\n",
+		"{}\n", `{"apiVersion":"sea.example.com/v1","kind":"Boat"}` + "\n",
+		`{"apiVersion":"v1","kind":"Boat","metadata":{}}` + "\n",
+		`{"apiVersion":"v1","kind":"Boat","metadata":null}` + "\n",
+		`{"apiVersion":"v1","kind":"Boat","metadata":"x"}` + "\n",
 		`{"apiVersion":"v1","kind":"Boat","metadata":{"name":"a","resourceVersion":"1"}}` + "\n",
-		`{"kind":"Boat","apiVersion":"v1","metadata":{"name":"a"}}` + "\n", `{"apiVersion":"v1","kind":"Boat","metadata":{"name": "a"}}` + "\n",
-		`{"apiVersion":"v1","kind":"Boat","metadata":{"name":"a"}}`, `{"apiVersion":"v1","kind":"Boat","metadata":{"name":"a"},"n":1.0}` + "\n",
+		`{"kind":"Boat","apiVersion":"v1","metadata":{"name":"a"}}` + "\n",
+		`{"apiVersion":"v1","kind":"Boat","metadata":{"name": "a"}}` + "\n",
+		`{"apiVersion":"v1","kind":"Boat","metadata":{"name":"a"}}`,
+		`{"apiVersion":"v1","kind":"Boat","metadata":{"name":"a"},"n":1.0}` + "\n",
 	} {
 		decoded := newBoat()
 		if err := decoded.UnmarshalJSON([]byte(encoded)); err != nil {
 			decoded = newBoat()
 		}
-		if got := f.Mark([]byte(encoded), decoded); string(got) != encoded || f.Marked(got) || !bytes.Equal(Unmarked(got), got) {
+		if got := f.Mark([]byte(encoded), decoded); string(got) != encoded || f.Marked(got) ||
+			!bytes.Equal(Unmarked(got), got) {
 			t.Errorf("%q is stored as %q", encoded, got)
 		}
 	}
 	u := newBoat()
 	u.SetName("a")
 	value := marked(t, f, u)
-	if plain := Unmarked(value); len(value) != len(plain)+documentMark || f.Marked(plain) || !bytes.Equal(Unmarked(plain), plain) {
+	if plain := Unmarked(value); len(value) != len(plain)+documentMark || f.Marked(plain) ||
+		!bytes.Equal(Unmarked(plain), plain) {
 		t.Errorf("%q is %q without its mark", value, plain)
 	}
 	for name, other := range map[string]*Format{
-		"another schema": NewFormat(schema.GroupResource{}, withSchema{unstructured.UnstructuredJSONScheme}, newBoat(), nil, NewCache(1)),
-		"another kind":   newPodFormat(t),
+		"another schema": NewFormat(schema.GroupResource{}, withSchema{unstructured.UnstructuredJSONScheme}, newBoat(),
+			nil, NewCache(1)),
+		"another kind": newPodFormat(t),
 	} {
 		if other == nil || other.Marked(value) {
 			t.Errorf("%s takes the mark", name)
 		}
 	}
 	cut := value[:len(value)-1]
-	if f.Marked(cut) || f.Marked(append(slices.Clip(value), ' ')) || f.Marked([]byte(strings.TrimPrefix(string(value), "{"))) {
+	if f.Marked(cut) || f.Marked(append(slices.Clip(value), ' ')) ||
+		f.Marked([]byte(strings.TrimPrefix(string(value), "{"))) {
 		t.Error("what is not whole is marked")
 	}
-	if decoded, err := runtime.Decode(unstructured.UnstructuredJSONScheme, value); err != nil || decoded.(*unstructured.Unstructured).GetName() != "a" {
+	if decoded, err := runtime.Decode(unstructured.UnstructuredJSONScheme, value); err != nil ||
+		decoded.(*unstructured.Unstructured).GetName() != "a" {
 		t.Errorf("a marked document is decoded to %v, %v", decoded, err)
 	}
 }
@@ -204,7 +220,9 @@ type withSchema struct{ runtime.Codec }
 // it is decoded.
 func FuzzDocuments(f *testing.F) {
 	format := newBoatFormat(f)
-	f.Add([]byte(`{"apiVersion":"sea.example.com/v1","kind":"Boat","metadata":{"labels":{"a":"b"},"name":"x"},"spec":[1,{"a":"\\"}]}`+"\n"), uint64(7))
+	f.Add(
+		[]byte(
+			`{"apiVersion":"sea.example.com/v1","kind":"Boat","metadata":{"labels":{"a":"b"},"name":"x"},"spec":[1,{"a":"\\"}]}`+"\n"), uint64(7))
 	f.Add([]byte(`{"metadata":{"name":"`), uint64(1))
 	f.Add([]byte(`{"metadata":{"name":"\\"}`), uint64(1))
 	f.Fuzz(func(t *testing.T, encoded []byte, revision uint64) {
@@ -236,7 +254,8 @@ func BenchmarkDocumentEvents(b *testing.B) {
 	f, u := newBoatFormat(b), newBoat()
 	u.SetName("a")
 	u.SetUID("3c1f6d0e")
-	u.Object["spec"] = map[string]any{"a": strings.Repeat("x", 500), "b": map[string]any{"c": []any{strings.Repeat("y", 300)}}}
+	u.Object["spec"] = map[string]any{"a": strings.Repeat("x", 500),
+		"b": map[string]any{"c": []any{strings.Repeat("y", 300)}}}
 	value, own := marked(b, f, u), jsonEncoder(boats.GroupVersion())
 	b.ReportAllocs()
 	for b.Loop() {

@@ -134,7 +134,8 @@ func (p printer) shared(v reflect.Value) digest {
 }
 
 func isData(t reflect.Type) bool {
-	return t.PkgPath() == "" || slices.ContainsFunc(data, func(p string) bool { return strings.HasPrefix(t.PkgPath(), p) })
+	return t.PkgPath() == "" ||
+		slices.ContainsFunc(data, func(p string) bool { return strings.HasPrefix(t.PkgPath(), p) })
 }
 
 func writeText(w hash.Hash, s string) {

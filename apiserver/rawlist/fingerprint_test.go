@@ -15,10 +15,13 @@ import (
 
 // schemaOf is a schema with some fields.
 func schemaOf(fields int, change func(*structuralschema.Structural)) *structuralschema.Structural {
-	s := &structuralschema.Structural{Generic: structuralschema.Generic{Type: "object"}, Properties: map[string]structuralschema.Structural{}}
+	s := &structuralschema.Structural{Generic: structuralschema.Generic{Type: "object"},
+		Properties: map[string]structuralschema.Structural{}}
 	for i := range fields {
-		one := structuralschema.Structural{Generic: structuralschema.Generic{Type: "string", Description: "A field."}, ValueValidation: &structuralschema.ValueValidation{}}
-		s.Properties[fmt.Sprintf("field%d", i)] = structuralschema.Structural{Generic: structuralschema.Generic{Type: "array"}, Items: &one}
+		one := structuralschema.Structural{Generic: structuralschema.Generic{Type: "string", Description: "A field."},
+			ValueValidation: &structuralschema.ValueValidation{}}
+		s.Properties[fmt.Sprintf("field%d", i)] = structuralschema.Structural{
+			Generic: structuralschema.Generic{Type: "array"}, Items: &one}
 	}
 	if change != nil {
 		change(s)
@@ -78,7 +81,8 @@ func TestFingerprints(t *testing.T) {
 		c := unstructured.UnstructuredJSONScheme
 		return versioning.NewCodec(c, c, nil, nil, nil, nil, gv, gv, "test")
 	}
-	if v1, v2 := fingerprint(codec("v1")), fingerprint(codec("v2")); bytes.Equal(v1, v2) || !bytes.Equal(v1, fingerprint(codec("v1"))) {
+	if v1, v2 := fingerprint(codec("v1")), fingerprint(codec("v2")); bytes.Equal(v1, v2) ||
+		!bytes.Equal(v1, fingerprint(codec("v1"))) {
 		t.Errorf("codecs of two versions have %x and %x", v1, v2)
 	}
 	around := structuralschema.Structural{}

@@ -43,7 +43,9 @@ type message interface{ Marshal() ([]byte, error) }
 // NewFormat returns the Format of the objects of a resource that a codec encodes, of which one and
 // a list are given. It is nil when they have a type, or a version, of their own in memory, and when
 // they are stored neither as protobuf nor as custom resources are.
-func NewFormat(resource schema.GroupResource, codec runtime.Encoder, object, list runtime.Object, cache *Cache) *Format {
+func NewFormat(
+	resource schema.GroupResource, codec runtime.Encoder, object, list runtime.Object, cache *Cache,
+) *Format {
 	f := &Format{resource: resource, cache: cache, encoder: EncoderOf(codec)}
 	stored, err := runtime.Encode(codec, object)
 	if err != nil {
@@ -99,7 +101,8 @@ func (f *Format) ofMessages(object runtime.Object, stored, list []byte) bool {
 // requested version.
 func (f *Format) ofDocuments(codec runtime.Encoder, object *unstructured.Unstructured, stored []byte) bool {
 	var encoded bytes.Buffer
-	if err := unstructured.UnstructuredJSONScheme.Encode(object, &encoded); err != nil || !bytes.Equal(encoded.Bytes(), stored) {
+	if err := unstructured.UnstructuredJSONScheme.Encode(object, &encoded); err != nil ||
+		!bytes.Equal(encoded.Bytes(), stored) {
 		return false
 	}
 	f.stored = JSON

@@ -24,8 +24,10 @@ func newPodFormat(t testing.TB) *Format {
 		t.Fatal("Pods have no format")
 	}
 	f.Find("spec.nodeName", func(obj runtime.Object) string { return obj.(*corev1.Pod).Spec.NodeName })
-	f.Find("spec.hostname", func(obj runtime.Object) string { return "host " + obj.(*corev1.Pod).Spec.Hostname }) // is more
-	f.Find("spec.priority", func(runtime.Object) string { return "" })                                            // is a number
+	// is more
+	f.Find("spec.hostname", func(obj runtime.Object) string { return "host " + obj.(*corev1.Pod).Spec.Hostname })
+	// is a number
+	f.Find("spec.priority", func(runtime.Object) string { return "" })
 	f.Find("spec.no.such", func(runtime.Object) string { return "" })
 	return f
 }
@@ -50,14 +52,16 @@ func TestMarks(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "b"}, Spec: corev1.PodSpec{NodeName: "c"}}
 	marked := markedPod(t, f, pod)
 	plain := Unmarked(marked)
-	if !f.Marked(marked) || f.Marked(plain) || len(marked) != len(plain)+2+markSize || !bytes.Equal(Unmarked(plain), plain) {
+	if !f.Marked(marked) || f.Marked(plain) || len(marked) != len(plain)+2+markSize ||
+		!bytes.Equal(Unmarked(plain), plain) {
 		t.Fatalf("%q is marked, %q is not", marked, plain)
 	}
 	large := markedPod(t, f, &corev1.Pod{Spec: corev1.PodSpec{Hostname: strings.Repeat("h", 2500)}})
 	if spare := cap(large) - len(large); spare > len(large)/8 { // allocations are of certain sizes
 		t.Errorf("a mark takes %d bytes more than it has", spare)
 	}
-	if got, err := runtime.Decode(scheme.Codecs.UniversalDeserializer(), marked); err != nil || got.(*corev1.Pod).Spec.NodeName != "c" {
+	if got, err := runtime.Decode(scheme.Codecs.UniversalDeserializer(), marked); err != nil ||
+		got.(*corev1.Pod).Spec.NodeName != "c" {
 		t.Errorf("decoded: %v, %v", got, err)
 	}
 	changed := pod.DeepCopy()
@@ -65,7 +69,8 @@ func TestMarks(t *testing.T) {
 	versioned := pod.DeepCopy()
 	versioned.ResourceVersion = "7"
 	for name, c := range map[string]struct{ encoded, decoded *corev1.Pod }{
-		"a default": {pod, changed}, "something was lost": {changed, pod}, "a version is stored": {versioned, versioned},
+		"a default": {pod, changed}, "something was lost": {changed, pod},
+		"a version is stored": {versioned, versioned},
 	} {
 		encoded, err := runtime.Encode(codec, c.encoded)
 		if err != nil {
@@ -77,11 +82,13 @@ func TestMarks(t *testing.T) {
 	}
 	end := append(bytes.Clone(unmarkedEnd), f.mark...)
 	for _, data := range [][]byte{nil, []byte("k8s\x00"), []byte("{}"), end, append(bytes.Clone(magic), end...)} {
-		if got := f.Mark(bytes.Clone(data), pod); !bytes.Equal(got, data) || f.Marked(data) || !bytes.Equal(Unmarked(data), data) {
+		if got := f.Mark(bytes.Clone(data), pod); !bytes.Equal(got, data) || f.Marked(data) ||
+			!bytes.Equal(Unmarked(data), data) {
 			t.Errorf("%q is marked as %q", data, got)
 		}
 	}
-	maps := NewFormat(corev1.Resource("configmaps"), codec, &corev1.ConfigMap{}, &corev1.ConfigMapList{}, NewCache(1<<20))
+	maps := NewFormat(corev1.Resource("configmaps"), codec, &corev1.ConfigMap{}, &corev1.ConfigMapList{},
+		NewCache(1<<20))
 	if maps.Marked(marked) || (*Format)(nil).Marked(marked) {
 		t.Error("the mark of one kind is that of another")
 	}
@@ -112,10 +119,12 @@ func TestFieldsOfMarkedObjects(t *testing.T) {
 	f := newPodFormat(t)
 	for _, node := range []string{"", "node", strings.Repeat("n", 300)} {
 		value := markedPod(t, f, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "b", GenerateName: "c"}, Spec: corev1.PodSpec{NodeName: node, Hostname: "h"},
+			ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "b", GenerateName: "c"},
+			Spec:       corev1.PodSpec{NodeName: node, Hostname: "h"},
 		})
 		got := f.Fields(value)
-		if got.Get("metadata.name") != "a" || got.Get("metadata.namespace") != "b" || got.Get("spec.nodeName") != node || !got.Has("spec.nodeName") {
+		if got.Get("metadata.name") != "a" || got.Get("metadata.namespace") != "b" ||
+			got.Get("spec.nodeName") != node || !got.Has("spec.nodeName") {
 			t.Errorf("%q, %q, %q", got.Get("metadata.name"), got.Get("metadata.namespace"), got.Get("spec.nodeName"))
 		}
 		if found, ok := f.Field("spec.nodeName", value); !ok || found != node {
@@ -128,7 +137,8 @@ func TestFieldsOfMarkedObjects(t *testing.T) {
 		}
 	}
 	for selector, want := range map[string]bool{
-		"": true, "metadata.name=a,spec.nodeName!=b": true, "spec.hostname=h": false, "metadata.name=a,status.phase=b": false,
+		"": true, "metadata.name=a,spec.nodeName!=b": true, "spec.hostname=h": false,
+		"metadata.name=a,status.phase=b": false,
 	} {
 		if parsed := fields.ParseSelectorOrDie(selector); f.Finds(parsed) != want {
 			t.Errorf("%s can be found: %v", selector, !want)
@@ -150,12 +160,18 @@ func TestEncodersAreTried(t *testing.T) {
 		encode     func(runtime.Object, io.Writer) error
 		want       bool
 	}{
-		"the server's":         {with(own).Identifier(), with(own).Encode, true},
-		"one of another group": {scheme.Codecs.EncoderForVersion(info.Serializer, metav1.SchemeGroupVersion).Identifier(), own.Encode, false},
-		"JSON":                 {scheme.Codecs.EncoderForVersion(json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, json.SerializerOptions{}), corev1.SchemeGroupVersion).Identifier(), own.Encode, false},
-		"without a version":    {info.Serializer.Identifier(), info.Serializer.Encode, false},
-		"another of its name":  {own.Identifier(), func(runtime.Object, io.Writer) error { return nil }, false},
-		"one that fails":       {own.Identifier(), func(runtime.Object, io.Writer) error { return errors.New("no") }, false},
+		"the server's": {with(own).Identifier(), with(own).Encode, true},
+		"one of another group": {
+			scheme.Codecs.EncoderForVersion(info.Serializer, metav1.SchemeGroupVersion).Identifier(), own.Encode,
+			false},
+		"JSON": {
+			scheme.Codecs.EncoderForVersion(
+				json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme,
+					json.SerializerOptions{}), corev1.SchemeGroupVersion).Identifier(), own.Encode, false},
+		"without a version":   {info.Serializer.Identifier(), info.Serializer.Encode, false},
+		"another of its name": {own.Identifier(), func(runtime.Object, io.Writer) error { return nil }, false},
+		"one that fails": {own.Identifier(), func(runtime.Object, io.Writer) error { return errors.New("no") },
+			false},
 	} {
 		f := newPodFormat(t)
 		value := markedPod(t, f, pod)
@@ -186,7 +202,8 @@ func TestAnEncoderThatFailsIsTriedAgain(t *testing.T) {
 	own := scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion)
 	f := newPodFormat(t)
 	value := markedPod(t, f, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
-	if _, ok := f.Encode(own.Identifier(), func(runtime.Object, io.Writer) error { return errors.New("no") }, value, 1); ok {
+	if _, ok := f.Encode(own.Identifier(), func(runtime.Object, io.Writer) error { return errors.New("no") }, value,
+		1); ok {
 		t.Error("an encoder that fails has encoded")
 	}
 	if _, ok := f.Encode(own.Identifier(), own.Encode, value, 1); !ok {

@@ -40,7 +40,8 @@ func protobufOf(version schema.GroupVersion) runtime.Identifier {
 // jsonOf identifies the encoder of a version that gives JSON without indents.
 func jsonOf(version schema.GroupVersion) runtime.Identifier {
 	codecs := serializer.NewCodecFactory(runtime.NewScheme())
-	return codecs.EncoderForVersion(json.NewSerializerWithOptions(nil, nil, nil, json.SerializerOptions{}), version).Identifier()
+	return codecs.EncoderForVersion(json.NewSerializerWithOptions(nil, nil, nil, json.SerializerOptions{}),
+		version).Identifier()
 }
 
 // is reports whether an encoder with an identifier encodes to the stored form. It is tried on an

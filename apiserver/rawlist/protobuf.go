@@ -89,7 +89,8 @@ func splice(message []byte, revision uint64) (piece, bool) {
 			break
 		}
 		if tag == metaVersion {
-			return piece{data: message, revision: revision, metaAt: int32(start), metaEnd: int32(end), versionAt: int32(start + at)}, len(value) == 0
+			return piece{data: message, revision: revision, metaAt: int32(start), metaEnd: int32(end),
+				versionAt: int32(start + at)}, len(value) == 0
 		}
 		at = next
 	}

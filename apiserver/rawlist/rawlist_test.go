@@ -81,7 +81,8 @@ func FuzzSplice(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		envelope, err := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"}, Raw: data}).Marshal()
+		envelope, err := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"},
+			Raw: data}).Marshal()
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -163,7 +164,8 @@ func TestCacheIsBounded(t *testing.T) {
 }
 
 // codec encodes as the store's does.
-var codec = scheme.Codecs.EncoderForVersion(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), corev1.SchemeGroupVersion)
+var codec = scheme.Codecs.EncoderForVersion(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme),
+	corev1.SchemeGroupVersion)
 
 // lister makes Lists of ConfigMaps.
 type lister struct {
@@ -187,18 +189,20 @@ func (l *lister) list(t *testing.T, encoding Encoding, sizes ...int) (*List, err
 	if !list.Takes(l.Format) {
 		t.Fatal("the List does not take the format")
 	}
-	if !list.Begin(l.Format, len(sizes), func(_ context.Context, _ string, value []byte, revision uint64) (runtime.Object, error) {
-		l.decoded++
-		obj, err := runtime.Decode(scheme.Codecs.UniversalDeserializer(), value)
-		if err == nil {
-			obj.(*corev1.ConfigMap).ResourceVersion = fmt.Sprint(revision)
-		}
-		return obj, err
-	}) {
+	if !list.Begin(l.Format, len(sizes),
+		func(_ context.Context, _ string, value []byte, revision uint64) (runtime.Object, error) {
+			l.decoded++
+			obj, err := runtime.Decode(scheme.Codecs.UniversalDeserializer(), value)
+			if err == nil {
+				obj.(*corev1.ConfigMap).ResourceVersion = fmt.Sprint(revision)
+			}
+			return obj, err
+		}) {
 		return list, ErrTooLarge
 	}
 	for i, size := range sizes {
-		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(i)}, Data: map[string]string{"key": strings.Repeat("x", size)}}
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(i)},
+			Data: map[string]string{"key": strings.Repeat("x", size)}}
 		data, err := runtime.Encode(codec, m)
 		if err != nil {
 			t.Fatal(err)
@@ -311,7 +315,8 @@ func TestWant(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, "/apis/apps/v1/deployments?"+c.query, nil)
 		r.Header.Set("Accept", c.accept)
 		r.Header.Set("User-Agent", c.agent)
-		info := &request.RequestInfo{IsResourceRequest: true, Verb: c.verb, APIGroup: "apps", APIVersion: "v1", Resource: "deployments"}
+		info := &request.RequestInfo{IsResourceRequest: true, Verb: c.verb, APIGroup: "apps", APIVersion: "v1",
+			Resource: "deployments"}
 		var raw *List
 		Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			ctx, l := Start(r.Context())
@@ -328,13 +333,17 @@ func TestWant(t *testing.T) {
 // TestAuditedResponses: where the audit log gets the response, a list is made of objects.
 func TestAuditedResponses(t *testing.T) {
 	for level, encoding := range map[auditinternal.Level]Encoding{
-		auditinternal.LevelNone: JSON, auditinternal.LevelMetadata: JSON, auditinternal.LevelRequest: JSON, auditinternal.LevelRequestResponse: None,
+		auditinternal.LevelNone: JSON, auditinternal.LevelMetadata: JSON, auditinternal.LevelRequest: JSON,
+		auditinternal.LevelRequestResponse: None,
 	} {
-		ctx := audit.WithAuditContext(request.WithRequestInfo(t.Context(), &request.RequestInfo{IsResourceRequest: true, Verb: "list", APIVersion: "v1", Resource: "pods"}))
+		ctx := audit.WithAuditContext(
+			request.WithRequestInfo(t.Context(),
+				&request.RequestInfo{IsResourceRequest: true, Verb: "list", APIVersion: "v1", Resource: "pods"}))
 		if err := audit.AuditContextFrom(ctx).Init(audit.RequestAuditConfig{Level: level}, nil); err != nil {
 			t.Fatal(err)
 		}
-		if got := want(httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil).WithContext(ctx)).encoding; got != encoding {
+		if got := want(
+			httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil).WithContext(ctx)).encoding; got != encoding {
 			t.Errorf("level %s: %v, want %v", level, got, encoding)
 		}
 	}

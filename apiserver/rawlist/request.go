@@ -67,7 +67,8 @@ func want(r *http.Request) wanted {
 		return wanted{} // a table, metadata, other preferences than the order, or indented
 	}
 	// The audit log gets an object, from which it may take parts out.
-	if a := audit.AuditContextFrom(r.Context()); a != nil && !a.GetEventLevel().Less(auditinternal.LevelRequestResponse) {
+	if a := audit.AuditContextFrom(r.Context()); a != nil &&
+		!a.GetEventLevel().Less(auditinternal.LevelRequestResponse) {
 		return wanted{}
 	}
 	first, _, _ := strings.Cut(accept, ",")
@@ -85,7 +86,8 @@ func want(r *http.Request) wanted {
 
 // forPeople reports whether the server indents JSON for a client because of its name.
 func forPeople(agent string) bool {
-	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
+	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") ||
+		strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
 // Start lets the storage that is called with the returned context fill a List instead of the list

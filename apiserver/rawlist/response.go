@@ -78,14 +78,16 @@ func (r *response) Write(p []byte) (int, error) {
 // send writes the List if the handler is about to write JSON, as was foretold.
 func (r *response) send() responseState {
 	var empty bytes.Buffer
-	err := jsonserializer.NewSerializerWithOptions(nil, nil, nil, jsonserializer.SerializerOptions{StreamingCollectionsEncoding: true}).Encode(r.list.list, &empty)
+	err := jsonserializer.NewSerializerWithOptions(nil, nil, nil,
+		jsonserializer.SerializerOptions{StreamingCollectionsEncoding: true}).Encode(r.list.list, &empty)
 	if err != nil || r.Header().Get("Content-Type") != runtime.ContentTypeJSON {
 		return responseAgain
 	}
 	if _, ok := r.list.format.placeOfItems(empty.Bytes()); !ok {
 		return responseAgain
 	}
-	responsewriters.SerializeObject(runtime.ContentTypeJSON, within(empty.Bytes()), r.ResponseWriter, r.request, http.StatusOK, r.list)
+	responsewriters.SerializeObject(runtime.ContentTypeJSON, within(empty.Bytes()), r.ResponseWriter, r.request,
+		http.StatusOK, r.list)
 	return responseSent
 }
 

@@ -35,7 +35,8 @@ func listBoats(t *testing.T, w *httptest.ResponseRecorder, handler func(http.Res
 	}))
 	r := httptest.NewRequest(http.MethodGet, "/apis/sea.example.com/v1/boats", nil)
 	r.Header.Set("Accept", runtime.ContentTypeJSON)
-	info := &request.RequestInfo{IsResourceRequest: true, Verb: "list", APIGroup: boats.Group, APIVersion: boats.Version, Resource: "boats"}
+	info := &request.RequestInfo{IsResourceRequest: true, Verb: "list", APIGroup: boats.Group,
+		APIVersion: boats.Version, Resource: "boats"}
 	w.Header().Set("Audit-Id", "x")
 	served.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
 }
@@ -99,7 +100,8 @@ func TestResponses(t *testing.T) {
 				c.handler(w, l)
 			})
 			if w.Code != c.status || w.Body.String() != c.body || calls != c.calls {
-				t.Errorf("got %d, %d calls\n%s\nwant %d, %d calls\n%s", w.Code, calls, w.Body, c.status, c.calls, c.body)
+				t.Errorf("got %d, %d calls\n%s\nwant %d, %d calls\n%s", w.Code, calls, w.Body, c.status, c.calls,
+					c.body)
 			}
 			if got := w.Header().Values("Warning"); w.Header().Get("Audit-Id") != "x" || len(got) > 1 {
 				t.Errorf("headers are %v", w.Header())

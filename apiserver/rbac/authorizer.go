@@ -27,7 +27,10 @@ var (
 )
 
 // NewAuthorizer returns an authorizer over the listers.
-func NewAuthorizer(roles listers.RoleLister, roleBindings listers.RoleBindingLister, clusterRoles listers.ClusterRoleLister, clusterRoleBindings listers.ClusterRoleBindingLister) *Authorizer {
+func NewAuthorizer(
+	roles listers.RoleLister, roleBindings listers.RoleBindingLister, clusterRoles listers.ClusterRoleLister,
+	clusterRoleBindings listers.ClusterRoleBindingLister,
+) *Authorizer {
 	return &Authorizer{roles, roleBindings, clusterRoles, clusterRoleBindings}
 }
 
@@ -52,17 +55,23 @@ func (a *Authorizer) Authorize(_ context.Context, attrs authorizer.Attributes) (
 }
 
 // ConditionsAwareAuthorize implements authorizer.Authorizer; RBAC knows no conditions.
-func (a *Authorizer) ConditionsAwareAuthorize(ctx context.Context, attrs authorizer.Attributes) authorizer.ConditionsAwareDecision {
+func (a *Authorizer) ConditionsAwareAuthorize(
+	ctx context.Context, attrs authorizer.Attributes,
+) authorizer.ConditionsAwareDecision {
 	return authorizer.ConditionsAwareDecisionFromParts(a.Authorize(ctx, attrs))
 }
 
 // EvaluateConditions implements authorizer.Authorizer; RBAC knows no conditions.
-func (a *Authorizer) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData) (authorizer.Decision, string, error) {
+func (a *Authorizer) EvaluateConditions(
+	context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData,
+) (authorizer.Decision, string, error) {
 	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
 }
 
 // RulesFor implements authorizer.RuleResolver.
-func (a *Authorizer) RulesFor(_ context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+func (a *Authorizer) RulesFor(
+	_ context.Context, u user.Info, namespace string,
+) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	var resources []authorizer.ResourceRuleInfo
 	var urls []authorizer.NonResourceRuleInfo
 	rules, err := a.Rules(u, namespace)
@@ -74,7 +83,8 @@ func (a *Authorizer) RulesFor(_ context.Context, u user.Info, namespace string) 
 			})
 		}
 		if len(r.NonResourceURLs) > 0 {
-			urls = append(urls, &authorizer.DefaultNonResourceRuleInfo{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
+			urls = append(urls,
+				&authorizer.DefaultNonResourceRuleInfo{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
 		}
 	}
 	return resources, urls, false, err

@@ -19,7 +19,8 @@ func TestRefusalsAreCompactAndSorted(t *testing.T) {
 	rules := []rbacv1.PolicyRule{
 		of("", "secrets", "get"), of("", "pods", "get"), of("", "secrets", "list"), of("", "pods", "get"),
 		of("apps", "secrets", "get"), of("", "pods", "watch"),
-		named(of("", "secrets", "delete"), "a"), named(of("", "secrets", "patch"), "a"), named(of("", "secrets", "delete"), "b"),
+		named(of("", "secrets", "delete"), "a"), named(of("", "secrets", "patch"), "a"),
+		named(of("", "secrets", "delete"), "b"),
 		{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}},
 		{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}},
 		{APIGroups: []string{"", "apps"}, Resources: []string{"pods"}, Verbs: []string{"get"}},

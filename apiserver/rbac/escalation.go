@@ -37,7 +37,8 @@ func NewGuard(rules *Authorizer, authz authorizer.UnconditionalAuthorizer) *Guar
 // Validate implements admission.ValidationInterface.
 func (g *Guard) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	gr := a.GetResource().GroupResource()
-	if gr.Group != rbacv1.GroupName || a.GetSubresource() != "" || slices.Contains(a.GetUserInfo().GetGroups(), user.SystemPrivilegedGroup) {
+	if gr.Group != rbacv1.GroupName || a.GetSubresource() != "" ||
+		slices.Contains(a.GetUserInfo().GetGroups(), user.SystemPrivilegedGroup) {
 		return nil
 	}
 	switch obj := a.GetObject().(type) {
@@ -53,8 +54,11 @@ func (g *Guard) Validate(ctx context.Context, a admission.Attributes, _ admissio
 	return nil
 }
 
-func (g *Guard) role(ctx context.Context, a admission.Attributes, rules []rbacv1.PolicyRule, aggregation *rbacv1.AggregationRule) error {
-	if grantsSame(a.GetOldObject(), rules, aggregation) || g.may(ctx, a, "escalate", a.GetResource().Resource, a.GetName(), a.GetNamespace()) {
+func (g *Guard) role(
+	ctx context.Context, a admission.Attributes, rules []rbacv1.PolicyRule, aggregation *rbacv1.AggregationRule,
+) error {
+	if grantsSame(a.GetOldObject(), rules, aggregation) ||
+		g.may(ctx, a, "escalate", a.GetResource().Resource, a.GetName(), a.GetNamespace()) {
 		return nil
 	}
 	if aggregation != nil && len(aggregation.ClusterRoleSelectors) > 0 {
@@ -137,7 +141,8 @@ func grantsSame(old runtime.Object, rules []rbacv1.PolicyRule, aggregation *rbac
 	case *rbacv1.Role:
 		return apiequality.Semantic.DeepEqual(o.Rules, rules)
 	case *rbacv1.ClusterRole:
-		return apiequality.Semantic.DeepEqual(o.Rules, rules) && apiequality.Semantic.DeepEqual(o.AggregationRule, aggregation)
+		return apiequality.Semantic.DeepEqual(o.Rules, rules) &&
+			apiequality.Semantic.DeepEqual(o.AggregationRule, aggregation)
 	}
 	return false
 }

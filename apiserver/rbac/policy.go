@@ -46,7 +46,8 @@ func clusterRole(name string, rules ...rbacv1.PolicyRule) rbacv1.ClusterRole {
 // aggregated is a role with the rules of all cluster roles that carry the label.
 func aggregated(name, label string) rbacv1.ClusterRole {
 	r := clusterRole(name)
-	r.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{label: "true"}}}}
+	r.AggregationRule = &rbacv1.AggregationRule{
+		ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{label: "true"}}}}
 	return r
 }
 
@@ -74,9 +75,11 @@ func DefaultClusterRoles() []rbacv1.ClusterRole {
 			rbacv1.PolicyRule{APIGroups: all, Verbs: all, Resources: all},
 			rbacv1.PolicyRule{Verbs: all, NonResourceURLs: all}),
 		clusterRole("system:discovery",
-			urls("/livez", "/readyz", "/healthz", "/version", "/version/", "/openapi", "/openapi/*", "/api", "/api/*", "/apis", "/apis/*")),
+			urls("/livez", "/readyz", "/healthz", "/version", "/version/", "/openapi", "/openapi/*", "/api", "/api/*",
+				"/apis", "/apis/*")),
 		clusterRole("system:public-info-viewer", urls("/livez", "/readyz", "/healthz", "/version", "/version/")),
-		clusterRole("system:monitoring", urls("/metrics", "/metrics/slis", "/livez", "/readyz", "/healthz", "/livez/*", "/readyz/*", "/healthz/*")),
+		clusterRole("system:monitoring",
+			urls("/metrics", "/metrics/slis", "/livez", "/readyz", "/healthz", "/livez/*", "/readyz/*", "/healthz/*")),
 		clusterRole("system:basic-user",
 			on("authorization.k8s.io", verbs("create"), "selfsubjectaccessreviews", "selfsubjectrulesreviews"),
 			on("authentication.k8s.io", verbs("create"), "selfsubjectreviews")),
@@ -84,16 +87,19 @@ func DefaultClusterRoles() []rbacv1.ClusterRole {
 			on("authentication.k8s.io", verbs("create"), "tokenreviews"),
 			on("authorization.k8s.io", verbs("create"), "subjectaccessreviews")),
 		clusterRole("system:service-account-issuer-discovery",
-			urls("/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/")),
+			urls("/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks",
+				"/openid/v1/jwks/")),
 		clusterRole("system:heapster",
 			on("", readVerbs, "events", "pods", "nodes", "namespaces"),
 			on("apps", readVerbs, "deployments")),
 		clusterRole("system:kubelet-api-admin",
 			on("", readVerbs, "nodes"),
 			on("", verbs("proxy"), "nodes"),
-			on("", verbs("*"), "nodes/proxy", "nodes/metrics", "nodes/stats", "nodes/log", "nodes/spec", "nodes/checkpoint", "nodes/configz", "nodes/healthz", "nodes/pods")),
+			on("", verbs("*"), "nodes/proxy", "nodes/metrics", "nodes/stats", "nodes/log", "nodes/spec",
+				"nodes/checkpoint", "nodes/configz", "nodes/healthz", "nodes/pods")),
 		clusterRole(clusterusers.ServerClient,
-			urls("/barque/v1/audit", "/barque/v1/certificates", "/barque/v1/diagnosis", "/barque/v1/encryption", "/barque/v1/hardening", "/barque/v1/snapshots"),
+			urls("/barque/v1/audit", "/barque/v1/certificates", "/barque/v1/diagnosis", "/barque/v1/encryption",
+				"/barque/v1/hardening", "/barque/v1/snapshots"),
 			rbacv1.PolicyRule{Verbs: verbs("post"), NonResourceURLs: []string{"/barque/v1/certificates"}}),
 		clusterRole("system:node-bootstrapper",
 			on("certificates.k8s.io", verbs("create", "get", "list", "watch"), "certificatesigningrequests")),
@@ -103,9 +109,12 @@ func DefaultClusterRoles() []rbacv1.ClusterRole {
 			on("certificates.k8s.io", verbs("create"), "certificatesigningrequests/selfnodeclient")),
 		clusterRole("system:certificates.k8s.io:legacy-unknown-approver", approves("kubernetes.io/legacy-unknown")),
 		clusterRole("system:certificates.k8s.io:kubelet-serving-approver", approves("kubernetes.io/kubelet-serving")),
-		clusterRole("system:certificates.k8s.io:kube-apiserver-client-approver", approves("kubernetes.io/kube-apiserver-client")),
-		clusterRole("system:certificates.k8s.io:kube-apiserver-client-kubelet-approver", approves("kubernetes.io/kube-apiserver-client-kubelet")),
-		clusterRole("system:cluster-trust-bundle-discovery", on("certificates.k8s.io", readVerbs, "clustertrustbundles")),
+		clusterRole("system:certificates.k8s.io:kube-apiserver-client-approver",
+			approves("kubernetes.io/kube-apiserver-client")),
+		clusterRole("system:certificates.k8s.io:kube-apiserver-client-kubelet-approver",
+			approves("kubernetes.io/kube-apiserver-client-kubelet")),
+		clusterRole("system:cluster-trust-bundle-discovery",
+			on("certificates.k8s.io", readVerbs, "clustertrustbundles")),
 		clusterRole("system:persistent-volume-provisioner",
 			on("", verbs("get", "list", "watch", "create", "delete"), "persistentvolumes"),
 			on("", verbs("get", "list", "watch", "update"), "persistentvolumeclaims"),
@@ -182,7 +191,8 @@ func NodeRules() []rbacv1.PolicyRule {
 func gatewayRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		on("networking.k8s.io", readVerbs, "ingresses", "ingressclasses"),
-		on("gateway.networking.k8s.io", readVerbs, "gatewayclasses", "gateways", "listenersets", "httproutes", "grpcroutes", "tlsroutes",
+		on("gateway.networking.k8s.io", readVerbs, "gatewayclasses", "gateways", "listenersets", "httproutes",
+			"grpcroutes", "tlsroutes",
 			"backendtlspolicies", "referencegrants"),
 	}
 }
@@ -209,7 +219,8 @@ func schedulerRules() []rbacv1.PolicyRule {
 		on("", readVerbs, "services", "replicationcontrollers", "persistentvolumes", "persistentvolumeclaims"),
 		on("apps", readVerbs, "replicasets", "statefulsets"),
 		on("policy", readVerbs, "poddisruptionbudgets"),
-		on("storage.k8s.io", readVerbs, "csinodes", "csidrivers", "csistoragecapacities", "storageclasses", "volumeattachments"),
+		on("storage.k8s.io", readVerbs, "csinodes", "csidrivers", "csistoragecapacities", "storageclasses",
+			"volumeattachments"),
 		on("resource.k8s.io", readVerbs, "deviceclasses", "devicetaintrules", "resourceslices"),
 		on("", verbs("update"), "pods/finalizers"),
 		on("resource.k8s.io", verbs("get", "list", "watch", "create", "delete", "patch", "update"), "resourceclaims"),
@@ -247,10 +258,13 @@ func DefaultClusterRoleBindings() []rbacv1.ClusterRoleBinding {
 		bind("system:kube-controller-manager", usr(user.KubeControllerManager)),
 		bind("system:kube-scheduler", usr(user.KubeScheduler)),
 		bind("system:volume-scheduler", usr(user.KubeScheduler)),
-		bind("system:kube-dns", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: "kube-dns", Namespace: metav1.NamespaceSystem}),
+		bind("system:kube-dns",
+			rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: "kube-dns", Namespace: metav1.NamespaceSystem}),
 		// The node authorizer decides for kubelets; the binding only has to exist.
 		bind("system:node"),
-		bind("barque:gateway", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: gatewayauth.Account.Name, Namespace: gatewayauth.Account.Namespace}),
+		bind("barque:gateway",
+			rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: gatewayauth.Account.Name,
+				Namespace: gatewayauth.Account.Namespace}),
 		kubeletClientBinding(),
 		serverClientBinding(),
 		adminsBinding(),
@@ -262,7 +276,8 @@ func adminsBinding() rbacv1.ClusterRoleBinding {
 	return rbacv1.ClusterRoleBinding{
 		ObjectMeta: defaultMeta("", clusterusers.AdminGroup),
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: clusterusers.AdminGroup}},
+		Subjects: []rbacv1.Subject{
+			{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: clusterusers.AdminGroup}},
 	}
 }
 
@@ -281,7 +296,8 @@ func serverClientBinding() rbacv1.ClusterRoleBinding {
 	return rbacv1.ClusterRoleBinding{
 		ObjectMeta: defaultMeta("", clusterusers.ServerClient),
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: clusterusers.ServerClient},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: clusterusers.ServerClients}},
+		Subjects: []rbacv1.Subject{
+			{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: clusterusers.ServerClients}},
 	}
 }
 
@@ -297,7 +313,8 @@ func DefaultRoles() []rbacv1.Role {
 func DefaultRoleBindings() []rbacv1.RoleBinding {
 	return append(controllerRoleBindings(), rbacv1.RoleBinding{
 		ObjectMeta: defaultMeta(metav1.NamespaceSystem, "system::extension-apiserver-authentication-reader"),
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "extension-apiserver-authentication-reader"},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role",
+			Name: "extension-apiserver-authentication-reader"},
 		Subjects: []rbacv1.Subject{
 			{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user.KubeControllerManager},
 			{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user.KubeScheduler},

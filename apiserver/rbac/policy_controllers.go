@@ -110,7 +110,8 @@ func named(rule rbacv1.PolicyRule, names ...string) rbacv1.PolicyRule {
 // controllers returns all of them. A test of package controllers runs each controller with these
 // rights, and another one compares them with docs/rights.md.
 func controllers() []controller {
-	return slices.Concat(workloadControllers(), networkControllers(), nodeControllers(), clusterControllers(), storageControllers(), credentialControllers())
+	return slices.Concat(workloadControllers(), networkControllers(), nodeControllers(), clusterControllers(),
+		storageControllers(), credentialControllers())
 }
 
 func workloadControllers() []controller {
@@ -220,7 +221,8 @@ func networkControllers() []controller {
 		// It writes what became of routes. The gateway itself, on the nodes, writes nothing.
 		{account: "barque-gateway-status", own: true, rules: []rbacv1.PolicyRule{
 			on("networking.k8s.io", verbs("update"), "ingresses/status"),
-			on("gateway.networking.k8s.io", verbs("update"), "gatewayclasses/status", "gateways/status", "listenersets/status", "httproutes/status", "grpcroutes/status",
+			on("gateway.networking.k8s.io", verbs("update"), "gatewayclasses/status", "gateways/status",
+				"listenersets/status", "httproutes/status", "grpcroutes/status",
 				"tlsroutes/status", "backendtlspolicies/status"),
 			events(),
 		}},
@@ -374,10 +376,13 @@ func credentialControllers() []controller {
 	return []controller{
 		{account: "certificate-controller", rules: []rbacv1.PolicyRule{
 			on("certificates.k8s.io", verbs("delete"), "certificatesigningrequests"),
-			on("certificates.k8s.io", verbs("update"), "certificatesigningrequests/status", "certificatesigningrequests/approval"),
-			named(on("certificates.k8s.io", verbs("approve"), "signers"), certificatesv1.KubeAPIServerClientKubeletSignerName),
+			on("certificates.k8s.io", verbs("update"), "certificatesigningrequests/status",
+				"certificatesigningrequests/approval"),
+			named(on("certificates.k8s.io", verbs("approve"), "signers"),
+				certificatesv1.KubeAPIServerClientKubeletSignerName),
 			named(on("certificates.k8s.io", verbs("sign"), "signers"), certificatesv1.KubeAPIServerClientSignerName,
-				certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName, certificatesv1beta1.LegacyUnknownSignerName),
+				certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName,
+				certificatesv1beta1.LegacyUnknownSignerName),
 			on("authorization.k8s.io", verbs("create"), "subjectaccessreviews"),
 		}},
 		{account: "kube-apiserver-serving-clustertrustbundle-publisher", rules: []rbacv1.PolicyRule{

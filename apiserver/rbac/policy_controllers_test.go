@@ -35,7 +35,8 @@ func TestControlPlaneMayNot(t *testing.T) {
 	// By verb and resource, those that may do it in any namespace.
 	for at, may := range map[string][]string{
 		"get /secrets": {account("generic-garbage-collector")},
-		"list /secrets": {account("generic-garbage-collector"), account("namespace-controller"), account("resourcequota-controller"),
+		"list /secrets": {account("generic-garbage-collector"), account("namespace-controller"),
+			account("resourcequota-controller"),
 			account("storage-version-migrator-controller")},
 		"create /secrets":                  nil,
 		"update /secrets":                  {user.KubeControllerManager},
@@ -45,17 +46,19 @@ func TestControlPlaneMayNot(t *testing.T) {
 		"create /nodes":                    nil,
 		"create /nodes/proxy":              nil,
 		"update /nodes":                    {account("node-controller")},
-		"create certificates.k8s.io/certificatesigningrequests":               nil,
-		"update certificates.k8s.io/certificatesigningrequests/approval":      {account("certificate-controller")},
-		"sign certificates.k8s.io/signers":                                    nil, // of any name
-		"create rbac.authorization.k8s.io/roles":                              nil,
-		"create rbac.authorization.k8s.io/clusterroles":                       nil,
-		"create rbac.authorization.k8s.io/rolebindings":                       nil,
-		"create rbac.authorization.k8s.io/clusterrolebindings":                nil,
-		"update rbac.authorization.k8s.io/rolebindings":                       nil,
-		"update rbac.authorization.k8s.io/clusterrolebindings":                nil,
-		"update rbac.authorization.k8s.io/clusterroles":                       {account("clusterrole-aggregation-controller")},
-		"escalate rbac.authorization.k8s.io/clusterroles":                     {account("clusterrole-aggregation-controller")},
+		"create certificates.k8s.io/certificatesigningrequests":          nil,
+		"update certificates.k8s.io/certificatesigningrequests/approval": {account("certificate-controller")},
+		"sign certificates.k8s.io/signers":                               nil, // of any name
+		"create rbac.authorization.k8s.io/roles":                         nil,
+		"create rbac.authorization.k8s.io/clusterroles":                  nil,
+		"create rbac.authorization.k8s.io/rolebindings":                  nil,
+		"create rbac.authorization.k8s.io/clusterrolebindings":           nil,
+		"update rbac.authorization.k8s.io/rolebindings":                  nil,
+		"update rbac.authorization.k8s.io/clusterrolebindings":           nil,
+		"update rbac.authorization.k8s.io/clusterroles": {
+			account("clusterrole-aggregation-controller")},
+		"escalate rbac.authorization.k8s.io/clusterroles": {
+			account("clusterrole-aggregation-controller")},
 		"escalate rbac.authorization.k8s.io/roles":                            nil,
 		"bind rbac.authorization.k8s.io/clusterroles":                         nil,
 		"impersonate /users":                                                  nil,
@@ -67,7 +70,8 @@ func TestControlPlaneMayNot(t *testing.T) {
 	} {
 		verb, resource, _ := strings.Cut(at, " ")
 		part := strings.Split(resource, "/")
-		a := authorizer.AttributesRecord{Verb: verb, APIGroup: part[0], APIVersion: "v1", Resource: part[1], Namespace: "ns", Name: "n", ResourceRequest: true}
+		a := authorizer.AttributesRecord{Verb: verb, APIGroup: part[0], APIVersion: "v1", Resource: part[1],
+			Namespace: "ns", Name: "n", ResourceRequest: true}
 		if len(part) > 2 {
 			a.Subresource = part[2]
 		}
@@ -91,7 +95,8 @@ func TestControlPlaneMayNot(t *testing.T) {
 		t.Error("deployment-controller in kube-system is a controller, and elsewhere it is not")
 	}
 	// No wildcard but those of the collectors, which serve kinds of users.
-	all := map[string]bool{"namespace-controller": true, "resourcequota-controller": true, "generic-garbage-collector": true, "storage-version-migrator-controller": true}
+	all := map[string]bool{"namespace-controller": true, "resourcequota-controller": true,
+		"generic-garbage-collector": true, "storage-version-migrator-controller": true}
 	for _, c := range controllers() {
 		for _, rule := range c.rules {
 			if slices.Contains(rule.Verbs, "*") {
@@ -109,7 +114,8 @@ func TestControlPlaneMayNot(t *testing.T) {
 // nothing is changed.
 func TestEarlierRightsAreRemoved(t *testing.T) {
 	const name = "system:kube-controller-manager"
-	added := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{"example.com"}, Resources: []string{"things"}}
+	added := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{"example.com"},
+		Resources: []string{"things"}}
 	for optedOut, want := range map[bool]int{false: len(tokenRules()) + 1, true: len(retired()[name]) + 1} {
 		earlier := clusterRole(name, append(retired()[name], added)...)
 		if optedOut {
@@ -129,12 +135,14 @@ func TestEarlierRightsAreRemoved(t *testing.T) {
 		}
 		role, err := client.RbacV1().ClusterRoles().Get(t.Context(), name, metav1.GetOptions{})
 		covers, _ := validation.Covers(role.Rules, tokenRules())
-		if err != nil || len(role.Rules) < want || !optedOut && slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
-			return slices.Contains(r.Verbs, "escalate") || slices.Contains(r.Resources, "*")
-		}) || !covers {
+		if err != nil || len(role.Rules) < want ||
+			!optedOut && slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+				return slices.Contains(r.Verbs, "escalate") || slices.Contains(r.Resources, "*")
+			}) || !covers {
 			t.Errorf("opted out %t: %v, %v; want %d rules", optedOut, role.Rules, err, want)
 		}
-		if !slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.APIGroups, "example.com") }) {
+		if !slices.ContainsFunc(role.Rules,
+			func(r rbacv1.PolicyRule) bool { return slices.Contains(r.APIGroups, "example.com") }) {
 			t.Error("an added rule was taken away")
 		}
 	}

@@ -28,7 +28,8 @@ func newAuthorizer(t *testing.T, objects ...runtime.Object) *Authorizer {
 	t.Helper()
 	byKind := map[string]cache.Indexer{}
 	for _, k := range []string{"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"} {
-		byKind[k] = cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		byKind[k] = cache.NewIndexer(cache.MetaNamespaceKeyFunc,
+			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	}
 	for _, o := range objects {
 		var kind string
@@ -47,7 +48,8 @@ func newAuthorizer(t *testing.T, objects ...runtime.Object) *Authorizer {
 		}
 	}
 	return NewAuthorizer(listers.NewRoleLister(byKind["Role"]), listers.NewRoleBindingLister(byKind["RoleBinding"]),
-		listers.NewClusterRoleLister(byKind["ClusterRole"]), listers.NewClusterRoleBindingLister(byKind["ClusterRoleBinding"]))
+		listers.NewClusterRoleLister(byKind["ClusterRole"]),
+		listers.NewClusterRoleBindingLister(byKind["ClusterRoleBinding"]))
 }
 
 func defaults() []runtime.Object {
@@ -62,11 +64,14 @@ func defaults() []runtime.Object {
 }
 
 func TestRuleMatching(t *testing.T) {
-	pods := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods", "pods/log", "*/scale"}}
-	named := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"mine"}}
+	pods := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""},
+		Resources: []string{"pods", "pods/log", "*/scale"}}
+	named := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"secrets"},
+		ResourceNames: []string{"mine"}}
 	health := rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/healthz", "/metrics/*"}}
 	res := func(verb, resource, sub, name string) authorizer.AttributesRecord {
-		return authorizer.AttributesRecord{Verb: verb, Resource: resource, Subresource: sub, Name: name, ResourceRequest: true}
+		return authorizer.AttributesRecord{Verb: verb, Resource: resource, Subresource: sub, Name: name,
+			ResourceRequest: true}
 	}
 	for _, c := range []struct {
 		name string
@@ -83,7 +88,9 @@ func TestRuleMatching(t *testing.T) {
 		{"the same, of any resource", pods, res("get", "deployments/scale", "", "x"), false}, // as upstream has it
 		{"any resource's scale", pods, res("get", "deployments", "scale", "x"), true},
 		{"star slash is not star", pods, res("get", "deployments", "", "x"), false},
-		{"other group", pods, authorizer.AttributesRecord{Verb: "get", Resource: "pods", APIGroup: "metrics.k8s.io", ResourceRequest: true}, false},
+		{"other group", pods,
+			authorizer.AttributesRecord{Verb: "get", Resource: "pods", APIGroup: "metrics.k8s.io",
+				ResourceRequest: true}, false},
 		{"name", named, res("get", "secrets", "", "mine"), true},
 		{"other name", named, res("get", "secrets", "", "yours"), false},
 		{"no name", named, res("get", "secrets", "", ""), false},
@@ -133,9 +140,12 @@ func TestAuthorize(t *testing.T) {
 
 func TestGuard(t *testing.T) {
 	a := newAuthorizer(t, append(defaults(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "role-writer"},
-		Rules: []rbacv1.PolicyRule{{Verbs: []string{"create", "update"}, APIGroups: []string{"rbac.authorization.k8s.io"}, Resources: []string{"*"}},
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"create", "update"}, APIGroups: []string{"rbac.authorization.k8s.io"},
+				Resources: []string{"*"}},
 			{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}}},
-		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "w"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "role-writer"},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "w"},
+			RoleRef:  rbacv1.RoleRef{Kind: "ClusterRole", Name: "role-writer"},
 			Subjects: []rbacv1.Subject{{Kind: "User", Name: "writer"}}})...)
 	g := NewGuard(a, a)
 	rule := func(verb string) []rbacv1.PolicyRule {
@@ -145,7 +155,8 @@ func TestGuard(t *testing.T) {
 		return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Rules: rule(verb)}
 	}
 	bind := func(to string) *rbacv1.ClusterRoleBinding {
-		return &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "x"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: to}}
+		return &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "x"},
+			RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: to}}
 	}
 	writer := &user.DefaultInfo{Name: "writer"}
 	admin := &user.DefaultInfo{Name: "admin", Groups: []string{"system:masters"}}
@@ -166,10 +177,17 @@ func TestGuard(t *testing.T) {
 		{"binds a missing role", writer, bind("nowhere"), nil, "clusterrolebindings", false},
 		{"binds its own", writer, bind("role-writer"), nil, "clusterrolebindings", true},
 		{"relabels a binding", writer, bind("cluster-admin"), bind("cluster-admin"), "clusterrolebindings", true},
-		{"controllers aggregate", controller, &rbacv1.ClusterRole{Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}}, &rbacv1.ClusterRole{}, "clusterroles", true},
-		{"other controllers do not", other, &rbacv1.ClusterRole{Rules: rule("proxy")}, &rbacv1.ClusterRole{}, "clusterroles", false},
+		{"controllers aggregate", controller,
+			&rbacv1.ClusterRole{
+				Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}},
+			&rbacv1.ClusterRole{}, "clusterroles", true},
+		{"other controllers do not", other, &rbacv1.ClusterRole{Rules: rule("proxy")}, &rbacv1.ClusterRole{},
+			"clusterroles", false},
 		{"controllers bind nothing", controller, bind("cluster-admin"), nil, "clusterrolebindings", false},
-		{"aggregation asks for all", writer, &rbacv1.ClusterRole{AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{}}}}, nil, "clusterroles", false},
+		{"aggregation asks for all", writer,
+			&rbacv1.ClusterRole{
+				AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{}}}}, nil,
+			"clusterroles", false},
 	} {
 		op := admission.Create
 		if c.old != nil {
@@ -209,7 +227,8 @@ func TestReconcileIsIdempotentAndKeepsAdditions(t *testing.T) {
 			}
 		}
 	}
-	extra := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{"example.com"}, Resources: []string{"things"}}
+	extra := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{"example.com"},
+		Resources: []string{"things"}}
 	view.Rules = append(view.Rules[1:], extra)
 	if _, err := client.RbacV1().ClusterRoles().Update(ctx, view, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -248,25 +267,30 @@ func TestReconcileIsIdempotentAndKeepsAdditions(t *testing.T) {
 // reads no object but Nodes, also at the API of another server.
 func TestKubeletClientReachesKubeletsOnly(t *testing.T) {
 	authz := newAuthorizer(t, defaults()...)
-	client := &user.DefaultInfo{Name: kubeletapi.ClientUser, Groups: []string{kubeletapi.ClientGroup, user.AllAuthenticated}}
+	client := &user.DefaultInfo{Name: kubeletapi.ClientUser,
+		Groups: []string{kubeletapi.ClientGroup, user.AllAuthenticated}}
 	decide := func(verb, group, resource, sub string) authorizer.Decision {
 		t.Helper()
-		decision, _, err := authz.Authorize(t.Context(), authorizer.AttributesRecord{User: client, Verb: verb, APIGroup: group, APIVersion: "v1",
-			Resource: resource, Subresource: sub, Namespace: "kube-system", Name: "n", ResourceRequest: true})
+		decision, _, err := authz.Authorize(t.Context(),
+			authorizer.AttributesRecord{User: client, Verb: verb, APIGroup: group, APIVersion: "v1",
+				Resource: resource, Subresource: sub, Namespace: "kube-system", Name: "n", ResourceRequest: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return decision
 	}
-	for _, sub := range []string{"proxy", "stats", "log", "metrics", "spec", "healthz", "pods", "configz", "checkpoint"} {
+	for _, sub := range []string{"proxy", "stats", "log", "metrics", "spec", "healthz", "pods", "configz",
+		"checkpoint"} {
 		for _, verb := range []string{"get", "create"} {
 			if decide(verb, "", "nodes", sub) != authorizer.DecisionAllow {
 				t.Errorf("%s nodes/%s is refused", verb, sub)
 			}
 		}
 	}
-	for _, c := range [][4]string{{"get", "", "secrets", ""}, {"list", "", "secrets", ""}, {"get", "", "configmaps", ""}, {"create", "", "pods", ""}, {"create", "", "pods", "exec"},
-		{"get", "", "pods", "log"}, {"update", "", "nodes", ""}, {"patch", "", "nodes", "status"}, {"create", "", "serviceaccounts", "token"},
+	for _, c := range [][4]string{{"get", "", "secrets", ""}, {"list", "", "secrets", ""},
+		{"get", "", "configmaps", ""}, {"create", "", "pods", ""}, {"create", "", "pods", "exec"},
+		{"get", "", "pods", "log"}, {"update", "", "nodes", ""}, {"patch", "", "nodes", "status"},
+		{"create", "", "serviceaccounts", "token"},
 		{"impersonate", "", "users", ""}, {"create", "rbac.authorization.k8s.io", "clusterrolebindings", ""}} {
 		if decide(c[0], c[1], c[2], c[3]) == authorizer.DecisionAllow {
 			t.Errorf("%v is allowed", c)
@@ -278,7 +302,8 @@ func TestKubeletClientReachesKubeletsOnly(t *testing.T) {
 // object, and nothing of the cluster's keys, tokens and backups.
 func TestServersReadNoObjects(t *testing.T) {
 	authz := newAuthorizer(t, defaults()...)
-	server := &user.DefaultInfo{Name: clusterusers.ServerClient, Groups: []string{clusterusers.ServerClients, user.AllAuthenticated}}
+	server := &user.DefaultInfo{Name: clusterusers.ServerClient,
+		Groups: []string{clusterusers.ServerClients, user.AllAuthenticated}}
 	allowed := func(a authorizer.AttributesRecord) bool {
 		t.Helper()
 		a.User = server
@@ -288,18 +313,24 @@ func TestServersReadNoObjects(t *testing.T) {
 		}
 		return decision == authorizer.DecisionAllow
 	}
-	for _, c := range [][2]string{{"get", "secrets"}, {"list", "secrets"}, {"list", "nodes"}, {"get", "configmaps"}, {"create", "pods"}, {"impersonate", "users"}, {"create", "serviceaccounts"}} {
-		if allowed(authorizer.AttributesRecord{Verb: c[0], APIVersion: "v1", Resource: c[1], Namespace: "kube-system", Name: "n", ResourceRequest: true}) {
+	for _, c := range [][2]string{{"get", "secrets"}, {"list", "secrets"}, {"list", "nodes"}, {"get", "configmaps"},
+		{"create", "pods"}, {"impersonate", "users"}, {"create", "serviceaccounts"}} {
+		if allowed(
+			authorizer.AttributesRecord{Verb: c[0], APIVersion: "v1", Resource: c[1], Namespace: "kube-system",
+				Name: "n", ResourceRequest: true}) {
 			t.Errorf("%v is allowed", c)
 		}
 	}
 	for path, verbs := range map[string][]string{
-		"/barque/v1/audit": {"get"}, "/barque/v1/certificates": {"get", "post"}, "/barque/v1/diagnosis": {"get"}, "/barque/v1/encryption": {"get"},
-		"/barque/v1/hardening": {"get"}, "/barque/v1/snapshots": {"get"}, "/barque/v1/snapshot-save": {}, "/barque/v1/tokens": {}, "/barque/v1/keys": {}, "/barque/v1/ca": {},
+		"/barque/v1/audit": {"get"}, "/barque/v1/certificates": {"get", "post"}, "/barque/v1/diagnosis": {"get"},
+		"/barque/v1/encryption": {"get"},
+		"/barque/v1/hardening":  {"get"}, "/barque/v1/snapshots": {"get"}, "/barque/v1/snapshot-save": {},
+		"/barque/v1/tokens": {}, "/barque/v1/keys": {}, "/barque/v1/ca": {},
 		"/barque/v1/members/s2": {}, "/barque/v1/revocations": {}, "/metrics": {}, "/logs": {},
 	} {
 		for _, verb := range []string{"get", "post", "put", "delete"} {
-			if got := allowed(authorizer.AttributesRecord{Verb: verb, Path: path}); got != slices.Contains(verbs, verb) {
+			if got := allowed(authorizer.AttributesRecord{Verb: verb, Path: path}); got != slices.Contains(verbs,
+				verb) {
 				t.Errorf("%s %s is allowed: %t", verb, path, got)
 			}
 		}
@@ -322,7 +353,8 @@ func TestGrantKubeletClient(t *testing.T) {
 		}
 	}
 	binding, err := client.RbacV1().ClusterRoleBindings().Get(t.Context(), "barque:kubelet-client", metav1.GetOptions{})
-	if err != nil || created != 1 || binding.RoleRef.Name != "system:kubelet-api-admin" || binding.Subjects[0].Name != kubeletapi.ClientUser {
+	if err != nil || created != 1 || binding.RoleRef.Name != "system:kubelet-api-admin" ||
+		binding.Subjects[0].Name != kubeletapi.ClientUser {
 		t.Errorf("%+v, %v, created %d times", binding, err, created)
 	}
 	client.PrependReactor("get", "clusterrolebindings", func(clienttesting.Action) (bool, runtime.Object, error) {

@@ -65,36 +65,41 @@ type reconciler struct {
 func (r *reconciler) all() {
 	known := r.known
 	for _, d := range DefaultClusterRoles() {
-		r.role("ClusterRole", reconciliation.ClusterRoleRuleOwner{ClusterRole: &d}, func() reconciliation.RuleOwnerModifier {
-			return reconciliation.ClusterRoleModifier{Client: r.client.RbacV1().ClusterRoles()}
-		}, func(_, name string) (reconciliation.RuleOwner, error) {
-			found, err := known.ClusterRoles().Lister().Get(name)
-			return reconciliation.ClusterRoleRuleOwner{ClusterRole: found}, err
-		})
+		r.role("ClusterRole", reconciliation.ClusterRoleRuleOwner{ClusterRole: &d},
+			func() reconciliation.RuleOwnerModifier {
+				return reconciliation.ClusterRoleModifier{Client: r.client.RbacV1().ClusterRoles()}
+			}, func(_, name string) (reconciliation.RuleOwner, error) {
+				found, err := known.ClusterRoles().Lister().Get(name)
+				return reconciliation.ClusterRoleRuleOwner{ClusterRole: found}, err
+			})
 	}
 	for _, d := range DefaultClusterRoleBindings() {
-		r.binding("ClusterRoleBinding", reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: &d}, func() reconciliation.RoleBindingModifier {
-			return reconciliation.ClusterRoleBindingClientAdapter{Client: r.client.RbacV1().ClusterRoleBindings()}
-		}, func(_, name string) (reconciliation.RoleBinding, error) {
-			found, err := known.ClusterRoleBindings().Lister().Get(name)
-			return reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: found}, err
-		})
+		r.binding("ClusterRoleBinding", reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: &d},
+			func() reconciliation.RoleBindingModifier {
+				return reconciliation.ClusterRoleBindingClientAdapter{Client: r.client.RbacV1().ClusterRoleBindings()}
+			}, func(_, name string) (reconciliation.RoleBinding, error) {
+				found, err := known.ClusterRoleBindings().Lister().Get(name)
+				return reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: found}, err
+			})
 	}
 	for _, d := range DefaultRoles() {
 		r.role("Role", reconciliation.RoleRuleOwner{Role: &d}, func() reconciliation.RuleOwnerModifier {
-			return reconciliation.RoleModifier{Client: r.client.RbacV1(), NamespaceClient: r.client.CoreV1().Namespaces()}
+			return reconciliation.RoleModifier{Client: r.client.RbacV1(),
+				NamespaceClient: r.client.CoreV1().Namespaces()}
 		}, func(namespace, name string) (reconciliation.RuleOwner, error) {
 			found, err := known.Roles().Lister().Roles(namespace).Get(name)
 			return reconciliation.RoleRuleOwner{Role: found}, err
 		})
 	}
 	for _, d := range DefaultRoleBindings() {
-		r.binding("RoleBinding", reconciliation.RoleBindingAdapter{RoleBinding: &d}, func() reconciliation.RoleBindingModifier {
-			return reconciliation.RoleBindingClientAdapter{Client: r.client.RbacV1(), NamespaceClient: r.client.CoreV1().Namespaces()}
-		}, func(namespace, name string) (reconciliation.RoleBinding, error) {
-			found, err := known.RoleBindings().Lister().RoleBindings(namespace).Get(name)
-			return reconciliation.RoleBindingAdapter{RoleBinding: found}, err
-		})
+		r.binding("RoleBinding", reconciliation.RoleBindingAdapter{RoleBinding: &d},
+			func() reconciliation.RoleBindingModifier {
+				return reconciliation.RoleBindingClientAdapter{Client: r.client.RbacV1(),
+					NamespaceClient: r.client.CoreV1().Namespaces()}
+			}, func(namespace, name string) (reconciliation.RoleBinding, error) {
+				found, err := known.RoleBindings().Lister().RoleBindings(namespace).Get(name)
+				return reconciliation.RoleBindingAdapter{RoleBinding: found}, err
+			})
 	}
 	for name, rules := range retired() {
 		r.retire(name, rules)
@@ -123,8 +128,11 @@ func (k knownBindings) Get(namespace, name string) (reconciliation.RoleBinding, 
 
 func (r *reconciler) role(kind string, want reconciliation.RuleOwner, api func() reconciliation.RuleOwnerModifier,
 	known func(namespace, name string) (reconciliation.RuleOwner, error)) {
-	run := func(client reconciliation.RuleOwnerModifier, confirm bool) (*reconciliation.ReconcileClusterRoleResult, error) {
-		return (&reconciliation.ReconcileRoleOptions{Role: want.DeepCopyRuleOwner(), Client: client, Confirm: confirm}).Run()
+	run := func(
+		client reconciliation.RuleOwnerModifier, confirm bool,
+	) (*reconciliation.ReconcileClusterRoleResult, error) {
+		return (&reconciliation.ReconcileRoleOptions{Role: want.DeepCopyRuleOwner(), Client: client,
+			Confirm: confirm}).Run()
 	}
 	r.do(kind, want.GetNamespace(), want.GetName(), func() bool {
 		result, err := run(knownRoles{get: known}, false)
@@ -135,10 +143,14 @@ func (r *reconciler) role(kind string, want reconciliation.RuleOwner, api func()
 	})
 }
 
-func (r *reconciler) binding(kind string, want reconciliation.RoleBinding, api func() reconciliation.RoleBindingModifier,
+func (r *reconciler) binding(kind string, want reconciliation.RoleBinding,
+	api func() reconciliation.RoleBindingModifier,
 	known func(namespace, name string) (reconciliation.RoleBinding, error)) {
-	run := func(client reconciliation.RoleBindingModifier, confirm bool) (*reconciliation.ReconcileClusterRoleBindingResult, error) {
-		return (&reconciliation.ReconcileRoleBindingOptions{RoleBinding: want.DeepCopyRoleBinding(), Client: client, Confirm: confirm}).Run()
+	run := func(
+		client reconciliation.RoleBindingModifier, confirm bool,
+	) (*reconciliation.ReconcileClusterRoleBindingResult, error) {
+		return (&reconciliation.ReconcileRoleBindingOptions{RoleBinding: want.DeepCopyRoleBinding(), Client: client,
+			Confirm: confirm}).Run()
 	}
 	r.do(kind, want.GetNamespace(), want.GetName(), func() bool {
 		result, err := run(knownBindings{get: known}, false)

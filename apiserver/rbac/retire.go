@@ -32,7 +32,8 @@ func retired() map[string][]rbacv1.PolicyRule {
 func (r *reconciler) retire(name string, rules []rbacv1.PolicyRule) {
 	left := func(role *rbacv1.ClusterRole) []rbacv1.PolicyRule {
 		return slices.DeleteFunc(slices.Clone(role.Rules), func(is rbacv1.PolicyRule) bool {
-			return slices.ContainsFunc(rules, func(was rbacv1.PolicyRule) bool { return apiequality.Semantic.DeepEqual(is, was) })
+			return slices.ContainsFunc(rules,
+				func(was rbacv1.PolicyRule) bool { return apiequality.Semantic.DeepEqual(is, was) })
 		})
 	}
 	right := func(role *rbacv1.ClusterRole) bool {

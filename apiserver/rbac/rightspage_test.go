@@ -38,7 +38,8 @@ func TestRightsPage(t *testing.T) {
 	case !*updatePage:
 		t.Errorf("%s is not what the roles say: run make rights", rightsPage)
 	default:
-		if err := os.WriteFile(rightsPage, []byte(want), 0o644); err != nil { //nolint:gosec // a page of the documentation
+		if err := os.WriteFile(rightsPage, []byte(want),
+			0o644); err != nil { //nolint:gosec // a page of the documentation
 			t.Fatal(err)
 		}
 	}

@@ -78,7 +78,8 @@ func Questions(ctx context.Context, names ...string) iter.Seq2[context.Context, 
 // reviews: these refuse nothing, and name any user.
 func New(of authorizer.Authorizer, users []string, logger *slog.Logger, now func() time.Time) *Authorizer {
 	register()
-	a := &Authorizer{Authorizer: of, users: map[string]bool{}, logger: logger, now: now, logged: map[right]time.Time{}, known: map[string]int{}}
+	a := &Authorizer{Authorizer: of, users: map[string]bool{}, logger: logger, now: now, logged: map[right]time.Time{},
+		known: map[string]int{}}
 	for _, u := range users {
 		a.users[u] = true
 	}
@@ -102,7 +103,9 @@ func (a *Authorizer) concerns(who user.Info) bool {
 }
 
 // ConditionsAwareAuthorize implements authorizer.Authorizer.
-func (a *Authorizer) ConditionsAwareAuthorize(ctx context.Context, of authorizer.Attributes) authorizer.ConditionsAwareDecision {
+func (a *Authorizer) ConditionsAwareAuthorize(
+	ctx context.Context, of authorizer.Attributes,
+) authorizer.ConditionsAwareDecision {
 	return authorizer.ConditionsAwareDecisionFromParts(a.Authorize(ctx, of))
 }
 
@@ -118,8 +121,11 @@ func (a *Authorizer) note(of authorizer.Attributes, reason string) {
 	counts, due := a.due(lacks)
 	Total.WithLabelValues(counts.user, counts.verb, counts.resource).Inc()
 	if due {
-		a.logger.Warn("a part of the control plane lacks a right: was its role changed? The leader adds what default roles lack, unless these are annotated "+
-			"rbac.authorization.kubernetes.io/autoupdate: false", "user", lacks.user, "verb", lacks.verb, "resource", lacks.resource,
+		a.logger.Warn(
+			"a part of the control plane lacks a right: was its role changed? The leader adds what default roles lack, unless these are annotated "+
+				"rbac.authorization.kubernetes.io/autoupdate: false", "user", lacks.user, "verb", lacks.verb,
+			"resource",
+			lacks.resource,
 			"namespace", of.GetNamespace(), "name", of.GetName(), "reason", reason)
 	}
 }

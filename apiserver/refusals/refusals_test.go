@@ -18,16 +18,18 @@ import (
 func TestRefusalsOfTheControlPlane(t *testing.T) {
 	var log strings.Builder
 	now := time.Unix(0, 0)
-	allows := authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-		if a.GetVerb() == "get" {
-			return authorizer.DecisionAllow, "", nil
-		}
-		return authorizer.DecisionNoOpinion, "no role", nil
-	})
+	allows := authorizer.AuthorizerFunc(
+		func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+			if a.GetVerb() == "get" {
+				return authorizer.DecisionAllow, "", nil
+			}
+			return authorizer.DecisionNoOpinion, "no role", nil
+		})
 	a := New(allows, []string{"controller"}, slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now })
 	ask := func(name, verb, resource, sub string) {
 		t.Helper()
-		of := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: name}, Verb: verb, APIGroup: "apps", Resource: resource, Subresource: sub, ResourceRequest: true}
+		of := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: name}, Verb: verb, APIGroup: "apps",
+			Resource: resource, Subresource: sub, ResourceRequest: true}
 		want := authorizer.DecisionNoOpinion
 		if verb == "get" {
 			want = authorizer.DecisionAllow
@@ -51,7 +53,8 @@ func TestRefusalsOfTheControlPlane(t *testing.T) {
 	now = now.Add(time.Minute)
 	ask("controller", "update", "deployments", "status")
 	lines(3)
-	a.ConditionsAwareAuthorize(t.Context(), authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "controller"}, Verb: "post", Path: "/barque/v1/keys"})
+	a.ConditionsAwareAuthorize(t.Context(),
+		authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "controller"}, Verb: "post", Path: "/barque/v1/keys"})
 	lines(4)
 	for labels, want := range map[[3]string]float64{
 		{"controller", "update", "deployments/status.apps"}: 3,
@@ -75,9 +78,12 @@ func never(context.Context, authorizer.Attributes) (authorizer.Decision, string,
 func TestBound(t *testing.T) {
 	var log strings.Builder
 	now := time.Unix(0, 0)
-	a := New(authorizer.AuthorizerFunc(never), []string{"flood", "calm"}, slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now })
+	a := New(authorizer.AuthorizerFunc(never), []string{"flood", "calm"}, slog.New(slog.NewTextHandler(&log, nil)),
+		func() time.Time { return now })
 	ask := func(name, verb, resource, path string) {
-		_, _, _ = a.Authorize(t.Context(), authorizer.AttributesRecord{User: &user.DefaultInfo{Name: name}, Verb: verb, Resource: resource, Path: path, ResourceRequest: path == ""})
+		_, _, _ = a.Authorize(t.Context(),
+			authorizer.AttributesRecord{User: &user.DefaultInfo{Name: name}, Verb: verb, Resource: resource, Path: path,
+				ResourceRequest: path == ""})
 	}
 	const asked = 10 * most
 	for i := range asked {
@@ -103,7 +109,8 @@ func TestBound(t *testing.T) {
 	if want := float64(3*asked + 1); sum != want {
 		t.Errorf("%v refusals are counted, want %v", sum, want)
 	}
-	if got, err := testutil.GetCounterMetricValue(Total.WithLabelValues("calm", "get", "pods")); err != nil || got != 1 {
+	if got, err := testutil.GetCounterMetricValue(Total.WithLabelValues("calm", "get", "pods")); err != nil ||
+		got != 1 {
 		t.Errorf("those of another user: %v, %v", got, err)
 	}
 	lines := strings.Count(log.String(), "level=WARN")
@@ -125,7 +132,8 @@ func TestNotCounted(t *testing.T) {
 		}
 		return got
 	}
-	of := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "shared", UID: "of its account"}, Verb: "sign", Resource: "signers", ResourceRequest: true}
+	of := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "shared", UID: "of its account"}, Verb: "sign",
+		Resource: "signers", ResourceRequest: true}
 	_, _, _ = a.Authorize(t.Context(), of)
 	if got := counted(); got != 0 {
 		t.Errorf("by a token: %v", got)

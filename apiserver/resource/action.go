@@ -71,7 +71,9 @@ func (s *actionStorage[T]) NamespaceScoped() bool { return !s.action.ClusterScop
 func (s *actionStorage[T]) GetSingularName() string { return s.action.Singular }
 
 // Create implements rest.Creater.
-func (s *actionStorage[T]) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (s *actionStorage[T]) Create(
+	ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions,
+) (runtime.Object, error) {
 	if validate != nil {
 		if err := validate(ctx, obj.DeepCopyObject()); err != nil {
 			return nil, err

@@ -25,7 +25,10 @@ type Alias struct {
 // empty list of A. The conversion functions fill a zero out; they may share memory with in, which
 // does not change afterwards. fieldLabels maps field labels of the alias to those of the Kind,
 // where they differ.
-func AliasOf[H, A any](gv schema.GroupVersion, list runtime.Object, toHub func(in *A, out *H) error, fromHub func(in *H, out *A) error, fieldLabels map[string]string) Alias {
+func AliasOf[H, A any](
+	gv schema.GroupVersion, list runtime.Object, toHub func(in *A, out *H) error, fromHub func(in *H, out *A) error,
+	fieldLabels map[string]string,
+) Alias {
 	return Alias{
 		gv:     gv,
 		object: object(new(A)),

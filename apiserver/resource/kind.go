@@ -107,8 +107,12 @@ type Kind[T any] struct {
 	// BeginCreate and BeginUpdate run before an object is prepared and validated, and may fill it
 	// in. They may return a function, which is called with the request's success. They run for dry
 	// runs as well, which the options show.
-	BeginCreate func(ctx context.Context, obj *T, options *metav1.CreateOptions) (func(ctx context.Context, success bool), error)
-	BeginUpdate func(ctx context.Context, obj, old *T, options *metav1.UpdateOptions) (func(ctx context.Context, success bool), error)
+	BeginCreate func(
+		ctx context.Context, obj *T, options *metav1.CreateOptions,
+	) (func(ctx context.Context, success bool), error)
+	BeginUpdate func(
+		ctx context.Context, obj, old *T, options *metav1.UpdateOptions,
+	) (func(ctx context.Context, success bool), error)
 	// AfterCreate, AfterUpdate and AfterDelete run after a write that took place.
 	AfterCreate func(obj *T, options *metav1.CreateOptions)
 	AfterUpdate func(obj *T, options *metav1.UpdateOptions)

@@ -31,12 +31,17 @@ type BoundedMistakes struct{}
 var _ rest.DeclarativeValidationStrategy = BoundedMistakes{}
 
 // ValidateDeclaratively implements rest.DeclarativeValidationStrategy.
-func (BoundedMistakes) ValidateDeclaratively(_ context.Context, _, _ runtime.Object, mistakes field.ErrorList, _ operation.Type, _ rest.DeclarativeValidationConfig) field.ErrorList {
+func (BoundedMistakes) ValidateDeclaratively(
+	_ context.Context, _, _ runtime.Object, mistakes field.ErrorList, _ operation.Type,
+	_ rest.DeclarativeValidationConfig,
+) field.ErrorList {
 	return bounded(mistakes)
 }
 
 // DeclarativeValidationConfig implements rest.DeclarativeValidationStrategy.
-func (BoundedMistakes) DeclarativeValidationConfig(context.Context, runtime.Object, runtime.Object) rest.DeclarativeValidationConfig {
+func (BoundedMistakes) DeclarativeValidationConfig(
+	context.Context, runtime.Object, runtime.Object,
+) rest.DeclarativeValidationConfig {
 	return rest.DeclarativeValidationConfig{}
 }
 
@@ -58,7 +63,8 @@ func (MetadataGuard) Admit(_ context.Context, a admission.Attributes, _ admissio
 	if err != nil {
 		return nil // an object without metadata has no mistakes in them
 	}
-	if len(m.GetLabels())+len(m.GetAnnotations())+len(m.GetFinalizers())+len(m.GetOwnerReferences())+len(m.GetManagedFields()) <= mostMistakes {
+	if len(m.GetLabels())+len(m.GetAnnotations())+len(m.GetFinalizers())+len(m.GetOwnerReferences())+
+		len(m.GetManagedFields()) <= mostMistakes {
 		return nil
 	}
 	anyName := func(string, bool) []string { return nil }

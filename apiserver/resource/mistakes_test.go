@@ -23,9 +23,12 @@ func TestBounded(t *testing.T) {
 	}{
 		{"none", nil, 0, ""},
 		{"as many as there may be", mistakes(mostMistakes, "x"), mostMistakes, ""},
-		{"one more", mistakes(mostMistakes+1, "x"), mostMistakes, "spec.ports[256]: Too many: 257: mistakes: this one and those after it are left out"},
-		{"long ones", mistakes(10, strings.Repeat("x", 100<<10)), 2, "spec.ports[2]: Too many: 10: mistakes: this one and those after it are left out"},
-		{"the first one alone is too long", mistakes(2, strings.Repeat("x", 1<<20)), 1, "spec.ports[1]: Too many: 2: mistakes: this one and those after it are left out"},
+		{"one more", mistakes(mostMistakes+1, "x"), mostMistakes,
+			"spec.ports[256]: Too many: 257: mistakes: this one and those after it are left out"},
+		{"long ones", mistakes(10, strings.Repeat("x", 100<<10)), 2,
+			"spec.ports[2]: Too many: 10: mistakes: this one and those after it are left out"},
+		{"the first one alone is too long", mistakes(2, strings.Repeat("x", 1<<20)), 1,
+			"spec.ports[1]: Too many: 2: mistakes: this one and those after it are left out"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			before := slices.Clone(test.errs)

@@ -60,7 +60,8 @@ func (s *scaleStorage[T]) ConvertToTable(ctx context.Context, obj, options runti
 // scaleTable prints a Scale of any kind.
 var scaleTable = &tableConvertor{
 	columns: []metav1.TableColumnDefinition{
-		Name(), Column("Desired", "integer", "Number of replicas that are wanted."), Column("Available", "integer", "Number of replicas that were observed."), Age(),
+		Name(), Column("Desired", "integer", "Number of replicas that are wanted."),
+		Column("Available", "integer", "Number of replicas that were observed."), Age(),
 	},
 	now: time.Now,
 	row: func(obj runtime.Object, now time.Time) ([]any, error) {
@@ -68,7 +69,8 @@ var scaleTable = &tableConvertor{
 		if !ok {
 			return nil, fmt.Errorf("cannot print a %T as a Scale", obj)
 		}
-		return []any{scale.Name, int64(scale.Spec.Replicas), int64(scale.Status.Replicas), Since(scale.CreationTimestamp, now)}, nil
+		return []any{scale.Name, int64(scale.Spec.Replicas), int64(scale.Status.Replicas),
+			Since(scale.CreationTimestamp, now)}, nil
 	},
 }
 
@@ -82,7 +84,10 @@ func (s *scaleStorage[T]) Get(ctx context.Context, name string, options *metav1.
 }
 
 // Update implements rest.Updater by updating the object that is scaled.
-func (s *scaleStorage[T]) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+func (s *scaleStorage[T]) Update(
+	ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
+	update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
 	obj, _, err := s.main.Update(ctx, name,
 		&scaledObject[T]{storage: s, name: name, scale: info},
 		s.validateCreate(create), s.validateUpdate(update), false, options)
@@ -198,7 +203,8 @@ func (u *scaledObject[T]) UpdatedObject(ctx context.Context, old runtime.Object)
 
 func validateScale(scale *autoscalingv1.Scale) field.ErrorList {
 	if scale.Spec.Replicas < 0 {
-		return field.ErrorList{field.Invalid(field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0")}
+		return field.ErrorList{
+			field.Invalid(field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0")}
 	}
 	return nil
 }

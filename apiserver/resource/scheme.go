@@ -93,7 +93,9 @@ func kindOf(obj runtime.Object) string { return reflect.TypeOf(obj).Elem().Name(
 
 // addFieldLabels declares which field selectors the kind supports, and maps an alias's to those of
 // the stored kind.
-func addFieldLabels(scheme *runtime.Scheme, gvk schema.GroupVersionKind, selectable []string, renamed map[string]string) error {
+func addFieldLabels(
+	scheme *runtime.Scheme, gvk schema.GroupVersionKind, selectable []string, renamed map[string]string,
+) error {
 	known := fields.Set{"metadata.name": "", "metadata.namespace": ""}
 	for _, f := range selectable {
 		known[f] = ""

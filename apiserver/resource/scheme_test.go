@@ -77,7 +77,8 @@ func TestAliasIsStoredAsItsKind(t *testing.T) {
 	if err != nil || label != "involvedObject.name" {
 		t.Errorf("field label regarding.name became %q, %v", label, err)
 	}
-	if _, _, err := scheme.ConvertFieldLabel(corev1.SchemeGroupVersion.WithKind("Event"), "spec.nodeName", "p"); err == nil {
+	if _, _, err := scheme.ConvertFieldLabel(corev1.SchemeGroupVersion.WithKind("Event"), "spec.nodeName",
+		"p"); err == nil {
 		t.Error("an unknown field label was accepted")
 	}
 }
@@ -88,7 +89,8 @@ func TestDefaultsApplyOnDecode(t *testing.T) {
 		t.Fatal(err)
 	}
 	codecs := serializer.NewCodecFactory(scheme)
-	obj, err := runtime.Decode(codecs.UniversalDecoder(corev1.SchemeGroupVersion), []byte(`{"apiVersion":"v1","kind":"Event"}`))
+	obj, err := runtime.Decode(codecs.UniversalDecoder(corev1.SchemeGroupVersion),
+		[]byte(`{"apiVersion":"v1","kind":"Event"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +101,8 @@ func TestDefaultsApplyOnDecode(t *testing.T) {
 
 func TestDeclarationMistakesAreReported(t *testing.T) {
 	good := func() *Kind[corev1.Pod] {
-		return &Kind[corev1.Pod]{GroupVersion: corev1.SchemeGroupVersion, Name: "pods", Singular: "pod", List: &corev1.PodList{}}
+		return &Kind[corev1.Pod]{GroupVersion: corev1.SchemeGroupVersion, Name: "pods", Singular: "pod",
+			List: &corev1.PodList{}}
 	}
 	for name, breakIt := range map[string]func(*Kind[corev1.Pod]){
 		"no list":             func(k *Kind[corev1.Pod]) { k.List = nil },
@@ -119,7 +122,8 @@ func TestDeclarationMistakesAreReported(t *testing.T) {
 	if err := good().AddToScheme(runtime.NewScheme()); err != nil {
 		t.Errorf("good declaration: %v", err)
 	}
-	noStatus := &Kind[corev1.ConfigMap]{GroupVersion: corev1.SchemeGroupVersion, Name: "configmaps", Singular: "configmap", List: &corev1.ConfigMapList{}, Status: &Status[corev1.ConfigMap]{}}
+	noStatus := &Kind[corev1.ConfigMap]{GroupVersion: corev1.SchemeGroupVersion, Name: "configmaps",
+		Singular: "configmap", List: &corev1.ConfigMapList{}, Status: &Status[corev1.ConfigMap]{}}
 	if err := noStatus.AddToScheme(runtime.NewScheme()); err == nil {
 		t.Error("a status subresource without a Status field was accepted")
 	}
@@ -160,8 +164,12 @@ func TestStrategyKeepsStatusAndGeneration(t *testing.T) {
 	if obj.Spec.NodeName != "" || obj.Status.Phase != corev1.PodRunning {
 		t.Errorf("status write: node %q, phase %q", obj.Spec.NodeName, obj.Status.Phase)
 	}
-	reset := statusStrategy[corev1.Pod]{strategy[corev1.Pod]{kind: &Kind[corev1.Pod]{GroupVersion: corev1.SchemeGroupVersion, Status: &Status[corev1.Pod]{}}}}.GetResetFields()
-	if set := reset["v1"]; set == nil || !set.Has(fieldpath.MakePathOrDie("spec")) || set.Has(fieldpath.MakePathOrDie("status")) {
+	reset := statusStrategy[corev1.Pod]{
+		strategy[corev1.Pod]{
+			kind: &Kind[corev1.Pod]{GroupVersion: corev1.SchemeGroupVersion,
+				Status: &Status[corev1.Pod]{}}}}.GetResetFields()
+	if set := reset["v1"]; set == nil || !set.Has(fieldpath.MakePathOrDie("spec")) ||
+		set.Has(fieldpath.MakePathOrDie("status")) {
 		t.Errorf("status resets %v", set)
 	}
 }
@@ -171,15 +179,18 @@ func TestTableOfAList(t *testing.T) {
 		Columns: []metav1.TableColumnDefinition{Name(), WideColumn("Node", "string", "Where it runs.")},
 		Row:     func(p *corev1.Pod, _ time.Time) []any { return []any{p.Name, p.Spec.NodeName} },
 	}
-	list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "5", Continue: "c"}, Items: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}}
+	list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "5", Continue: "c"},
+		Items: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}}
 	table, err := kind.tables(nil).ConvertToTable(context.Background(), list, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if table.ResourceVersion != "5" || table.Continue != "c" || len(table.Rows) != 1 || table.Rows[0].Cells[0] != "a" || len(table.ColumnDefinitions) != 2 {
+	if table.ResourceVersion != "5" || table.Continue != "c" || len(table.Rows) != 1 || table.Rows[0].Cells[0] != "a" ||
+		len(table.ColumnDefinitions) != 2 {
 		t.Errorf("got %+v", table)
 	}
-	bare, err := kind.tables(nil).ConvertToTable(context.Background(), &list.Items[0], &metav1.TableOptions{NoHeaders: true})
+	bare, err := kind.tables(nil).ConvertToTable(context.Background(), &list.Items[0],
+		&metav1.TableOptions{NoHeaders: true})
 	if err != nil || len(bare.ColumnDefinitions) != 0 || len(bare.Rows) != 1 {
 		t.Errorf("without headers: %+v, %v", bare, err)
 	}

@@ -44,7 +44,10 @@ func (s *statusStorage) Get(ctx context.Context, name string, options *metav1.Ge
 }
 
 // Update implements rest.Updater. A status is never created by an update.
-func (s *statusStorage) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+func (s *statusStorage) Update(
+	ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
+	update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
 	return s.store.Update(ctx, name, info, create, update, false, options)
 }
 

@@ -58,7 +58,9 @@ func (s *Storage) ListEncoded(ctx context.Context, options *metainternalversion.
 
 // WatchGathered watches as Watch does. Events that are ready at the same time are sent together:
 // for callers that pass the watch to the client unchanged.
-func (s *Storage) WatchGathered(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
+func (s *Storage) WatchGathered(
+	ctx context.Context, options *metainternalversion.ListOptions,
+) (watch.Interface, error) {
 	w, err := s.Store.Watch(ctx, options)
 	if err != nil {
 		return nil, err
@@ -158,13 +160,17 @@ func (k *Kind[T]) setHooks(s *registry.Store) {
 		}
 	}
 	if k.BeginCreate != nil {
-		s.BeginCreate = func(ctx context.Context, obj runtime.Object, o *metav1.CreateOptions) (registry.FinishFunc, error) {
+		s.BeginCreate = func(
+			ctx context.Context, obj runtime.Object, o *metav1.CreateOptions,
+		) (registry.FinishFunc, error) {
 			done, err := k.BeginCreate(ctx, typed[T](obj), o)
 			return finish(done), err
 		}
 	}
 	if k.BeginUpdate != nil {
-		s.BeginUpdate = func(ctx context.Context, obj, old runtime.Object, o *metav1.UpdateOptions) (registry.FinishFunc, error) {
+		s.BeginUpdate = func(
+			ctx context.Context, obj, old runtime.Object, o *metav1.UpdateOptions,
+		) (registry.FinishFunc, error) {
 			done, err := k.BeginUpdate(ctx, typed[T](obj), typed[T](old), o)
 			return finish(done), err
 		}

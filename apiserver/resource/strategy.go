@@ -140,7 +140,9 @@ func (k *Kind[T]) reset(paths []fieldpath.Path) map[fieldpath.APIVersion]*fieldp
 // the generic registry recognizes such a strategy by the method.
 type gracefulStrategy[T any] struct{ strategy[T] }
 
-func (s gracefulStrategy[T]) CheckGracefulDelete(ctx context.Context, obj runtime.Object, options *metav1.DeleteOptions) bool {
+func (s gracefulStrategy[T]) CheckGracefulDelete(
+	ctx context.Context, obj runtime.Object, options *metav1.DeleteOptions,
+) bool {
 	return s.kind.GracefulDelete(ctx, typed[T](obj), options)
 }
 

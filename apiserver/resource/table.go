@@ -53,17 +53,20 @@ type tableConvertor struct {
 
 // Table prints objects of type T, as the Columns and Row of a Kind do.
 func Table[T any](columns []metav1.TableColumnDefinition, row func(obj *T, now time.Time) []any) rest.TableConvertor {
-	return &tableConvertor{columns: columns, now: time.Now, row: func(obj runtime.Object, now time.Time) ([]any, error) {
-		o, ok := obj.(any).(*T)
-		if !ok {
-			return nil, fmt.Errorf("expected a %T, got a %T", new(T), obj)
-		}
-		return row(o, now), nil
-	}}
+	return &tableConvertor{columns: columns, now: time.Now,
+		row: func(obj runtime.Object, now time.Time) ([]any, error) {
+			o, ok := obj.(any).(*T)
+			if !ok {
+				return nil, fmt.Errorf("expected a %T, got a %T", new(T), obj)
+			}
+			return row(o, now), nil
+		}}
 }
 
 // ConvertToTable implements rest.TableConvertor.
-func (c *tableConvertor) ConvertToTable(_ context.Context, obj runtime.Object, options runtime.Object) (*metav1.Table, error) {
+func (c *tableConvertor) ConvertToTable(
+	_ context.Context, obj runtime.Object, options runtime.Object,
+) (*metav1.Table, error) {
 	table := &metav1.Table{}
 	if o, ok := options.(*metav1.TableOptions); !ok || !o.NoHeaders {
 		table.ColumnDefinitions = c.columns

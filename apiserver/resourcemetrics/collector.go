@@ -141,7 +141,8 @@ func (c *Collector) await(ctx context.Context) error {
 // start begins a run, which ends by itself or with the Collector. mu is held.
 func (c *Collector) start() {
 	ctx, stop := context.WithCancel(c.life)
-	r := &run{began: time.Now(), stop: stop, slots: make(chan struct{}, Concurrency-again), again: make(chan struct{}, again), warm: make(chan struct{}), nodes: map[string]*sampled{}, cold: true}
+	r := &run{began: time.Now(), stop: stop, slots: make(chan struct{}, Concurrency-again),
+		again: make(chan struct{}, again), warm: make(chan struct{}), nodes: map[string]*sampled{}, cold: true}
 	c.run = r
 	c.follow(ctx, r)
 	c.work.Go(func() { // ends with ctx at the latest, and with it all that samples
@@ -264,7 +265,8 @@ func (c *Collector) watch(ctx context.Context, r *run, n *sampled) {
 
 func (c *Collector) tell(node string, err error) {
 	if err != nil {
-		c.cfg.Logger.Warn("a kubelet does not tell what its node uses: kubectl top and autoscalers do without", "node", node, "err", err)
+		c.cfg.Logger.Warn("a kubelet does not tell what its node uses: kubectl top and autoscalers do without", "node",
+			node, "err", err)
 		return
 	}
 	c.cfg.Logger.Info("a kubelet tells again what its node uses", "node", node)

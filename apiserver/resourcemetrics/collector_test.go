@@ -43,7 +43,8 @@ func newWorld() *world {
 	return &world{
 		asked: map[string]int{}, hangs: map[string]bool{}, broken: map[string]bool{}, began: time.Now().Add(-time.Hour),
 		nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}),
-		pods:  cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
+		pods: cache.NewIndexer(cache.MetaNamespaceKeyFunc,
+			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
 	}
 }
 
@@ -52,8 +53,10 @@ func (w *world) node(name string, labels map[string]string) {
 }
 
 func (w *world) pod(namespace, name, node string, phase corev1.PodPhase) {
-	_ = w.pods.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": name}},
-		Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: phase}})
+	_ = w.pods.Add(
+		&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": name}},
+			Spec:       corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: phase}})
 }
 
 // Get implements Kubelets.
@@ -87,7 +90,8 @@ func (w *world) Get(ctx context.Context, node *corev1.Node, path string) (*http.
 	ms := time.Now().UnixMilli()
 	used := time.Since(w.began).Seconds()
 	text := &strings.Builder{}
-	fmt.Fprintf(text, "node_cpu_usage_seconds_total %f %d\nnode_memory_working_set_bytes 1.073741824e+09 %d\n", used/2, ms, ms)
+	fmt.Fprintf(text, "node_cpu_usage_seconds_total %f %d\nnode_memory_working_set_bytes 1.073741824e+09 %d\n", used/2,
+		ms, ms)
 	for _, obj := range w.pods.List() {
 		pod := obj.(*corev1.Pod)
 		if pod.Spec.NodeName != node.Name {
@@ -95,7 +99,9 @@ func (w *world) Get(ctx context.Context, node *corev1.Node, path string) (*http.
 		}
 		for _, container := range []string{"b", "a"} {
 			of := fmt.Sprintf("{container=%q,namespace=%q,pod=%q}", container, pod.Namespace, pod.Name)
-			fmt.Fprintf(text, "container_cpu_usage_seconds_total%s %f %d\ncontainer_memory_working_set_bytes%s 1048576 %d\n", of, used/4, ms, of, ms)
+			fmt.Fprintf(text,
+				"container_cpu_usage_seconds_total%s %f %d\ncontainer_memory_working_set_bytes%s 1048576 %d\n", of,
+				used/4, ms, of, ms)
 		}
 	}
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(text.String()))}, nil
@@ -116,7 +122,8 @@ func (w *world) set(m map[string]bool, node string, value bool) {
 func (w *world) collector(t *testing.T) *Collector {
 	t.Helper()
 	lister := corelisters.NewNodeLister(w.nodes)
-	c, err := New(Config{Kubelets: w, Nodes: func() ([]*corev1.Node, error) { return lister.List(labels.Everything()) }})
+	c, err := New(
+		Config{Kubelets: w, Nodes: func() ([]*corev1.Node, error) { return lister.List(labels.Everything()) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +131,8 @@ func (w *world) collector(t *testing.T) *Collector {
 }
 
 func (w *world) storages(c *Collector) (*nodeMetrics, *podMetrics) {
-	return &nodeMetrics{collector: c, nodes: corelisters.NewNodeLister(w.nodes)}, &podMetrics{collector: c, pods: corelisters.NewPodLister(w.pods)}
+	return &nodeMetrics{collector: c, nodes: corelisters.NewNodeLister(w.nodes)},
+		&podMetrics{collector: c, pods: corelisters.NewPodLister(w.pods)}
 }
 
 func nodesOf(t *testing.T, m *nodeMetrics, options *metainternalversion.ListOptions) []string {
@@ -171,12 +179,18 @@ func TestFirstRequest(t *testing.T) {
 			t.Errorf("the first request waited %s", waited)
 		}
 		n := obj.(*metricsv1beta1.NodeMetrics)
-		if cpu := n.Usage.Cpu().MilliValue(); cpu < 499 || cpu > 501 || n.Usage.Memory().String() != "1Gi" || n.Labels["zone"] != "a" || n.Window.Duration != First {
+		if cpu := n.Usage.Cpu().MilliValue(); cpu < 499 || cpu > 501 || n.Usage.Memory().String() != "1Gi" ||
+			n.Labels["zone"] != "a" || n.Window.Duration != First {
 			t.Errorf("%+v", n)
 		}
 		wantNames(t, "all nodes", nodesOf(t, nodes, nil), "n1", "n2")
-		wantNames(t, "by label", nodesOf(t, nodes, &metainternalversion.ListOptions{LabelSelector: labels.Set{"zone": "a"}.AsSelector()}), "n1")
-		wantNames(t, "by name", nodesOf(t, nodes, &metainternalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", "n2")}), "n2")
+		wantNames(t, "by label",
+			nodesOf(t, nodes, &metainternalversion.ListOptions{LabelSelector: labels.Set{"zone": "a"}.AsSelector()}),
+			"n1")
+		wantNames(t, "by name",
+			nodesOf(t, nodes,
+				&metainternalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", "n2")}),
+			"n2")
 
 		in := func(namespace string) context.Context { return request.WithNamespace(t.Context(), namespace) }
 		obj, err = pods.Get(in("ns"), "p", nil)
@@ -208,8 +222,12 @@ func TestFirstRequest(t *testing.T) {
 		}
 		wantNames(t, "all pods", list("", nil), "ns/p", "other/q")
 		wantNames(t, "of a namespace", list("other", nil), "other/q")
-		wantNames(t, "by label", list("", &metainternalversion.ListOptions{LabelSelector: labels.Set{"app": "q"}.AsSelector()}), "other/q")
-		wantNames(t, "by field", list("", &metainternalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.namespace", "ns")}), "ns/p")
+		wantNames(t, "by label",
+			list("", &metainternalversion.ListOptions{LabelSelector: labels.Set{"app": "q"}.AsSelector()}), "other/q")
+		wantNames(t, "by field",
+			list("",
+				&metainternalversion.ListOptions{
+					FieldSelector: fields.OneTermEqualSelector("metadata.namespace", "ns")}), "ns/p")
 	})
 }
 

@@ -28,11 +28,13 @@ container_cpu_usage_seconds_total{container="half",namespace="ns",pod="q"} NaN`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (point{cpu: 100_500_000_000, memory: 1 << 30, at: time.UnixMilli(1699999999000), has: complete}); s.node != want {
+	if want := (point{cpu: 100_500_000_000, memory: 1 << 30, at: time.UnixMilli(1699999999000),
+		has: complete}); s.node != want {
 		t.Errorf("the node: %+v, want %+v", s.node, want)
 	}
 	p := s.pods[types.NamespacedName{Namespace: "ns", Name: "p"}]
-	want := point{cpu: 2_500_000_000, memory: 4096, at: time.UnixMilli(1699999999500), start: time.Unix(1699999900, 0), has: complete}
+	want := point{cpu: 2_500_000_000, memory: 4096, at: time.UnixMilli(1699999999500), start: time.Unix(1699999900, 0),
+		has: complete}
 	if p["c"] != want {
 		t.Errorf("the container: %+v, want %+v", p["c"], want)
 	}
@@ -56,7 +58,8 @@ func TestParseMalformed(t *testing.T) {
 		`container_cpu_usage_seconds_total{container=c} 1`,
 		`container_cpu_usage_seconds_total{container="c",pod="p"} 1`,
 	} {
-		if _, err := parse([]byte("up 1\n"+line+"\n"), now); !errors.Is(err, errMalformed) || !strings.Contains(err.Error(), "line 2") {
+		if _, err := parse([]byte("up 1\n"+line+"\n"), now); !errors.Is(err, errMalformed) ||
+			!strings.Contains(err.Error(), "line 2") {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
@@ -64,7 +67,9 @@ func TestParseMalformed(t *testing.T) {
 
 // With any answer of a kubelet, the server goes on.
 func FuzzParse(f *testing.F) {
-	f.Add([]byte("node_cpu_usage_seconds_total 1 2\ncontainer_start_time_seconds{container=\"c\",namespace=\"n\",pod=\"p\"} 1e300"))
+	f.Add(
+		[]byte(
+			"node_cpu_usage_seconds_total 1 2\ncontainer_start_time_seconds{container=\"c\",namespace=\"n\",pod=\"p\"} 1e300"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s, err := parse(text, now)
 		if err != nil {

@@ -104,7 +104,8 @@ func (s selection) has(o metav1.Object) bool {
 // meta is the metadata of the metrics of an object.
 func meta(of metav1.Object) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
-		Name: of.GetName(), Namespace: of.GetNamespace(), Labels: maps.Clone(of.GetLabels()), CreationTimestamp: metav1.Now(),
+		Name: of.GetName(), Namespace: of.GetNamespace(), Labels: maps.Clone(of.GetLabels()),
+		CreationTimestamp: metav1.Now(),
 	}
 }
 
@@ -184,7 +185,8 @@ func (m *nodeMetrics) of(node *corev1.Node) *metricsv1beta1.NodeMetrics {
 		return nil
 	}
 	return &metricsv1beta1.NodeMetrics{
-		ObjectMeta: meta(node), Timestamp: metav1.NewTime(u.at), Window: metav1.Duration{Duration: u.window}, Usage: u.resources(),
+		ObjectMeta: meta(node), Timestamp: metav1.NewTime(u.at), Window: metav1.Duration{Duration: u.window},
+		Usage: u.resources(),
 	}
 }
 
@@ -266,12 +268,14 @@ func (m *podMetrics) of(pod *corev1.Pod) *metricsv1beta1.PodMetrics {
 	if pod.Status.Phase != corev1.PodRunning {
 		return nil
 	}
-	containers := m.collector.podUsage(pod.Spec.NodeName, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
+	containers := m.collector.podUsage(pod.Spec.NodeName,
+		types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
 	if len(containers) == 0 {
 		return nil
 	}
 	slices.SortFunc(containers, func(a, b containerUsage) int { return cmp.Compare(a.name, b.name) })
-	out := &metricsv1beta1.PodMetrics{ObjectMeta: meta(pod), Containers: make([]metricsv1beta1.ContainerMetrics, 0, len(containers))}
+	out := &metricsv1beta1.PodMetrics{ObjectMeta: meta(pod),
+		Containers: make([]metricsv1beta1.ContainerMetrics, 0, len(containers))}
 	for i, c := range containers {
 		if i == 0 || c.at.Before(out.Timestamp.Time) {
 			out.Timestamp, out.Window = metav1.NewTime(c.at), metav1.Duration{Duration: c.window}

@@ -33,7 +33,8 @@ type state struct {
 
 // advance returns the state after another sample.
 func (s state) advance(next *sample, now time.Time) state {
-	out := state{heard: now, node: s.node.advance(next.node, time.Time{}), pods: make(map[types.NamespacedName]map[string]entry, len(next.pods))}
+	out := state{heard: now, node: s.node.advance(next.node, time.Time{}),
+		pods: make(map[types.NamespacedName]map[string]entry, len(next.pods))}
 	before := s.node.point.at
 	for pod, containers := range next.pods {
 		was := s.pods[pod]

@@ -20,14 +20,20 @@ import (
 func Authentication(tokens authenticator.Request, audiences []string) []resource.Resource {
 	return []resource.Resource{
 		&resource.Action[authenticationv1.TokenReview]{
-			GroupVersion: authenticationv1.SchemeGroupVersion, Name: "tokenreviews", Singular: "tokenreview", ClusterScoped: true,
-			Do: func(ctx context.Context, r *authenticationv1.TokenReview, _ *metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
+			GroupVersion: authenticationv1.SchemeGroupVersion, Name: "tokenreviews", Singular: "tokenreview",
+			ClusterScoped: true,
+			Do: func(
+				ctx context.Context, r *authenticationv1.TokenReview, _ *metav1.CreateOptions,
+			) (*authenticationv1.TokenReview, error) {
 				return reviewToken(ctx, tokens, audiences, r)
 			},
 		},
 		&resource.Action[authenticationv1.SelfSubjectReview]{
-			GroupVersion: authenticationv1.SchemeGroupVersion, Name: "selfsubjectreviews", Singular: "selfsubjectreview", ClusterScoped: true,
-			Do: func(ctx context.Context, _ *authenticationv1.SelfSubjectReview, _ *metav1.CreateOptions) (*authenticationv1.SelfSubjectReview, error) {
+			GroupVersion: authenticationv1.SchemeGroupVersion, Name: "selfsubjectreviews",
+			Singular: "selfsubjectreview", ClusterScoped: true,
+			Do: func(
+				ctx context.Context, _ *authenticationv1.SelfSubjectReview, _ *metav1.CreateOptions,
+			) (*authenticationv1.SelfSubjectReview, error) {
 				u, ok := request.UserFrom(ctx)
 				if !ok {
 					return nil, apierrors.NewBadRequest("no user in the request")
@@ -43,7 +49,9 @@ func Authentication(tokens authenticator.Request, audiences []string) []resource
 
 // reviewToken authenticates a request that has nothing but the token: the answer is the
 // bearer's identity.
-func reviewToken(ctx context.Context, tokens authenticator.Request, audiences []string, r *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
+func reviewToken(
+	ctx context.Context, tokens authenticator.Request, audiences []string, r *authenticationv1.TokenReview,
+) (*authenticationv1.TokenReview, error) {
 	if r.Spec.Token == "" {
 		return nil, apierrors.NewBadRequest("token is required for TokenReview in authentication")
 	}

@@ -28,16 +28,19 @@ func Authorization(authz authorizer.UnconditionalAuthorizer, rules authorizer.Ru
 	gv := authorizationv1.SchemeGroupVersion
 	return []resource.Resource{
 		&resource.Action[authorizationv1.SubjectAccessReview]{
-			GroupVersion: gv, Name: "subjectaccessreviews", Singular: "subjectaccessreview", ClusterScoped: true, Do: r.subject,
+			GroupVersion: gv, Name: "subjectaccessreviews", Singular: "subjectaccessreview", ClusterScoped: true,
+			Do: r.subject,
 		},
 		&resource.Action[authorizationv1.LocalSubjectAccessReview]{
 			GroupVersion: gv, Name: "localsubjectaccessreviews", Singular: "localsubjectaccessreview", Do: r.local,
 		},
 		&resource.Action[authorizationv1.SelfSubjectAccessReview]{
-			GroupVersion: gv, Name: "selfsubjectaccessreviews", Singular: "selfsubjectaccessreview", ClusterScoped: true, Do: r.self,
+			GroupVersion: gv, Name: "selfsubjectaccessreviews", Singular: "selfsubjectaccessreview",
+			ClusterScoped: true, Do: r.self,
 		},
 		&resource.Action[authorizationv1.SelfSubjectRulesReview]{
-			GroupVersion: gv, Name: "selfsubjectrulesreviews", Singular: "selfsubjectrulesreview", ClusterScoped: true, Do: r.selfRules,
+			GroupVersion: gv, Name: "selfsubjectrulesreviews", Singular: "selfsubjectrulesreview", ClusterScoped: true,
+			Do: r.selfRules,
 		},
 	}
 }
@@ -47,23 +50,31 @@ type reviewer struct {
 	rules authorizer.RuleResolver
 }
 
-func (r reviewer) subject(ctx context.Context, review *authorizationv1.SubjectAccessReview, _ *metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
+func (r reviewer) subject(
+	ctx context.Context, review *authorizationv1.SubjectAccessReview, _ *metav1.CreateOptions,
+) (*authorizationv1.SubjectAccessReview, error) {
 	if errs := validateSubject(&review.Spec); len(errs) > 0 {
 		return nil, invalid("SubjectAccessReview", errs)
 	}
-	review.Status = r.decide(ctx, subjectOf(&review.Spec), review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
+	review.Status = r.decide(ctx, subjectOf(&review.Spec), review.Spec.ResourceAttributes,
+		review.Spec.NonResourceAttributes)
 	return review, nil
 }
 
-func (r reviewer) local(ctx context.Context, review *authorizationv1.LocalSubjectAccessReview, _ *metav1.CreateOptions) (*authorizationv1.LocalSubjectAccessReview, error) {
+func (r reviewer) local(
+	ctx context.Context, review *authorizationv1.LocalSubjectAccessReview, _ *metav1.CreateOptions,
+) (*authorizationv1.LocalSubjectAccessReview, error) {
 	errs := validateSubject(&review.Spec)
 	spec := field.NewPath("spec")
 	if review.Spec.NonResourceAttributes != nil {
-		errs = append(errs, field.Invalid(spec.Child("nonResourceAttributes"), review.Spec.NonResourceAttributes, "disallowed on this kind of request"))
+		errs = append(errs,
+			field.Invalid(spec.Child("nonResourceAttributes"), review.Spec.NonResourceAttributes,
+				"disallowed on this kind of request"))
 	}
 	namespace := request.NamespaceValue(ctx)
 	if ra := review.Spec.ResourceAttributes; ra != nil && ra.Namespace != namespace {
-		errs = append(errs, field.Invalid(spec.Child("resourceAttributes", "namespace"), ra.Namespace, "must match metadata.namespace"))
+		errs = append(errs,
+			field.Invalid(spec.Child("resourceAttributes", "namespace"), ra.Namespace, "must match metadata.namespace"))
 	}
 	if len(errs) > 0 {
 		return nil, invalid("LocalSubjectAccessReview", errs)
@@ -73,7 +84,9 @@ func (r reviewer) local(ctx context.Context, review *authorizationv1.LocalSubjec
 	return review, nil
 }
 
-func (r reviewer) self(ctx context.Context, review *authorizationv1.SelfSubjectAccessReview, _ *metav1.CreateOptions) (*authorizationv1.SelfSubjectAccessReview, error) {
+func (r reviewer) self(
+	ctx context.Context, review *authorizationv1.SelfSubjectAccessReview, _ *metav1.CreateOptions,
+) (*authorizationv1.SelfSubjectAccessReview, error) {
 	if errs := validateAttributes(review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes); len(errs) > 0 {
 		return nil, invalid("SelfSubjectAccessReview", errs)
 	}
@@ -85,7 +98,9 @@ func (r reviewer) self(ctx context.Context, review *authorizationv1.SelfSubjectA
 	return review, nil
 }
 
-func (r reviewer) selfRules(ctx context.Context, review *authorizationv1.SelfSubjectRulesReview, _ *metav1.CreateOptions) (*authorizationv1.SelfSubjectRulesReview, error) {
+func (r reviewer) selfRules(
+	ctx context.Context, review *authorizationv1.SelfSubjectRulesReview, _ *metav1.CreateOptions,
+) (*authorizationv1.SelfSubjectRulesReview, error) {
 	u, ok := request.UserFrom(ctx)
 	if !ok {
 		return nil, apierrors.NewBadRequest("no user in the request")
@@ -104,7 +119,8 @@ func (r reviewer) selfRules(ctx context.Context, review *authorizationv1.SelfSub
 	}
 	for _, rule := range resources {
 		review.Status.ResourceRules = append(review.Status.ResourceRules, authorizationv1.ResourceRule{
-			Verbs: rule.GetVerbs(), APIGroups: rule.GetAPIGroups(), Resources: rule.GetResources(), ResourceNames: rule.GetResourceNames(),
+			Verbs: rule.GetVerbs(), APIGroups: rule.GetAPIGroups(), Resources: rule.GetResources(),
+			ResourceNames: rule.GetResourceNames(),
 		})
 	}
 	for _, rule := range urls {
@@ -115,7 +131,9 @@ func (r reviewer) selfRules(ctx context.Context, review *authorizationv1.SelfSub
 	return review, nil
 }
 
-func (r reviewer) decide(ctx context.Context, u user.Info, ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
+func (r reviewer) decide(
+	ctx context.Context, u user.Info, ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes,
+) authorizationv1.SubjectAccessReviewStatus {
 	asked := attributes(u, ra, na)
 	decision, reason, err := r.authz.Authorize(ctx, asked)
 	status := authorizationv1.SubjectAccessReviewStatus{
@@ -146,7 +164,9 @@ func leftOut(selector string, taken int) string {
 	return "spec.resourceAttributes." + selector + " " + partially + "ignored due to parse error"
 }
 
-func attributes(u user.Info, ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes) authorizer.AttributesRecord {
+func attributes(
+	u user.Info, ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes,
+) authorizer.AttributesRecord {
 	if ra == nil {
 		return authorizer.AttributesRecord{User: u, Verb: na.Verb, Path: na.Path}
 	}
@@ -190,7 +210,8 @@ func fieldRequirements(f *authorizationv1.FieldSelectorAttributes) (fields.Requi
 		case one && r.Operator == metav1.FieldSelectorOpNotIn:
 			out = append(out, fields.OneTermNotEqualSelector(r.Key, r.Values[0]).Requirements()...)
 		default:
-			errs = append(errs, fmt.Errorf("no field selector has operator %q with %d values", r.Operator, len(r.Values)))
+			errs = append(errs,
+				fmt.Errorf("no field selector has operator %q with %d values", r.Operator, len(r.Values)))
 		}
 	}
 	return out, errors.Join(errs...)
@@ -209,7 +230,8 @@ func labelRequirements(l *authorizationv1.LabelSelectorAttributes) (labels.Requi
 	var out labels.Requirements
 	var errs []error
 	for _, r := range l.Requirements {
-		s, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{r}})
+		s, err := metav1.LabelSelectorAsSelector(
+			&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{r}})
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -231,16 +253,21 @@ func subjectOf(spec *authorizationv1.SubjectAccessReviewSpec) user.Info {
 func validateSubject(spec *authorizationv1.SubjectAccessReviewSpec) field.ErrorList {
 	errs := validateAttributes(spec.ResourceAttributes, spec.NonResourceAttributes)
 	if spec.User == "" && len(spec.Groups) == 0 {
-		errs = append(errs, field.Invalid(field.NewPath("spec", "user"), spec.User, "at least one of user or group must be specified"))
+		errs = append(errs,
+			field.Invalid(field.NewPath("spec", "user"), spec.User, "at least one of user or group must be specified"))
 	}
 	return errs
 }
 
-func validateAttributes(ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes) field.ErrorList {
+func validateAttributes(
+	ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes,
+) field.ErrorList {
 	spec := field.NewPath("spec")
 	var errs field.ErrorList
 	if (ra != nil) == (na != nil) {
-		errs = append(errs, field.Invalid(spec, field.OmitValueType{}, "exactly one of nonResourceAttributes or resourceAttributes must be specified"))
+		errs = append(errs,
+			field.Invalid(spec, field.OmitValueType{},
+				"exactly one of nonResourceAttributes or resourceAttributes must be specified"))
 	}
 	if ra == nil {
 		return errs
@@ -250,14 +277,16 @@ func validateAttributes(ra *authorizationv1.ResourceAttributes, na *authorizatio
 		at := at.Child("fieldSelector")
 		errs = append(errs, validateSelector(f.RawSelector, len(f.Requirements), at)...)
 		for i, r := range f.Requirements {
-			errs = append(errs, metav1validation.ValidateFieldSelectorRequirement(r, newerFields, at.Child("requirements").Index(i))...)
+			errs = append(errs,
+				metav1validation.ValidateFieldSelectorRequirement(r, newerFields, at.Child("requirements").Index(i))...)
 		}
 	}
 	if l := ra.LabelSelector; l != nil {
 		at := at.Child("labelSelector")
 		errs = append(errs, validateSelector(l.RawSelector, len(l.Requirements), at)...)
 		for i, r := range l.Requirements {
-			errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(r, newerLabels, at.Child("requirements").Index(i))...)
+			errs = append(errs,
+				metav1validation.ValidateLabelSelectorRequirement(r, newerLabels, at.Child("requirements").Index(i))...)
 		}
 	}
 	return errs
@@ -273,9 +302,12 @@ var (
 func validateSelector(raw string, requirements int, at *field.Path) field.ErrorList {
 	switch {
 	case raw != "" && requirements > 0:
-		return field.ErrorList{field.Invalid(at.Child("rawSelector"), raw, "may not specified at the same time as requirements")}
+		return field.ErrorList{
+			field.Invalid(at.Child("rawSelector"), raw, "may not specified at the same time as requirements")}
 	case raw == "" && requirements == 0:
-		return field.ErrorList{field.Required(at.Child("requirements"), fmt.Sprintf("when %s is specified, requirements or rawSelector is required", at))}
+		return field.ErrorList{
+			field.Required(at.Child("requirements"),
+				fmt.Sprintf("when %s is specified, requirements or rawSelector is required", at))}
 	}
 	return nil
 }

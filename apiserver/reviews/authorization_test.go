@@ -25,17 +25,25 @@ func TestSelectorsOfReviews(t *testing.T) {
 		attributes string
 		want       []string // type and field
 	}{
-		"none":             {"{verb: get}", nil},
-		"of fields":        {"{fieldSelector: {requirements: [{key: metadata.name, operator: In, values: [a]}]}}", nil},
-		"of labels":        {"{labelSelector: {requirements: [{key: k, operator: Exists}]}}", nil},
-		"raw":              {"{fieldSelector: {rawSelector: a=b}, labelSelector: {rawSelector: a=b}}", nil},
-		"newer operators":  {"{fieldSelector: {requirements: [{key: k, operator: Like}]}, labelSelector: {requirements: [{key: k, operator: Like}]}}", nil},
-		"empty":            {"{fieldSelector: {}, labelSelector: {}}", []string{"FieldValueRequired " + in + "fieldSelector.requirements", "FieldValueRequired " + in + "labelSelector.requirements"}},
-		"both":             {"{fieldSelector: {rawSelector: a=b, requirements: [{key: k, operator: Exists}]}}", []string{"FieldValueInvalid " + in + "fieldSelector.rawSelector"}},
-		"no field":         {"{fieldSelector: {requirements: [{operator: Exists}]}}", []string{"FieldValueRequired " + in + "fieldSelector.requirements[0].key"}},
-		"no values":        {"{fieldSelector: {requirements: [{key: k, operator: In}]}}", []string{"FieldValueRequired " + in + "fieldSelector.requirements[0].values"}},
-		"no values either": {"{labelSelector: {requirements: [{key: k, operator: In}]}}", []string{"FieldValueRequired " + in + "labelSelector.requirements[0].values"}},
-		"no label's value": {"{labelSelector: {requirements: [{key: k, operator: In, values: ['Not valid!']}]}}", []string{"FieldValueInvalid " + in + "labelSelector.requirements[0].values[0]"}},
+		"none":      {"{verb: get}", nil},
+		"of fields": {"{fieldSelector: {requirements: [{key: metadata.name, operator: In, values: [a]}]}}", nil},
+		"of labels": {"{labelSelector: {requirements: [{key: k, operator: Exists}]}}", nil},
+		"raw":       {"{fieldSelector: {rawSelector: a=b}, labelSelector: {rawSelector: a=b}}", nil},
+		"newer operators": {
+			"{fieldSelector: {requirements: [{key: k, operator: Like}]}, labelSelector: {requirements: [{key: k, operator: Like}]}}", nil},
+		"empty": {"{fieldSelector: {}, labelSelector: {}}",
+			[]string{"FieldValueRequired " + in + "fieldSelector.requirements",
+				"FieldValueRequired " + in + "labelSelector.requirements"}},
+		"both": {"{fieldSelector: {rawSelector: a=b, requirements: [{key: k, operator: Exists}]}}",
+			[]string{"FieldValueInvalid " + in + "fieldSelector.rawSelector"}},
+		"no field": {"{fieldSelector: {requirements: [{operator: Exists}]}}",
+			[]string{"FieldValueRequired " + in + "fieldSelector.requirements[0].key"}},
+		"no values": {"{fieldSelector: {requirements: [{key: k, operator: In}]}}",
+			[]string{"FieldValueRequired " + in + "fieldSelector.requirements[0].values"}},
+		"no values either": {"{labelSelector: {requirements: [{key: k, operator: In}]}}",
+			[]string{"FieldValueRequired " + in + "labelSelector.requirements[0].values"}},
+		"no label's value": {"{labelSelector: {requirements: [{key: k, operator: In, values: ['Not valid!']}]}}",
+			[]string{"FieldValueInvalid " + in + "labelSelector.requirements[0].values[0]"}},
 	} {
 		var got []string
 		for _, e := range validateAttributes(resourceAttributes(t, c.attributes), nil) {
@@ -45,7 +53,8 @@ func TestSelectorsOfReviews(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
-	neither, both := validateAttributes(nil, nil), validateAttributes(&authorizationv1.ResourceAttributes{}, &authorizationv1.NonResourceAttributes{})
+	neither, both := validateAttributes(nil, nil),
+		validateAttributes(&authorizationv1.ResourceAttributes{}, &authorizationv1.NonResourceAttributes{})
 	if len(neither) != 1 || len(both) != 1 || neither[0].Field != "spec" || both[0].Field != "spec" {
 		t.Errorf("neither: %v, both: %v", neither, both)
 	}
@@ -58,18 +67,24 @@ func TestSelectorsThatAreLeftOut(t *testing.T) {
 		fields, labels int // requirements that are taken
 		want           string
 	}{
-		"all known": {"{fieldSelector: {requirements: [{key: a, operator: In, values: [b]}]}, labelSelector: {requirements: [{key: a, operator: In, values: [b]}]}}", 1, 1, ""},
-		"unknown": {"{fieldSelector: {requirements: [{key: a, operator: Like}]}, labelSelector: {requirements: [{key: a, operator: Like}]}}", 0, 0,
+		"all known": {
+			"{fieldSelector: {requirements: [{key: a, operator: In, values: [b]}]}, labelSelector: {requirements: [{key: a, operator: In, values: [b]}]}}", 1, 1, ""},
+		"unknown": {
+			"{fieldSelector: {requirements: [{key: a, operator: Like}]}, labelSelector: {requirements: [{key: a, operator: Like}]}}", 0, 0,
 			"spec.resourceAttributes.fieldSelector ignored due to parse error; spec.resourceAttributes.labelSelector ignored due to parse error"},
-		"partly": {"{fieldSelector: {requirements: [{key: a, operator: NotIn, values: [b]}, {key: a, operator: In, values: [b, c]}]}, labelSelector: {requirements: [{key: a, operator: Exists}, {key: b, operator: Like}]}}", 1, 1,
+		"partly": {
+			"{fieldSelector: {requirements: [{key: a, operator: NotIn, values: [b]}, {key: a, operator: In, values: [b, c]}]}, labelSelector: {requirements: [{key: a, operator: Exists}, {key: b, operator: Like}]}}", 1, 1,
 			"spec.resourceAttributes.fieldSelector partially ignored due to parse error; spec.resourceAttributes.labelSelector partially ignored due to parse error"},
-		"raw": {"{labelSelector: {rawSelector: 'a in'}}", 0, 0, "spec.resourceAttributes.labelSelector ignored due to parse error"},
+		"raw": {"{labelSelector: {rawSelector: 'a in'}}", 0, 0,
+			"spec.resourceAttributes.labelSelector ignored due to parse error"},
 	} {
 		var asked authorizer.Attributes
-		r := reviewer{authz: authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-			asked = a
-			return authorizer.DecisionAllow, "", nil
-		})}
+		r := reviewer{
+			authz: authorizer.AuthorizerFunc(
+				func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+					asked = a
+					return authorizer.DecisionAllow, "", nil
+				})}
 		status := r.decide(t.Context(), nil, resourceAttributes(t, c.attributes), nil)
 		byField, _ := asked.GetFieldSelector()
 		byLabel, _ := asked.GetLabelSelector()

@@ -37,7 +37,9 @@ type Router struct {
 var _ restful.RouteSelector = (*Router)(nil)
 
 // SelectRoute implements restful.RouteSelector.
-func (r *Router) SelectRoute(services []*restful.WebService, req *http.Request) (*restful.WebService, *restful.Route, error) {
+func (r *Router) SelectRoute(
+	services []*restful.WebService, req *http.Request,
+) (*restful.WebService, *restful.Route, error) {
 	t := r.table.Load()
 	if t == nil || !slices.Equal(t.services, services) {
 		t = newTable(services)

@@ -16,7 +16,8 @@ func service(root string, routes ...string) *restful.WebService {
 	s := new(restful.WebService).Path(root)
 	for _, r := range routes {
 		method, path, _ := strings.Cut(r, " ")
-		b := s.Method(method).Path(path).Operation(root+r).Produces("application/json", "application/vnd.kubernetes.protobuf").To(func(*restful.Request, *restful.Response) {})
+		b := s.Method(method).Path(path).Operation(root+r).Produces("application/json",
+			"application/vnd.kubernetes.protobuf").To(func(*restful.Request, *restful.Response) {})
 		if method == http.MethodPatch {
 			b.Consumes("application/merge-patch+json")
 		}
@@ -30,9 +31,12 @@ func services() []*restful.WebService {
 		service("/", "GET /"),
 		service("/version", "GET /"),
 		service("/api", "GET /"),
-		service("/api/v1", "GET /", "GET /namespaces", "POST /namespaces", "GET /namespaces/{name}", "PUT /namespaces/{name}/status",
-			"GET /namespaces/{namespace}/pods", "GET /namespaces/{namespace}/pods/{name}", "PATCH /namespaces/{namespace}/pods/{name}",
-			"GET /namespaces/{namespace}/pods/{name}/proxy/{path:*}", "GET /pods", "GET /watch/namespaces/{namespace}/pods/{name}"),
+		service("/api/v1", "GET /", "GET /namespaces", "POST /namespaces", "GET /namespaces/{name}",
+			"PUT /namespaces/{name}/status",
+			"GET /namespaces/{namespace}/pods", "GET /namespaces/{namespace}/pods/{name}",
+			"PATCH /namespaces/{namespace}/pods/{name}",
+			"GET /namespaces/{namespace}/pods/{name}/proxy/{path:*}", "GET /pods",
+			"GET /watch/namespaces/{namespace}/pods/{name}"),
 		service("/apis/apps/v1", "GET /", "GET /deployments", "DELETE /namespaces/{namespace}/deployments/{name}"),
 		service("/apis/{group}/{version}", "GET /anything/{name}"),
 		service("/empty"),
@@ -45,9 +49,11 @@ func compare(t *testing.T, r *Router, of []*restful.WebService, req *http.Reques
 	wantService, wantRoute, wantErr := restful.CurlyRouter{}.SelectRoute(of, req)
 	for range 2 {
 		gotService, gotRoute, err := r.SelectRoute(of, req)
-		if gotService != wantService || fmt.Sprint(err) != fmt.Sprint(wantErr) || (gotRoute == nil) != (wantRoute == nil) ||
+		if gotService != wantService || fmt.Sprint(err) != fmt.Sprint(wantErr) ||
+			(gotRoute == nil) != (wantRoute == nil) ||
 			gotRoute != nil && (gotRoute.Operation != wantRoute.Operation || gotRoute.String() != wantRoute.String()) {
-			t.Fatalf("%s %q %v: got %v %v, want %v %v", req.Method, req.URL.Path, req.Header, gotRoute, err, wantRoute, wantErr)
+			t.Fatalf("%s %q %v: got %v %v, want %v %v", req.Method, req.URL.Path, req.Header, gotRoute, err, wantRoute,
+				wantErr)
 		}
 	}
 	var room [longest]byte
@@ -72,7 +78,8 @@ var (
 	methods = []string{"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", ""}
 	accepts = []string{"", "*/*", "application/json", "application/vnd.kubernetes.protobuf,*/*", "text/html"}
 	bodies  = []string{"", "application/json", "application/merge-patch+json"}
-	parts   = []string{"version", "api", "apis", "v1", "apps", "namespaces", "pods", "proxy", "watch", "status", "deployments", "anything", "empty", "default", "x", "", ".", "\n", "{name}"}
+	parts   = []string{"version", "api", "apis", "v1", "apps", "namespaces", "pods", "proxy", "watch", "status",
+		"deployments", "anything", "empty", "default", "x", "", ".", "\n", "{name}"}
 )
 
 // TestRouter compares random requests, of which some have the same shape and some nearly.
@@ -83,7 +90,9 @@ func TestRouter(t *testing.T) {
 		for range rand.IntN(6) {
 			path += "/" + parts[rand.IntN(len(parts))]
 		}
-		if compare(t, r, of, request(methods[rand.IntN(len(methods))], path, accepts[rand.IntN(len(accepts))], bodies[rand.IntN(len(bodies))])) {
+		if compare(t, r, of,
+			request(methods[rand.IntN(len(methods))], path, accepts[rand.IntN(len(accepts))],
+				bodies[rand.IntN(len(bodies))])) {
 			remembered++
 		}
 	}
@@ -120,7 +129,9 @@ func TestObjectsHaveOneShape(t *testing.T) {
 // headers of clients' own making do not grow the cache without a bound.
 func TestWhatIsNotRemembered(t *testing.T) {
 	conditional := service("/api")
-	conditional.Route(conditional.GET("/x").If(func(req *http.Request) bool { return req.Header.Get("Accept") == "*/*" }).To(func(*restful.Request, *restful.Response) {}))
+	conditional.Route(
+		conditional.GET("/x").If(func(req *http.Request) bool { return req.Header.Get("Accept") == "*/*" }).To(
+			func(*restful.Request, *restful.Response) {}))
 	for name, of := range map[string][]*restful.WebService{
 		"conditions":          {conditional},
 		"regular expressions": {service("/api", "GET /{name:[a-z]+}")},
@@ -149,5 +160,6 @@ func TestWhatIsNotRemembered(t *testing.T) {
 func TestNewServices(t *testing.T) {
 	r, of := &Router{}, services()
 	compare(t, r, of, request("GET", "/apis/new/v1/anything/x", "", ""))
-	compare(t, r, append(of, service("/apis/new/v1", "GET /anything/{name}")), request("GET", "/apis/new/v1/anything/x", "", ""))
+	compare(t, r, append(of, service("/apis/new/v1", "GET /anything/{name}")),
+		request("GET", "/apis/new/v1/anything/x", "", ""))
 }

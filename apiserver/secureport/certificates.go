@@ -31,7 +31,9 @@ type servingCertificate struct {
 	listeners []dynamiccertificates.Listener
 }
 
-func newServingCertificate(get func() (*tls.Certificate, error), renewed func() <-chan struct{}, logger *slog.Logger) (*servingCertificate, error) {
+func newServingCertificate(
+	get func() (*tls.Certificate, error), renewed func() <-chan struct{}, logger *slog.Logger,
+) (*servingCertificate, error) {
 	s := &servingCertificate{get: get, renewed: renewed, logger: logger}
 	var err error
 	s.cert, s.key, err = s.load()

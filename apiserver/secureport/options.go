@@ -45,20 +45,31 @@ const (
 
 // NewOptions returns the defaults.
 func NewOptions() *Options {
-	return &Options{HTTP2Streams: DefaultHTTP2Streams, RequestTimeout: time.Minute, MinRequestTimeout: 1800, Profiling: true, Anonymous: true}
+	return &Options{HTTP2Streams: DefaultHTTP2Streams, RequestTimeout: time.Minute, MinRequestTimeout: 1800,
+		Profiling: true, Anonymous: true}
 }
 
 // AddFlags adds the flags.
 func (o *Options) AddFlags(f *pflag.FlagSet) {
-	f.IntVar(&o.HTTP2Streams, "http2-max-streams-per-connection", o.HTTP2Streams, "how many requests of HTTP/2 a client may have open on one connection to the API")
-	f.Float64Var(&o.GoawayChance, "goaway-chance", o.GoawayChance, "share of requests of HTTP/2, from 0 to 0.02, after which a client is asked to connect again, so that clients spread over the servers behind a load balancer; 0 is none")
-	f.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "how long a request to the API may take that is no watch and no stream")
-	f.IntVar(&o.MinRequestTimeout, "min-request-timeout", o.MinRequestTimeout, "how many seconds a watch lasts at least, unless its client asks for less: each gets a random time up to twice that")
-	f.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "how long a server that is told to stop goes on to serve while its /readyz fails, so that load balancers leave it; it takes 1.2 s at least")
-	f.BoolVar(&o.Profiling, "profiling", o.Profiling, "serve profiles of the server, with its controllers and scheduler, at /debug/pprof to clients with the right for that path")
-	f.BoolVar(&o.Anonymous, "anonymous-auth", o.Anonymous, "let requests without credentials be those of system:anonymous; false refuses them, but for "+strings.Join(OpenPaths, ", "))
-	f.StringSliceVar(&o.SANs, "tls-san", nil, "further name or address by which clients call the API, such as a load balancer's, for its certificate; give it to all servers")
-	f.StringSliceVar(&o.Addresses, "api-address", nil, "free address of the servers' network at which the leader answers for the API, one or one of each family; give it to all servers")
+	f.IntVar(&o.HTTP2Streams, "http2-max-streams-per-connection", o.HTTP2Streams,
+		"how many requests of HTTP/2 a client may have open on one connection to the API")
+	f.Float64Var(&o.GoawayChance, "goaway-chance", o.GoawayChance,
+		"share of requests of HTTP/2, from 0 to 0.02, after which a client is asked to connect again, so that clients spread over the servers behind a load balancer; 0 is none")
+	f.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout,
+		"how long a request to the API may take that is no watch and no stream")
+	f.IntVar(&o.MinRequestTimeout, "min-request-timeout", o.MinRequestTimeout,
+		"how many seconds a watch lasts at least, unless its client asks for less: each gets a random time up to twice that")
+	f.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay,
+		"how long a server that is told to stop goes on to serve while its /readyz fails, so that load balancers leave it; it takes 1.2 s at least")
+	f.BoolVar(&o.Profiling, "profiling", o.Profiling,
+		"serve profiles of the server, with its controllers and scheduler, at /debug/pprof to clients with the right for that path")
+	f.BoolVar(&o.Anonymous, "anonymous-auth", o.Anonymous,
+		"let requests without credentials be those of system:anonymous; false refuses them, but for "+
+			strings.Join(OpenPaths, ", "))
+	f.StringSliceVar(&o.SANs, "tls-san", nil,
+		"further name or address by which clients call the API, such as a load balancer's, for its certificate; give it to all servers")
+	f.StringSliceVar(&o.Addresses, "api-address", nil,
+		"free address of the servers' network at which the leader answers for the API, one or one of each family; give it to all servers")
 }
 
 // Check returns the faults of the options.

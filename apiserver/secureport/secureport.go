@@ -108,7 +108,8 @@ func New(c Config) (*Port, error) {
 		return nil, fmt.Errorf("loopback certificate: %w", err)
 	}
 	p.loopbackCA = cert
-	if p.sni, err = dynamiccertificates.NewStaticSNICertKeyContent("loopback", cert, key, genericapiserver.LoopbackClientServerNameOverride); err != nil {
+	if p.sni, err = dynamiccertificates.NewStaticSNICertKeyContent("loopback", cert, key,
+		genericapiserver.LoopbackClientServerNameOverride); err != nil {
 		return nil, fmt.Errorf("loopback certificate: %w", err)
 	}
 	return p, nil
@@ -139,7 +140,8 @@ func (p *Port) Accept() (net.Conn, error) {
 		Listener: p.config.Listener, Handler: p.config.Handler(), TLS: p.tls(ctx, &following), Limits: p.config.Limits,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: p.config.HTTP2Streams, MaxReadFrameSize: streamBuffer,
-			MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: streamBuffer * p.config.HTTP2Streams,
+			MaxReceiveBufferPerStream:     streamBuffer,
+			MaxReceiveBufferPerConnection: streamBuffer * p.config.HTTP2Streams,
 		},
 		HeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		HandshakeFailed: metrics.TLSHandshakeErrors.Inc, Logger: p.config.Logger,
@@ -174,7 +176,8 @@ func (p *Port) tls(ctx context.Context, following *sync.WaitGroup) *tls.Config {
 		ClientAuth: tls.RequestClientCert, // the authenticator verifies: there are other credentials
 	}
 	p.config.TLS.Apply(base)
-	controller := dynamiccertificates.NewDynamicServingCertificateController(base, shownCAs{p.ca, p.moreCAs}, p.cert, []dynamiccertificates.SNICertKeyContentProvider{p.sni}, nil)
+	controller := dynamiccertificates.NewDynamicServingCertificateController(base, shownCAs{p.ca, p.moreCAs}, p.cert,
+		[]dynamiccertificates.SNICertKeyContentProvider{p.sni}, nil)
 	p.cert.AddListener(controller)
 	if err := controller.RunOnce(); err != nil {
 		p.config.Logger.Error("cannot use the serving certificate yet", "err", err)

@@ -29,20 +29,22 @@ func TestARevokedClientIsAStranger(t *testing.T) {
 		proxy       bool // whether the connection is an authenticating proxy's
 		strangers   int
 	}{
-		"a certificate": {true, false, false, 1}, "a certificate, and anonymous users": {true, true, false, 1}, "a token": {false, false, false, 0},
+		"a certificate": {true, false, false, 1}, "a certificate, and anonymous users": {true, true, false, 1},
+		"a token":        {false, false, false, 0},
 		"a proxy's user": {true, false, true, 0}, "a proxy's anonymous user": {true, true, true, 0},
 	} {
 		t.Run(what, func(t *testing.T) {
 			var revoked atomic.Bool
-			authenticates := Authenticator(authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
-				switch {
-				case !revoked.Load():
-					return &authenticator.Response{User: &user.DefaultInfo{Name: "ann"}}, true, nil
-				case c.anonymous:
-					return &authenticator.Response{User: &user.DefaultInfo{Name: user.Anonymous}}, true, nil
-				}
-				return nil, false, errors.New("it is revoked")
-			}), func(*http.Request) bool { return c.proxy })
+			authenticates := Authenticator(
+				authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
+					switch {
+					case !revoked.Load():
+						return &authenticator.Response{User: &user.DefaultInfo{Name: "ann"}}, true, nil
+					case c.anonymous:
+						return &authenticator.Response{User: &user.DefaultInfo{Name: user.Anonymous}}, true, nil
+					}
+					return nil, false, errors.New("it is revoked")
+				}), func(*http.Request) bool { return c.proxy })
 			certPEM, keyPEM, err := selfSigned("localhost", time.Now())
 			if err != nil {
 				t.Fatal(err)
@@ -56,11 +58,14 @@ func TestARevokedClientIsAStranger(t *testing.T) {
 				t.Fatal(err)
 			}
 			var from atomic.Value // the client's address
-			server := httpserver.New(httpserver.Config{Listener: listener, TLS: &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert}, Logger: slog.New(slog.DiscardHandler),
-				Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					from.Store(r.RemoteAddr)
-					_, _, _ = authenticates.AuthenticateRequest(r)
-				})})
+			server := httpserver.New(
+				httpserver.Config{Listener: listener,
+					TLS:    &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert},
+					Logger: slog.New(slog.DiscardHandler),
+					Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+						from.Store(r.RemoteAddr)
+						_, _, _ = authenticates.AuthenticateRequest(r)
+					})})
 			served := make(chan error, 1)
 			go func() { served <- server.Serve() }()
 			defer func() {
@@ -73,7 +78,11 @@ func TestARevokedClientIsAStranger(t *testing.T) {
 			roots.AppendCertsFromPEM(certPEM)
 			client := &tls.Config{RootCAs: roots, ServerName: "localhost"}
 			if c.certificate {
-				client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+				client.GetClientCertificate = func(
+					*tls.CertificateRequestInfo,
+				) (*tls.Certificate, error) {
+					return &pair, nil
+				}
 			}
 			transport := &http.Transport{TLSClientConfig: client}
 			defer transport.CloseIdleConnections()

@@ -56,7 +56,10 @@ func New(cfg Config) (*Allocator, error) {
 	a := &Allocator{cfg: cfg, cidrs: cidrReader{objects: cfg.ServiceCIDRs, defaults: cfg.CIDRs}}
 	for _, cidr := range cfg.CIDRs {
 		if !cidr.IsValid() || cidr.Addr().BitLen()-cidr.Bits() < 2 {
-			return nil, fmt.Errorf("service CIDR %v is too small: it must hold an address besides that of the kubernetes Service", cidr)
+			return nil,
+				fmt.Errorf(
+					"service CIDR %v is too small: it must hold an address besides that of the kubernetes Service",
+					cidr)
 		}
 		a.families = append(a.families, familyOf(cidr.Addr()))
 	}
@@ -88,10 +91,14 @@ func DNSAddress(cidr netip.Prefix) netip.Addr {
 // Attach makes the declaration of Services allocate.
 func (a *Allocator) Attach(k *resource.Kind[corev1.Service]) {
 	k.Wrap = newStorage
-	k.BeginCreate = func(ctx context.Context, s *corev1.Service, _ *metav1.CreateOptions) (func(context.Context, bool), error) {
+	k.BeginCreate = func(
+		ctx context.Context, s *corev1.Service, _ *metav1.CreateOptions,
+	) (func(context.Context, bool), error) {
 		return nil, a.create(ctx, s)
 	}
-	k.BeginUpdate = func(ctx context.Context, s, old *corev1.Service, _ *metav1.UpdateOptions) (func(context.Context, bool), error) {
+	k.BeginUpdate = func(
+		ctx context.Context, s, old *corev1.Service, _ *metav1.UpdateOptions,
+	) (func(context.Context, bool), error) {
 		return nil, a.update(ctx, s, old)
 	}
 }

@@ -71,40 +71,59 @@ func TestCreate(t *testing.T) {
 		ports    int    // node ports that are taken
 		refused  string // field
 	}{
-		"cluster IP":             {nil, 1, []corev1.IPFamily{v4}, 0, ""},
-		"headless":               {[]func(*corev1.Service){at("None")}, 0, []corev1.IPFamily{v4}, 0, ""},
-		"headless, no selector":  {[]func(*corev1.Service){at("None"), unselected}, 0, []corev1.IPFamily{v4, v6}, 0, ""},
-		"external name":          {[]func(*corev1.Service){typed(corev1.ServiceTypeExternalName)}, 0, nil, 0, ""},
-		"asked for":              {[]func(*corev1.Service){at("10.43.0.9")}, 1, []corev1.IPFamily{v4}, 0, ""},
-		"with leading zeros":     {[]func(*corev1.Service){at("010.043.000.009")}, 0, nil, 0, "spec.clusterIPs[0]"},
-		"outside":                {[]func(*corev1.Service){at("192.0.2.1")}, 0, nil, 0, "spec.clusterIPs"},
-		"the network's":          {[]func(*corev1.Service){at("10.43.0.0")}, 0, nil, 0, "spec.clusterIPs"},
-		"the broadcast address":  {[]func(*corev1.Service){at("10.43.0.15")}, 0, nil, 0, "spec.clusterIPs"},
-		"that of kubernetes":     {[]func(*corev1.Service){at("10.43.0.1")}, 0, nil, 0, "spec.clusterIPs"},
-		"taken":                  {[]func(*corev1.Service){at("10.43.0.7")}, 0, nil, 0, "spec.clusterIPs"},
-		"a gateway's":            {[]func(*corev1.Service){at("10.43.0.8")}, 0, nil, 0, "spec.clusterIPs"},
-		"other family":           {[]func(*corev1.Service){families(v6)}, 0, nil, 0, "spec.ipFamilies[0]"},
-		"address of the other":   {[]func(*corev1.Service){at("fd00::1")}, 0, nil, 0, "spec.clusterIPs[0]"},
-		"both, required":         {[]func(*corev1.Service){policy(corev1.IPFamilyPolicyRequireDualStack)}, 0, nil, 0, "spec.ipFamilyPolicy"},
-		"both, preferred":        {[]func(*corev1.Service){policy(corev1.IPFamilyPolicyPreferDualStack)}, 1, []corev1.IPFamily{v4}, 0, ""},
+		"cluster IP": {nil, 1, []corev1.IPFamily{v4}, 0, ""},
+		"headless":   {[]func(*corev1.Service){at("None")}, 0, []corev1.IPFamily{v4}, 0, ""},
+		"headless, no selector": {[]func(*corev1.Service){at("None"), unselected}, 0, []corev1.IPFamily{v4, v6}, 0,
+			""},
+		"external name":         {[]func(*corev1.Service){typed(corev1.ServiceTypeExternalName)}, 0, nil, 0, ""},
+		"asked for":             {[]func(*corev1.Service){at("10.43.0.9")}, 1, []corev1.IPFamily{v4}, 0, ""},
+		"with leading zeros":    {[]func(*corev1.Service){at("010.043.000.009")}, 0, nil, 0, "spec.clusterIPs[0]"},
+		"outside":               {[]func(*corev1.Service){at("192.0.2.1")}, 0, nil, 0, "spec.clusterIPs"},
+		"the network's":         {[]func(*corev1.Service){at("10.43.0.0")}, 0, nil, 0, "spec.clusterIPs"},
+		"the broadcast address": {[]func(*corev1.Service){at("10.43.0.15")}, 0, nil, 0, "spec.clusterIPs"},
+		"that of kubernetes":    {[]func(*corev1.Service){at("10.43.0.1")}, 0, nil, 0, "spec.clusterIPs"},
+		"taken":                 {[]func(*corev1.Service){at("10.43.0.7")}, 0, nil, 0, "spec.clusterIPs"},
+		"a gateway's":           {[]func(*corev1.Service){at("10.43.0.8")}, 0, nil, 0, "spec.clusterIPs"},
+		"other family":          {[]func(*corev1.Service){families(v6)}, 0, nil, 0, "spec.ipFamilies[0]"},
+		"address of the other":  {[]func(*corev1.Service){at("fd00::1")}, 0, nil, 0, "spec.clusterIPs[0]"},
+		"both, required": {[]func(*corev1.Service){policy(corev1.IPFamilyPolicyRequireDualStack)}, 0, nil, 0,
+			"spec.ipFamilyPolicy"},
+		"both, preferred": {[]func(*corev1.Service){policy(corev1.IPFamilyPolicyPreferDualStack)}, 1,
+			[]corev1.IPFamily{v4}, 0, ""},
 		"both, without a policy": {[]func(*corev1.Service){families(v4, v6)}, 0, nil, 0, "spec.ipFamilyPolicy"},
-		"node ports":             {[]func(*corev1.Service){nodePort, ports(port("a", 80, "", 0), port("b", 81, "", 0))}, 1, []corev1.IPFamily{v4}, 2, ""},
-		"one for two protocols":  {[]func(*corev1.Service){nodePort, ports(port("a", 53, "TCP", 0), port("b", 53, "UDP", 0))}, 1, []corev1.IPFamily{v4}, 1, ""},
-		"asked for and shared":   {[]func(*corev1.Service){nodePort, ports(port("a", 53, "TCP", 0), port("b", 53, "UDP", 30003))}, 1, []corev1.IPFamily{v4}, 1, ""},
-		"taken port":             {[]func(*corev1.Service){nodePort, ports(port("a", 80, "", 0), port("b", 81, "", 30001))}, 0, nil, 0, "spec.ports[1].nodePort"},
-		"port outside":           {[]func(*corev1.Service){nodePort, ports(port("a", 80, "", 31000))}, 0, nil, 0, "spec.ports[0].nodePort"},
-		"health check":           {[]func(*corev1.Service){loadBalancer, local}, 1, []corev1.IPFamily{v4}, 2, ""},
-		"no ports for balancers": {[]func(*corev1.Service){loadBalancer, func(s *corev1.Service) { s.Spec.AllocateLoadBalancerNodePorts = ptr.To(false) }}, 1, []corev1.IPFamily{v4}, 0, ""},
+		"node ports": {[]func(*corev1.Service){nodePort, ports(port("a", 80, "", 0), port("b", 81, "", 0))},
+			1, []corev1.IPFamily{v4}, 2, ""},
+		"one for two protocols": {
+			[]func(*corev1.Service){nodePort, ports(port("a", 53, "TCP", 0), port("b", 53, "UDP", 0))}, 1,
+			[]corev1.IPFamily{v4}, 1, ""},
+		"asked for and shared": {
+			[]func(*corev1.Service){nodePort, ports(port("a", 53, "TCP", 0), port("b", 53, "UDP", 30003))}, 1,
+			[]corev1.IPFamily{v4}, 1, ""},
+		"taken port": {
+			[]func(*corev1.Service){nodePort, ports(port("a", 80, "", 0), port("b", 81, "", 30001))}, 0, nil, 0,
+			"spec.ports[1].nodePort"},
+		"port outside": {[]func(*corev1.Service){nodePort, ports(port("a", 80, "", 31000))}, 0, nil, 0,
+			"spec.ports[0].nodePort"},
+		"health check": {[]func(*corev1.Service){loadBalancer, local}, 1, []corev1.IPFamily{v4}, 2, ""},
+		"no ports for balancers": {
+			[]func(*corev1.Service){loadBalancer,
+				func(s *corev1.Service) { s.Spec.AllocateLoadBalancerNodePorts = ptr.To(false) }}, 1,
+			[]corev1.IPFamily{v4}, 0, ""},
 	} {
 		for _, dryRun := range [][]string{nil, {metav1.DryRunAll}} {
 			t.Run(fmt.Sprint(name, dryRun), func(t *testing.T) {
 				s := alone(t)
-				if _, err := s.create(t.Context(), service("first", nodePort, at("10.43.0.7"), ports(port("", 80, "", 30001)))); err != nil {
+				if _, err := s.create(t.Context(),
+					service("first", nodePort, at("10.43.0.7"), ports(port("", 80, "", 30001)))); err != nil {
 					t.Fatal(err)
 				}
-				gateway := &networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: "10.43.0.8"}, Spec: networkingv1.IPAddressSpec{
-					ParentRef: &networkingv1.ParentReference{Group: "gateway.networking.k8s.io", Resource: "gateways", Name: "g", Namespace: "ns"}}}
-				if _, err := s.ips.Create(request.WithNamespace(t.Context(), ""), gateway, nil, &metav1.CreateOptions{}); err != nil {
+				gateway := &networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: "10.43.0.8"},
+					Spec: networkingv1.IPAddressSpec{
+						ParentRef: &networkingv1.ParentReference{Group: "gateway.networking.k8s.io",
+							Resource: "gateways",
+							Name:     "g", Namespace: "ns"}}}
+				if _, err := s.ips.Create(request.WithNamespace(t.Context(), ""), gateway, nil,
+					&metav1.CreateOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				got, err := s.create(t.Context(), service("s", c.with...), dryRun...)
@@ -118,7 +137,8 @@ func TestCreate(t *testing.T) {
 				}
 				if got != nil {
 					h := holdingsOf(got)
-					if len(h.addresses) != c.ips || len(h.ports) != c.ports || !slices.Equal(got.Spec.IPFamilies, c.families) {
+					if len(h.addresses) != c.ips || len(h.ports) != c.ports ||
+						!slices.Equal(got.Spec.IPFamilies, c.families) {
 						t.Errorf("got %v, %v, node ports %v", got.Spec.ClusterIPs, got.Spec.IPFamilies, nodePorts(got))
 					}
 				}
@@ -140,18 +160,22 @@ func TestDualStack(t *testing.T) {
 		families []corev1.IPFamily
 	}{
 		{"by an address", []func(*corev1.Service){at("fd00:43::7")}, []corev1.IPFamily{v6}},
-		{"by both", []func(*corev1.Service){at("fd00:43::8", "10.43.0.8"), policy(corev1.IPFamilyPolicyRequireDualStack)}, []corev1.IPFamily{v6, v4}},
+		{"by both",
+			[]func(*corev1.Service){at("fd00:43::8", "10.43.0.8"), policy(corev1.IPFamilyPolicyRequireDualStack)},
+			[]corev1.IPFamily{v6, v4}},
 		{"default", nil, []corev1.IPFamily{v4}},
 		{"second only", []func(*corev1.Service){families(v6)}, []corev1.IPFamily{v6}},
 		{"preferred", []func(*corev1.Service){policy(corev1.IPFamilyPolicyPreferDualStack)}, []corev1.IPFamily{v4, v6}},
-		{"required", []func(*corev1.Service){policy(corev1.IPFamilyPolicyRequireDualStack), families(v6)}, []corev1.IPFamily{v6, v4}},
+		{"required", []func(*corev1.Service){policy(corev1.IPFamilyPolicyRequireDualStack), families(v6)},
+			[]corev1.IPFamily{v6, v4}},
 	} {
 		got, err := s.create(ctx, service(fmt.Sprint("f", i), c.with...))
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if !slices.Equal(got.Spec.IPFamilies, c.families) || len(got.Spec.ClusterIPs) != len(c.families) || got.Spec.ClusterIP != got.Spec.ClusterIPs[0] {
+		if !slices.Equal(got.Spec.IPFamilies, c.families) || len(got.Spec.ClusterIPs) != len(c.families) ||
+			got.Spec.ClusterIP != got.Spec.ClusterIPs[0] {
 			t.Errorf("%s: %v of %v", c.name, got.Spec.ClusterIPs, got.Spec.IPFamilies)
 		}
 		for i, ip := range got.Spec.ClusterIPs {
@@ -169,12 +193,15 @@ func TestDualStack(t *testing.T) {
 	if err != nil || len(both.Spec.ClusterIPs) != 2 || !slices.Equal(both.Spec.IPFamilies, []corev1.IPFamily{v4, v6}) {
 		t.Errorf("after an update to both families: %+v, %v", both, err)
 	}
-	if _, err := s.update(ctx, "s", func(o *corev1.Service) { o.Spec.ClusterIPs, o.Spec.IPFamilies = o.Spec.ClusterIPs[:1], nil }); cause(err) != "spec.ipFamilyPolicy" {
+	if _, err := s.update(ctx, "s",
+		func(o *corev1.Service) { o.Spec.ClusterIPs, o.Spec.IPFamilies = o.Spec.ClusterIPs[:1], nil }); cause(
+		err) != "spec.ipFamilyPolicy" {
 		t.Errorf("the second address is gone without a policy: %v", err)
 	}
 	s.wantConsistent(t)
 	single, err := s.update(ctx, "s", policy(corev1.IPFamilyPolicySingleStack))
-	if err != nil || !slices.Equal(single.Spec.ClusterIPs, both.Spec.ClusterIPs[:1]) || !slices.Equal(single.Spec.IPFamilies, []corev1.IPFamily{v4}) {
+	if err != nil || !slices.Equal(single.Spec.ClusterIPs, both.Spec.ClusterIPs[:1]) ||
+		!slices.Equal(single.Spec.IPFamilies, []corev1.IPFamily{v4}) {
 		t.Errorf("after an update to one family: %+v, %v", single, err)
 	}
 	s.wantConsistent(t)
@@ -199,7 +226,8 @@ func TestPreferredFamiliesStay(t *testing.T) {
 }
 
 func TestUpdate(t *testing.T) {
-	nodePort, clusterIP, external := typed(corev1.ServiceTypeNodePort), typed(corev1.ServiceTypeClusterIP), typed(corev1.ServiceTypeExternalName)
+	nodePort, clusterIP, external := typed(corev1.ServiceTypeNodePort), typed(corev1.ServiceTypeClusterIP),
+		typed(corev1.ServiceTypeExternalName)
 	two := ports(port("a", 80, "", 30001), port("b", 81, "", 30002))
 	for name, c := range map[string]struct {
 		old    []func(*corev1.Service)
@@ -214,16 +242,21 @@ func TestUpdate(t *testing.T) {
 		"moved port": {[]func(*corev1.Service){nodePort, two}, func(s *corev1.Service) {
 			s.Spec.Ports = []corev1.ServicePort{port("a", 80, "", 0), port("b", 81, "", 30001)}
 		}, 1, []int32{0, 30001}},
-		"one port less":    {[]func(*corev1.Service){nodePort, two}, func(s *corev1.Service) { s.Spec.Ports = s.Spec.Ports[:1] }, 1, []int32{30001}},
+		"one port less": {[]func(*corev1.Service){nodePort, two},
+			func(s *corev1.Service) { s.Spec.Ports = s.Spec.Ports[:1] }, 1, []int32{30001}},
 		"to cluster IP":    {[]func(*corev1.Service){nodePort, two}, clusterIP, 1, []int32{}},
 		"to external name": {[]func(*corev1.Service){nodePort, two}, external, 0, []int32{}},
 		"to node port":     {nil, nodePort, 1, []int32{0}},
-		"from external":    {[]func(*corev1.Service){external}, func(s *corev1.Service) { s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeNodePort, "" }, 1, []int32{0}},
-		"from headless":    {[]func(*corev1.Service){at("None")}, func(s *corev1.Service) { s.Labels = map[string]string{"x": "y"} }, 0, []int32{}},
-		"needs a check":    {[]func(*corev1.Service){typed(corev1.ServiceTypeLoadBalancer)}, local, 1, []int32{0, 0}},
-		"no check now": {[]func(*corev1.Service){typed(corev1.ServiceTypeLoadBalancer), local}, func(s *corev1.Service) {
-			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
-		}, 1, []int32{0}},
+		"from external": {[]func(*corev1.Service){external},
+			func(s *corev1.Service) { s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeNodePort, "" }, 1,
+			[]int32{0}},
+		"from headless": {[]func(*corev1.Service){at("None")},
+			func(s *corev1.Service) { s.Labels = map[string]string{"x": "y"} }, 0, []int32{}},
+		"needs a check": {[]func(*corev1.Service){typed(corev1.ServiceTypeLoadBalancer)}, local, 1, []int32{0, 0}},
+		"no check now": {[]func(*corev1.Service){typed(corev1.ServiceTypeLoadBalancer), local},
+			func(s *corev1.Service) {
+				s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
+			}, 1, []int32{0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := alone(t)
@@ -264,7 +297,9 @@ func TestDeleteFrees(t *testing.T) {
 		"plain":     func(*corev1.Service) {},
 		"finalizer": func(o *corev1.Service) { o.Finalizers = []string{"example.com/f"} },
 	} {
-		if _, err := s.create(ctx, service(name, typed(corev1.ServiceTypeNodePort), at("10.43.0.9"), ports(port("", 80, "", 30005)), with)); err != nil {
+		if _, err := s.create(ctx,
+			service(name, typed(corev1.ServiceTypeNodePort), at("10.43.0.9"), ports(port("", 80, "", 30005)),
+				with)); err != nil {
 			t.Fatal(name, err)
 		}
 		if err := s.delete(ctx, name); err != nil {
@@ -288,8 +323,10 @@ func TestDeleteFrees(t *testing.T) {
 func TestReservedAddresses(t *testing.T) {
 	s := alone(t)
 	ctx := t.Context()
-	for address, whose := range map[string]string{"10.43.0.1": "default/kubernetes", "10.43.0.10": "kube-system/kube-dns"} {
-		if _, err := s.create(ctx, service("asks", at(address))); err == nil || !strings.Contains(err.Error(), "it is that of the Service "+whose) {
+	for address, whose := range map[string]string{"10.43.0.1": "default/kubernetes",
+		"10.43.0.10": "kube-system/kube-dns"} {
+		if _, err := s.create(ctx, service("asks", at(address))); err == nil ||
+			!strings.Contains(err.Error(), "it is that of the Service "+whose) {
 			t.Errorf("for %s: %v", address, err)
 		}
 	}
@@ -301,7 +338,8 @@ func TestReservedAddresses(t *testing.T) {
 	if _, err := s.create(ctx, service("last")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.create(ctx, service("more")); !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "range is full") {
+	if _, err := s.create(ctx, service("more")); !apierrors.IsInternalError(err) ||
+		!strings.Contains(err.Error(), "range is full") {
 		t.Errorf("of a full range: %v", err)
 	}
 	seen := s.wantConsistent(t)
@@ -320,7 +358,9 @@ func TestServiceCIDRs(t *testing.T) {
 		t.Errorf("an address of another ServiceCIDR: %v", err)
 	}
 	unready := s.addCIDR(t, "unready", "10.60.0.0/28")
-	unready.Status.Conditions = []metav1.Condition{{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionFalse, Reason: "Terminating", LastTransitionTime: metav1.Now()}}
+	unready.Status.Conditions = []metav1.Condition{
+		{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionFalse, Reason: "Terminating",
+			LastTransitionTime: metav1.Now()}}
 	s.writeCIDR(t, unready)
 	if _, err := s.create(ctx, service("unready", at("10.60.0.6"))); cause(err) != "spec.clusterIPs" {
 		t.Errorf("an address of a ServiceCIDR that is not ready: %v", err)
@@ -345,7 +385,8 @@ func TestServiceCIDRs(t *testing.T) {
 	if err := s.delete(ctx, "s0"); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := s.create(ctx, service("in-default")); err != nil || !strings.HasPrefix(got.Spec.ClusterIP, "10.70.0.") {
+	if got, err := s.create(ctx, service("in-default")); err != nil ||
+		!strings.HasPrefix(got.Spec.ClusterIP, "10.70.0.") {
 		t.Errorf("got %v, %v", got, err)
 	}
 }
@@ -425,13 +466,15 @@ func TestOvertaken(t *testing.T) {
 				// Half of the free values are taken in between.
 				s, other := newServer(t, backend, few), newServer(t, store, few)
 				if by == "update" {
-					if _, err := s.create(t.Context(), service("s", typed(corev1.ServiceTypeExternalName))); err != nil {
+					if _, err := s.create(t.Context(),
+						service("s", typed(corev1.ServiceTypeExternalName))); err != nil {
 						t.Fatal(err)
 					}
 				}
 				backend.by = func() {
 					for i := range 4 {
-						o := service(fmt.Sprint("o", i), typed(corev1.ServiceTypeNodePort), at(fmt.Sprint("10.43.0.", 2+2*i)), ports(port("", 80, "", int32(30000+2*i))))
+						o := service(fmt.Sprint("o", i), typed(corev1.ServiceTypeNodePort),
+							at(fmt.Sprint("10.43.0.", 2+2*i)), ports(port("", 80, "", int32(30000+2*i))))
 						if i == 3 {
 							at("10.43.0.7")(o)
 							o.Spec.Ports[0].NodePort = 30007
@@ -449,8 +492,10 @@ func TestOvertaken(t *testing.T) {
 				if by == "create" {
 					out, err = s.services.Create(inNamespace(t.Context()), o, admit, &metav1.CreateOptions{})
 				} else {
-					out, _, err = s.services.Update(inNamespace(t.Context()), "s", rest.DefaultUpdatedObjectInfo(o), nil,
-						func(ctx context.Context, o, _ runtime.Object) error { return admit(ctx, o) }, false, &metav1.UpdateOptions{})
+					out, _, err = s.services.Update(inNamespace(t.Context()), "s", rest.DefaultUpdatedObjectInfo(o),
+						nil,
+						func(ctx context.Context, o, _ runtime.Object) error { return admit(ctx, o) }, false,
+						&metav1.UpdateOptions{})
 				}
 				if name != "chosen" && !apierrors.IsInvalid(err) {
 					t.Errorf("got %v, %v", out, err)

@@ -102,7 +102,8 @@ func (r addressRecord) admits(s *corev1.Service, address netip.Addr, ports []str
 		}
 		for _, port := range ports {
 			if slices.Contains(r.Owners[other], port) {
-				return fmt.Errorf("the port %s of the address %s is in use by the Service %s", port, address, nameOf(other))
+				return fmt.Errorf("the port %s of the address %s is in use by the Service %s", port, address,
+					nameOf(other))
 			}
 		}
 	}
@@ -163,7 +164,8 @@ func changedAddresses(had, has map[netip.Addr][]balancers.Port) []netip.Addr {
 
 // balance adds the operations as of a view. It adds nothing when it refuses.
 func balance(
-	with *storage.Companion, view raftstore.View, was, is *corev1.Service, moved []netip.Addr, freed, taken []balancers.Port,
+	with *storage.Companion, view raftstore.View, was, is *corev1.Service, moved []netip.Addr,
+	freed, taken []balancers.Port,
 ) error {
 	next := storage.Companion{}
 	now := balancedOf(is)
@@ -182,7 +184,8 @@ func balance(
 	}
 	for _, port := range taken {
 		if item, reserved := view.Get(takenKey(port)); reserved && string(item.Value) != owner(is) {
-			return refused(is, fmt.Errorf("the port %s of the nodes is in use by the Service %s", port, nameOf(string(item.Value))))
+			return refused(is,
+				fmt.Errorf("the port %s of the nodes is in use by the Service %s", port, nameOf(string(item.Value))))
 		} else if !reserved {
 			take(&next, takenKey(port), is)
 		}
@@ -193,7 +196,8 @@ func balance(
 
 // share takes a Service from the list of an address, or puts it there with its ports.
 func share(
-	with *storage.Companion, view raftstore.View, was, is *corev1.Service, address netip.Addr, ports []string, stays bool,
+	with *storage.Companion, view raftstore.View, was, is *corev1.Service, address netip.Addr, ports []string,
+	stays bool,
 ) error {
 	key := balancedKey(address)
 	item, reserved := view.Get(key) // absent is revision 0

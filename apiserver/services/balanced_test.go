@@ -38,9 +38,11 @@ func (s *server) balance(ctx context.Context, name string, change func(*corev1.S
 // given makes a status with addresses that Barque has given, with all ports of the Service.
 func given(condition string, ips ...string) func(*corev1.Service) {
 	return func(s *corev1.Service) {
-		s.Status = corev1.ServiceStatus{Conditions: []metav1.Condition{{Type: condition, Status: metav1.ConditionTrue, Reason: "Assigned"}}}
+		s.Status = corev1.ServiceStatus{
+			Conditions: []metav1.Condition{{Type: condition, Status: metav1.ConditionTrue, Reason: "Assigned"}}}
 		for _, ip := range ips {
-			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, balancers.Ingress(netip.MustParseAddr(ip), balancers.Wanted(s)))
+			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress,
+				balancers.Ingress(netip.MustParseAddr(ip), balancers.Wanted(s)))
 		}
 	}
 }
@@ -111,19 +113,29 @@ func TestAddressesOutside(t *testing.T) {
 		statuses list
 		a, b     list
 	}{
-		"one address for two": {"the address 192.0.2.1 is in use by the Service ns/a", list{pool, pool}, list{balancer(http)}, list{balancer(https)}},
-		"another address":     {"", list{pool, given(balancers.PoolCondition, "192.0.2.2")}, list{balancer(http)}, list{balancer(http)}},
-		"shared":              {"", list{pool, pool}, list{balancer(http), sharing("k")}, list{balancer(https), sharing("k")}},
-		"shared protocols":    {"", list{pool, pool}, list{balancer(http), sharing("k")}, list{balancer(quic), sharing("k")}},
-		"shared port":         {"the port 80/TCP of the address 192.0.2.1 is in use by the Service ns/a", list{pool, pool}, list{balancer(http), sharing("k")}, list{balancer(http), sharing("k")}},
-		"another key":         {"in use by the Service ns/a", list{pool, pool}, list{balancer(http), sharing("k")}, list{balancer(https), sharing("l")}},
-		"another policy":      {"in use by the Service ns/a", list{pool, pool}, list{balancer(http), sharing("k")}, list{balancer(https), sharing("k"), local}},
-		"local, the same":     {"", list{pool, pool}, list{balancer(http), sharing("k"), local}, list{balancer(https), sharing("k"), local}},
-		"local, others":       {"in use by the Service ns/a", list{pool, pool}, list{balancer(http), sharing("k"), local}, list{balancer(https), sharing("k"), local, other}},
-		"nodes, other ports":  {"", list{nodes, nodes}, list{balancer(http)}, list{balancer(https)}},
-		"nodes, one port":     {"the port 80/TCP of the nodes is in use by the Service ns/a", list{nodes, nodes}, list{balancer(http)}, list{balancer(http)}},
-		"nodes, protocols":    {"", list{nodes, nodes}, list{balancer(http)}, list{balancer(quic)}},
-		"of others":           {"", list{foreign, foreign}, list{balancer(http)}, list{balancer(http)}},
+		"one address for two": {"the address 192.0.2.1 is in use by the Service ns/a", list{pool, pool},
+			list{balancer(http)}, list{balancer(https)}},
+		"another address": {"", list{pool, given(balancers.PoolCondition, "192.0.2.2")}, list{balancer(http)},
+			list{balancer(http)}},
+		"shared": {"", list{pool, pool}, list{balancer(http), sharing("k")},
+			list{balancer(https), sharing("k")}},
+		"shared protocols": {"", list{pool, pool}, list{balancer(http), sharing("k")},
+			list{balancer(quic), sharing("k")}},
+		"shared port": {"the port 80/TCP of the address 192.0.2.1 is in use by the Service ns/a",
+			list{pool, pool}, list{balancer(http), sharing("k")}, list{balancer(http), sharing("k")}},
+		"another key": {"in use by the Service ns/a", list{pool, pool}, list{balancer(http), sharing("k")},
+			list{balancer(https), sharing("l")}},
+		"another policy": {"in use by the Service ns/a", list{pool, pool}, list{balancer(http), sharing("k")},
+			list{balancer(https), sharing("k"), local}},
+		"local, the same": {"", list{pool, pool}, list{balancer(http), sharing("k"), local},
+			list{balancer(https), sharing("k"), local}},
+		"local, others": {"in use by the Service ns/a", list{pool, pool},
+			list{balancer(http), sharing("k"), local}, list{balancer(https), sharing("k"), local, other}},
+		"nodes, other ports": {"", list{nodes, nodes}, list{balancer(http)}, list{balancer(https)}},
+		"nodes, one port": {"the port 80/TCP of the nodes is in use by the Service ns/a", list{nodes, nodes},
+			list{balancer(http)}, list{balancer(http)}},
+		"nodes, protocols": {"", list{nodes, nodes}, list{balancer(http)}, list{balancer(quic)}},
+		"of others":        {"", list{foreign, foreign}, list{balancer(http)}, list{balancer(http)}},
 	} {
 		t.Run(name, func(t *testing.T) { wantLast(t, c.cause, c.statuses, service("a", c.a...), service("b", c.b...)) })
 	}
@@ -173,13 +185,15 @@ func TestAddressesOutsideAreFreed(t *testing.T) {
 func TestRepairOfAddressesOutside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := alone(t)
-		for _, o := range []*corev1.Service{service("a", balancer(port("x", 80, "", 0)), sharing("k")), service("b", balancer(port("y", 81, "", 0)), sharing("k")), service("c", balancer())} {
+		for _, o := range []*corev1.Service{service("a", balancer(port("x", 80, "", 0)), sharing("k")),
+			service("b", balancer(port("y", 81, "", 0)), sharing("k")), service("c", balancer())} {
 			if _, err := s.create(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for name, status := range map[string]func(*corev1.Service){
-			"a": given(balancers.PoolCondition, "192.0.2.1"), "b": given(balancers.PoolCondition, "192.0.2.1"), "c": given(balancers.NodesCondition, "192.0.2.9"),
+			"a": given(balancers.PoolCondition, "192.0.2.1"), "b": given(balancers.PoolCondition, "192.0.2.1"),
+			"c": given(balancers.NodesCondition, "192.0.2.9"),
 		} {
 			if _, err := s.balance(t.Context(), name, status); err != nil {
 				t.Fatal(err)

@@ -66,7 +66,8 @@ func (p *plan) keepShared(address netip.Addr, item raftstore.Item) error {
 		}
 		ports := texts(balancedOf(s).addresses[address])
 		if err := r.admits(s, address, ports); err != nil {
-			p.notice(s, "LoadBalancerIPAlreadyAllocated", "Load balancer IP %s was assigned to multiple services: %v; please recreate service", address, err)
+			p.notice(s, "LoadBalancerIPAlreadyAllocated",
+				"Load balancer IP %s was assigned to multiple services: %v; please recreate service", address, err)
 			continue
 		}
 		if len(r.Owners) == 0 {
@@ -106,7 +107,8 @@ func (p *plan) keepTaken(s *corev1.Service, port balancers.Port) {
 	txn := raftstore.Txn{Require: []raftstore.Precondition{p.unchanged(s)}}
 	if !p.reserve(&txn, s, takenKey(port)) {
 		if len(p.holders[takenKey(port)]) > 1 {
-			p.notice(s, "PortAlreadyAllocated", "Port %s of the nodes was assigned to multiple services; please recreate service", port)
+			p.notice(s, "PortAlreadyAllocated",
+				"Port %s of the nodes was assigned to multiple services; please recreate service", port)
 		}
 		return
 	}

@@ -78,11 +78,14 @@ func take(with *storage.Companion, key string, s *corev1.Service) {
 	with.Ops = append(with.Ops, raftstore.Op{Kind: raftstore.Put, Key: key, Value: []byte(owner(s))})
 }
 
-func (a *Allocator) takeAddress(ctx context.Context, with *storage.Companion, s *corev1.Service, address netip.Addr, cidrs []*serviceCIDR) error {
+func (a *Allocator) takeAddress(
+	ctx context.Context, with *storage.Companion, s *corev1.Service, address netip.Addr, cidrs []*serviceCIDR,
+) error {
 	cidr := readyFor(cidrs, address)
 	if cidr == nil { // its ServiceCIDR has gone since the address was picked
 		p := &picker{service: s}
-		return p.invalid(field.NewPath("spec", "clusterIPs"), s.Spec.ClusterIPs, "failed to allocate IP "+address.String()+": "+errOtherNetwork.Error())
+		return p.invalid(field.NewPath("spec", "clusterIPs"), s.Spec.ClusterIPs,
+			"failed to allocate IP "+address.String()+": "+errOtherNetwork.Error())
 	}
 	if unchanged := cidr.unchanged(); !slices.Contains(with.Require, unchanged) {
 		with.Require = append(with.Require, unchanged)
@@ -104,7 +107,8 @@ func newIPAddress(address netip.Addr, s *corev1.Service) *networkingv1.IPAddress
 			networkingv1.LabelIPAddressFamily: string(familyOf(address)),
 			networkingv1.LabelManagedBy:       managedBy,
 		}},
-		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: s.Namespace, Name: s.Name}},
+		Spec: networkingv1.IPAddressSpec{
+			ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: s.Namespace, Name: s.Name}},
 	}
 	rest.FillObjectMetaSystemFields(out)
 	return out

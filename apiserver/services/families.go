@@ -169,7 +169,8 @@ func (a *Allocator) completeFamilies(s *corev1.Service) field.ErrorList {
 		}
 		for i, family := range spec.IPFamilies {
 			if !slices.Contains(a.families, family) {
-				errs = append(errs, field.Invalid(at.Child("ipFamilies").Index(i), family, "not configured on this cluster"))
+				errs = append(errs,
+					field.Invalid(at.Child("ipFamilies").Index(i), family, "not configured on this cluster"))
 			}
 		}
 		if len(errs) > 0 {

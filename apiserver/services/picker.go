@@ -66,7 +66,8 @@ func (p *picker) invalid(at *field.Path, value any, cause string) error {
 // addAddresses completes the addresses of a Service whose families are known.
 func (p *picker) addAddresses() error {
 	spec := &p.service.Spec
-	if spec.Type == corev1.ServiceTypeExternalName || len(spec.ClusterIPs) > 0 && spec.ClusterIPs[0] == corev1.ClusterIPNone {
+	if spec.Type == corev1.ServiceTypeExternalName ||
+		len(spec.ClusterIPs) > 0 && spec.ClusterIPs[0] == corev1.ClusterIPNone {
 		return nil
 	}
 	ips := make([]string, max(len(spec.ClusterIPs), len(spec.IPFamilies)))
@@ -91,13 +92,17 @@ func (p *picker) address(family corev1.IPFamily, wanted string) (string, error) 
 	if wanted == "" {
 		chosen, err := p.chooseAddress(family)
 		if err != nil {
-			return "", apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP for Service %q: %w", p.service.Name, err))
+			return "",
+				apierrors.NewInternalError(
+					fmt.Errorf("failed to allocate a serviceIP for Service %q: %w", p.service.Name, err))
 		}
 		return chosen.String(), nil
 	}
 	a, ok := parseAddress(wanted)
 	if !ok {
-		return "", p.invalid(at, p.service.Spec.ClusterIPs, fmt.Sprintf("failed to allocate IP %v: it cannot be parsed", wanted))
+		return "",
+			p.invalid(at, p.service.Spec.ClusterIPs,
+				fmt.Sprintf("failed to allocate IP %v: it cannot be parsed", wanted))
 	}
 	if err := p.mayHave(a); err != nil {
 		return "", p.invalid(at, p.service.Spec.ClusterIPs, fmt.Sprintf("failed to allocate IP %v: %v", wanted, err))
@@ -180,7 +185,8 @@ func hasNodePorts(spec *corev1.ServiceSpec) bool {
 }
 
 func needsHealthCheck(spec *corev1.ServiceSpec) bool {
-	return spec.Type == corev1.ServiceTypeLoadBalancer && spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+	return spec.Type == corev1.ServiceTypeLoadBalancer &&
+		spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
 func portPath(i int) *field.Path { return field.NewPath("spec", "ports").Index(i).Child("nodePort") }
@@ -257,7 +263,8 @@ func (p *picker) wantPorts() error {
 func (p *picker) wantPort(port int32, at *field.Path) error {
 	switch {
 	case !p.a.ports.Contains(port):
-		return p.invalid(at, port, fmt.Sprintf("provided port is not in the valid range. The range of valid ports is %s", p.a.ports))
+		return p.invalid(at, port,
+			fmt.Sprintf("provided port is not in the valid range. The range of valid ports is %s", p.a.ports))
 	case !freePort(p.view, port):
 		return p.invalid(at, port, errPortTaken.Error())
 	}

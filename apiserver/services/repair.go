@@ -109,7 +109,8 @@ type inventory struct {
 }
 
 func (a *Allocator) inspect(ctx context.Context, view raftstore.View) (*inventory, error) {
-	seen := &inventory{view: view, holders: map[string][]*corev1.Service{}, sharers: map[netip.Addr][]*corev1.Service{}, addresses: map[netip.Addr]*networkingv1.IPAddress{}}
+	seen := &inventory{view: view, holders: map[string][]*corev1.Service{}, sharers: map[netip.Addr][]*corev1.Service{},
+		addresses: map[netip.Addr]*networkingv1.IPAddress{}}
 	var err error
 	each(view, a.cfg.Services.Prefix(), func(item raftstore.Item) {
 		s := &corev1.Service{}
@@ -244,14 +245,18 @@ func (p *plan) keepAddress(ctx context.Context, s *corev1.Service, address netip
 	txn := raftstore.Txn{Require: []raftstore.Precondition{p.unchanged(s)}}
 	if !p.reserve(&txn, s, addressKey(address)) {
 		if len(p.holders[addressKey(address)]) > 1 {
-			p.notice(s, "ClusterIPAlreadyAllocated", "Cluster IP [%v]:%s was assigned to multiple services; please recreate service", familyOf(address), address)
+			p.notice(s, "ClusterIPAlreadyAllocated",
+				"Cluster IP [%v]:%s was assigned to multiple services; please recreate service", familyOf(address),
+				address)
 		}
 		return nil // what is no Service's reservation is judged as a leak
 	}
 	object := p.addresses[address]
 	switch {
 	case !slices.ContainsFunc(p.cidrs, func(c *serviceCIDR) bool { return c.contains(address) }):
-		p.notice(s, "ClusterIPOutOfRange", "Cluster IP [%v]: %s is not within any configured Service CIDR; please recreate service", familyOf(address), address)
+		p.notice(s, "ClusterIPOutOfRange",
+			"Cluster IP [%v]: %s is not within any configured Service CIDR; please recreate service", familyOf(address),
+			address)
 	case object != nil && refersTo(object, s) && hasLabels(object, address):
 	default:
 		put, err := p.a.cfg.Addresses.Put(ctx, address.String(), newIPAddress(address, s))
@@ -279,10 +284,12 @@ func (p *plan) keepPort(s *corev1.Service, port int32) {
 	switch {
 	case !p.reserve(&txn, s, portKey(port)):
 		if len(p.holders[portKey(port)]) > 1 {
-			p.notice(s, "PortAlreadyAllocated", "Port %d was assigned to multiple services; please recreate service", port)
+			p.notice(s, "PortAlreadyAllocated", "Port %d was assigned to multiple services; please recreate service",
+				port)
 		}
 	case !p.a.ports.Contains(port):
-		p.notice(s, "PortOutOfRange", "Port %d is not within the port range %s; please recreate service", port, p.a.ports)
+		p.notice(s, "PortOutOfRange", "Port %d is not within the port range %s; please recreate service", port,
+			p.a.ports)
 	}
 	if len(txn.Ops) > 0 {
 		p.txns = append(p.txns, txn)

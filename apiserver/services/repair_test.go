@@ -30,7 +30,8 @@ type repairing struct {
 func newRepairing(t *testing.T, change ...func(*Config)) *repairing {
 	t.Helper()
 	r := &repairing{server: alone(t, change...), now: time.Unix(0, 0), events: record.NewFakeRecorder(100)}
-	r.repair = &repair{a: r.Allocator, now: func() time.Time { return r.now }, recorder: r.events, logger: slog.New(slog.DiscardHandler)}
+	r.repair = &repair{a: r.Allocator, now: func() time.Time { return r.now }, recorder: r.events,
+		logger: slog.New(slog.DiscardHandler)}
 	return r
 }
 
@@ -166,8 +167,10 @@ func TestRepair(t *testing.T) {
 	}
 	r.now = r.now.Add(leakAge - time.Second)
 	r.round(t)
-	if seen, err := r.backend.View(t.Context(), raftstore.ViewOptions{}); err != nil || seen.Count("/barque/allocations/", "") != 5+2 {
-		t.Errorf("%d reservations just before the leaks are old enough, %v", seen.Count("/barque/allocations/", ""), err)
+	if seen, err := r.backend.View(t.Context(), raftstore.ViewOptions{}); err != nil ||
+		seen.Count("/barque/allocations/", "") != 5+2 {
+		t.Errorf("%d reservations just before the leaks are old enough, %v", seen.Count("/barque/allocations/", ""),
+			err)
 	}
 	r.now = r.now.Add(time.Second)
 	r.round(t)
@@ -195,7 +198,9 @@ func TestRepairTellsOfConflicts(t *testing.T) {
 	r.old(t, service("b", typed(corev1.ServiceTypeNodePort), at("10.43.0.5"), ports(port("", 80, "", 30003))))
 	r.old(t, service("outside", typed(corev1.ServiceTypeNodePort), at("10.99.0.5"), ports(port("", 80, "", 31003))))
 	r.round(t)
-	if told, want := r.told(), []string{"ClusterIPAlreadyAllocated", "ClusterIPOutOfRange", "PortAlreadyAllocated", "PortOutOfRange"}; !slices.Equal(told, want) {
+	if told, want := r.told(),
+		[]string{"ClusterIPAlreadyAllocated", "ClusterIPOutOfRange", "PortAlreadyAllocated",
+			"PortOutOfRange"}; !slices.Equal(told, want) {
 		t.Errorf("events %v, want %v", told, want)
 	}
 	// The one that goes leaves the other's reservation: b wrote it last.
@@ -218,7 +223,8 @@ func TestRepairIsFenced(t *testing.T) {
 	if err := r.repair.once(storage.WithLeaderTerm(context.Background(), 9)); err == nil {
 		t.Error("a deposed leader repaired")
 	}
-	if list, err := r.ips.List(request.WithNamespace(t.Context(), ""), nil); err != nil || len(list.(*networkingv1.IPAddressList).Items) != 0 {
+	if list, err := r.ips.List(request.WithNamespace(t.Context(), ""), nil); err != nil ||
+		len(list.(*networkingv1.IPAddressList).Items) != 0 {
 		t.Errorf("%v, %v", list, err)
 	}
 }

@@ -19,14 +19,17 @@ func TestResolver(t *testing.T) {
 		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: spec}
 	}
 	clusterIP := func(address string) corev1.ServiceSpec {
-		return corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: address, Ports: []corev1.ServicePort{{Name: "api", Port: 443}}}
+		return corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: address,
+			Ports: []corev1.ServicePort{{Name: "api", Port: 443}}}
 	}
 	endpoints := func(of string, ready bool) runtime.Object {
 		return &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: of, Labels: map[string]string{discoveryv1.LabelServiceName: of}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: of,
+				Labels: map[string]string{discoveryv1.LabelServiceName: of}},
 			AddressType: discoveryv1.AddressTypeIPv4,
 			Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("api"), Port: ptr.To[int32](8443)}},
-			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.42.0.7"}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+			Endpoints: []discoveryv1.Endpoint{
+				{Addresses: []string{"10.42.0.7"}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
 		}
 	}
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(

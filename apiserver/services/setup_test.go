@@ -125,7 +125,8 @@ func port(name string, number int32, protocol corev1.Protocol, nodePort int32) c
 func service(name string, change ...func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"},
-		Spec:       corev1.ServiceSpec{Selector: map[string]string{"a": "b"}, Ports: []corev1.ServicePort{port("", 80, "", 0)}},
+		Spec: corev1.ServiceSpec{Selector: map[string]string{"a": "b"},
+			Ports: []corev1.ServicePort{port("", 80, "", 0)}},
 	}
 	for _, c := range change {
 		c(s)
@@ -166,13 +167,16 @@ func (s *server) create(ctx context.Context, o *corev1.Service, dryRun ...string
 }
 
 // update changes what is stored, as a PATCH does.
-func (s *server) update(ctx context.Context, name string, change func(*corev1.Service), dryRun ...string) (*corev1.Service, error) {
+func (s *server) update(
+	ctx context.Context, name string, change func(*corev1.Service), dryRun ...string,
+) (*corev1.Service, error) {
 	info := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
 		o := old.DeepCopyObject().(*corev1.Service)
 		change(o)
 		return s.defaulted(o), nil
 	})
-	out, _, err := s.services.Update(inNamespace(ctx), name, info, nil, nil, false, &metav1.UpdateOptions{DryRun: dryRun})
+	out, _, err := s.services.Update(inNamespace(ctx), name, info, nil, nil, false,
+		&metav1.UpdateOptions{DryRun: dryRun})
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +191,8 @@ func (s *server) delete(ctx context.Context, name string) error {
 // addCIDR makes a ServiceCIDR.
 func (s *server) addCIDR(t testing.TB, name string, cidrs ...string) *networkingv1.ServiceCIDR {
 	t.Helper()
-	out, err := s.cidrs.Create(request.WithNamespace(t.Context(), ""), newCIDR(name, cidrs...), nil, &metav1.CreateOptions{})
+	out, err := s.cidrs.Create(request.WithNamespace(t.Context(), ""), newCIDR(name, cidrs...), nil,
+		&metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,10 +208,12 @@ func (s *server) check(ctx context.Context, view raftstore.View) error {
 	}
 	for key, holders := range seen.holders {
 		if len(holders) > 1 {
-			return fmt.Errorf("revision %d: %s has %d holders, %s and %s among them", view.Revision(), key, len(holders), owner(holders[0]), owner(holders[1]))
+			return fmt.Errorf("revision %d: %s has %d holders, %s and %s among them", view.Revision(), key,
+				len(holders), owner(holders[0]), owner(holders[1]))
 		}
 		if item, ok := view.Get(key); !ok || string(item.Value) != owner(holders[0]) {
-			return fmt.Errorf("revision %d: the reservation %s of %s is %q", view.Revision(), key, owner(holders[0]), item.Value)
+			return fmt.Errorf("revision %d: the reservation %s of %s is %q", view.Revision(), key, owner(holders[0]),
+				item.Value)
 		}
 	}
 	for address, sharers := range seen.sharers {
@@ -216,31 +223,36 @@ func (s *server) check(ctx context.Context, view raftstore.View) error {
 			return fmt.Errorf("revision %d: %w", view.Revision(), err)
 		}
 		if len(r.Owners) != len(sharers) {
-			return fmt.Errorf("revision %d: %s has %d Services, and a reservation for %v", view.Revision(), address, len(sharers), r)
+			return fmt.Errorf("revision %d: %s has %d Services, and a reservation for %v", view.Revision(), address,
+				len(sharers), r)
 		}
 		used := map[string]string{}
 		for _, s := range sharers {
 			has := texts(balancedOf(s).addresses[address])
 			if got := r.Owners[owner(s)]; !slices.Equal(got, has) {
-				return fmt.Errorf("revision %d: %s has %v of %s, and %v is reserved", view.Revision(), owner(s), has, address, got)
+				return fmt.Errorf("revision %d: %s has %v of %s, and %v is reserved", view.Revision(), owner(s), has,
+					address, got)
 			}
 			for _, port := range has {
 				if used[port] != "" || len(sharers) > 1 && r.Share == "" {
-					return fmt.Errorf("revision %d: %s and %s have the port %s of %s", view.Revision(), used[port], owner(s), port, address)
+					return fmt.Errorf("revision %d: %s and %s have the port %s of %s", view.Revision(), used[port],
+						owner(s), port, address)
 				}
 				used[port] = owner(s)
 			}
 		}
 	}
 	each(view, balancedPrefix, func(item raftstore.Item) {
-		if a, parseErr := netip.ParseAddr(strings.TrimPrefix(item.Key, balancedPrefix)); parseErr != nil || len(seen.sharers[a]) == 0 {
+		if a, parseErr := netip.ParseAddr(strings.TrimPrefix(item.Key, balancedPrefix)); parseErr != nil ||
+			len(seen.sharers[a]) == 0 {
 			err = fmt.Errorf("revision %d: the reservation %s of %s has leaked", view.Revision(), item.Key, item.Value)
 		}
 	})
 	for _, prefix := range []string{addressPrefix, portPrefix, takenPrefix} {
 		each(view, prefix, func(item raftstore.Item) {
 			if len(seen.holders[item.Key]) == 0 {
-				err = fmt.Errorf("revision %d: the reservation %s of %s has leaked", view.Revision(), item.Key, item.Value)
+				err = fmt.Errorf("revision %d: the reservation %s of %s has leaked", view.Revision(), item.Key,
+					item.Value)
 			}
 		})
 	}
@@ -252,7 +264,8 @@ func (s *server) check(ctx context.Context, view raftstore.View) error {
 				return fmt.Errorf("revision %d: the IPAddress %v of %s is %v", view.Revision(), address, owner(o), ip)
 			}
 			if !slices.ContainsFunc(seen.cidrs, func(c *serviceCIDR) bool { return c.contains(address) }) {
-				return fmt.Errorf("revision %d: the address %v of %s is in no ServiceCIDR", view.Revision(), address, owner(o))
+				return fmt.Errorf("revision %d: the address %v of %s is in no ServiceCIDR", view.Revision(), address,
+					owner(o))
 			}
 		}
 	}
@@ -286,7 +299,8 @@ func (s *server) wantConsistent(t testing.TB) *inventory {
 }
 
 func newCIDR(name string, cidrs ...string) *networkingv1.ServiceCIDR {
-	return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}}
+	return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}}
 }
 
 // deleting is a ServiceCIDR whose deletion has begun.

@@ -136,7 +136,8 @@ func act(ctx context.Context, rng *rand.Rand, s *server, writer int) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	name := fmt.Sprintf("s%d-%d", (writer+rng.IntN(2))%9, rng.IntN(3))
-	types := []corev1.ServiceType{corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer,
+	types := []corev1.ServiceType{corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort,
+		corev1.ServiceTypeLoadBalancer,
 		corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName}
 	typ := types[rng.IntN(len(types))]
 	change := func(o *corev1.Service) {

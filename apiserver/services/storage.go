@@ -42,11 +42,16 @@ var _ rest.StandardStorage = (*serviceStorage)(nil)
 func newStorage(s *resource.Storage) rest.Storage { return &serviceStorage{s} }
 
 // Create implements rest.Creater.
-func (s *serviceStorage) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (s *serviceStorage) Create(
+	ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions,
+) (runtime.Object, error) {
 	return s.Storage.Create(withChoices(ctx), obj, validate, options)
 }
 
 // Update implements rest.Updater.
-func (s *serviceStorage) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, forceCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+func (s *serviceStorage) Update(
+	ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
+	update rest.ValidateObjectUpdateFunc, forceCreate bool, options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
 	return s.Storage.Update(withChoices(ctx), name, info, create, update, forceCreate, options)
 }

@@ -97,10 +97,11 @@ func BenchmarkUpdate(b *testing.B) {
 	n := int64(0)
 	for b.Loop() {
 		n++
-		err := e.store.GuaranteedUpdate(e.ctx, key, &example.Pod{}, false, nil, storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
-			obj.(*example.Pod).Generation = n
-			return obj, nil
-		}), nil)
+		err := e.store.GuaranteedUpdate(e.ctx, key, &example.Pod{}, false, nil,
+			storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
+				obj.(*example.Pod).Generation = n
+				return obj, nil
+			}), nil)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -123,10 +124,11 @@ func BenchmarkWatch(b *testing.B) {
 	n := int64(0)
 	for b.Loop() {
 		n++
-		err := e.store.GuaranteedUpdate(e.ctx, key, &example.Pod{}, false, nil, storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
-			obj.(*example.Pod).Generation = n
-			return obj, nil
-		}), nil)
+		err := e.store.GuaranteedUpdate(e.ctx, key, &example.Pod{}, false, nil,
+			storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
+				obj.(*example.Pod).Generation = n
+				return obj, nil
+			}), nil)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -33,7 +33,9 @@ type Companion struct {
 
 // companionsOf returns the companions of the write of obj over a state, nil for a deletion, and the
 // stored object, which is decoded anew: callers of an update may have changed the state's.
-func (s *Store) companionsOf(ctx context.Context, key string, was *state, obj runtime.Object) (runtime.Object, Companion, error) {
+func (s *Store) companionsOf(
+	ctx context.Context, key string, was *state, obj runtime.Object,
+) (runtime.Object, Companion, error) {
 	// An object that cannot be read is deleted unread. Its companions are left.
 	if s.companions == nil || obj == nil && was.obj == nil {
 		return nil, Companion{}, nil

@@ -78,7 +78,8 @@ func newSeats(t *testing.T) *env {
 }
 
 func seat(name, seat string) *example.Pod {
-	return &example.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"}, Spec: example.PodSpec{Hostname: seat}}
+	return &example.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"},
+		Spec: example.PodSpec{Hostname: seat}}
 }
 
 func podKey(name string) string { return "/pods/ns/" + name }
@@ -86,14 +87,15 @@ func podKey(name string) string { return "/pods/ns/" + name }
 // moveTo is an update to another seat.
 func moveTo(e *env, name, to string, stubborn bool) (*example.Pod, error) {
 	out := &example.Pod{}
-	err := e.store.GuaranteedUpdate(e.ctx, podKey(name), out, false, nil, func(in runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
-		pod := in.(*example.Pod) // changed in place, as callers may
-		pod.Spec.Hostname = to
-		if stubborn {
-			pod.Labels = map[string]string{"stubborn": "yes"}
-		}
-		return pod, nil, nil
-	}, nil)
+	err := e.store.GuaranteedUpdate(e.ctx, podKey(name), out, false, nil,
+		func(in runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
+			pod := in.(*example.Pod) // changed in place, as callers may
+			pod.Spec.Hostname = to
+			if stubborn {
+				pod.Labels = map[string]string{"stubborn": "yes"}
+			}
+			return pod, nil, nil
+		}, nil)
 	return out, err
 }
 
@@ -133,7 +135,8 @@ func TestCompanions(t *testing.T) {
 	wants(map[string]string{"1xx": "a", "1x": "b"})
 
 	for _, name := range []string{"a", "b"} {
-		if err := e.store.Delete(e.ctx, podKey(name), &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err != nil {
+		if err := e.store.Delete(e.ctx, podKey(name), &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil,
+			storage.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}

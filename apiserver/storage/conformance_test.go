@@ -41,12 +41,16 @@ func simple(name string, run func(context.Context, *testing.T, storage.Interface
 }
 
 // corrupting is a test in which stored values cannot be read.
-func corrupting(name string, run func(context.Context, *testing.T, storagetesting.InterfaceWithPrefixTransformer)) conformance {
+func corrupting(
+	name string, run func(context.Context, *testing.T, storagetesting.InterfaceWithPrefixTransformer),
+) conformance {
 	return conformance{name: name, run: func(t *testing.T, e *env) { run(e.ctx, t, newStartingOver(t, e)) }}
 }
 
 // transforming is a test that changes the store's transformer.
-func transforming(name string, run func(context.Context, *testing.T, storagetesting.InterfaceWithPrefixTransformer)) conformance {
+func transforming(
+	name string, run func(context.Context, *testing.T, storagetesting.InterfaceWithPrefixTransformer),
+) conformance {
 	return conformance{name: name, run: func(t *testing.T, e *env) {
 		run(e.ctx, t, withPrefixTransformer{e.store, e})
 	}}
@@ -59,7 +63,8 @@ func (c conformance) alsoAlone() conformance {
 
 func writeTests() []conformance {
 	return []conformance{
-		{name: "RunTestCreate", run: func(t *testing.T, e *env) { storagetesting.RunTestCreate(e.ctx, t, e.store, e.checkStored) }},
+		{name: "RunTestCreate",
+			run: func(t *testing.T, e *env) { storagetesting.RunTestCreate(e.ctx, t, e.store, e.checkStored) }},
 		simple("RunTestCreateWithTTL", storagetesting.RunTestCreateWithTTL),
 		simple("RunTestCreateWithKeyExist", storagetesting.RunTestCreateWithKeyExist),
 		simple("RunTestUnconditionalDelete", storagetesting.RunTestUnconditionalDelete),
@@ -69,16 +74,19 @@ func writeTests() []conformance {
 		simple("RunTestDeleteWithConflict", storagetesting.RunTestDeleteWithConflict),
 		simple("RunTestDeleteWithSuggestionOfDeletedObject", storagetesting.RunTestDeleteWithSuggestionOfDeletedObject),
 		simple("RunTestValidateDeletionWithSuggestion", storagetesting.RunTestValidateDeletionWithSuggestion),
-		simple("RunTestValidateDeletionWithOnlySuggestionValid", storagetesting.RunTestValidateDeletionWithOnlySuggestionValid),
+		simple("RunTestValidateDeletionWithOnlySuggestionValid",
+			storagetesting.RunTestValidateDeletionWithOnlySuggestionValid),
 		simple("RunTestPreconditionalDeleteWithSuggestion", storagetesting.RunTestPreconditionalDeleteWithSuggestion),
-		simple("RunTestPreconditionalDeleteWithOnlySuggestionPass", storagetesting.RunTestPreconditionalDeleteWithOnlySuggestionPass),
+		simple("RunTestPreconditionalDeleteWithOnlySuggestionPass",
+			storagetesting.RunTestPreconditionalDeleteWithOnlySuggestionPass),
 		{name: "RunTestGuaranteedUpdate", run: func(t *testing.T, e *env) {
 			storagetesting.RunTestGuaranteedUpdate(e.ctx, t, withPrefixTransformer{e.store, e}, e.checkStored)
 		}},
 		simple("RunTestGuaranteedUpdateWithTTL", storagetesting.RunTestGuaranteedUpdateWithTTL),
 		transforming("RunTestGuaranteedUpdateChecksStoredData", storagetesting.RunTestGuaranteedUpdateChecksStoredData),
 		simple("RunTestGuaranteedUpdateWithConflict", storagetesting.RunTestGuaranteedUpdateWithConflict),
-		simple("RunTestGuaranteedUpdateWithSuggestionAndConflict", storagetesting.RunTestGuaranteedUpdateWithSuggestionAndConflict),
+		simple("RunTestGuaranteedUpdateWithSuggestionAndConflict",
+			storagetesting.RunTestGuaranteedUpdateWithSuggestionAndConflict),
 		corrupting("RunTestTransformationFailure", storagetesting.RunTestTransformationFailure),
 		simple("RunTestKeySchema", storagetesting.RunTestKeySchema),
 	}
@@ -124,7 +132,8 @@ func readTests() []conformance {
 			storagetesting.RunTestCompactRevision(e.ctx, t, e.store, e.increaseRV, e.compact)
 		}},
 		{name: "RunTestStats", run: func(t *testing.T, e *env) {
-			if err := e.raw.EnableResourceSizeEstimation(func(context.Context) ([]string, error) { return nil, nil }); err != nil {
+			if err := e.raw.EnableResourceSizeEstimation(
+				func(context.Context) ([]string, error) { return nil, nil }); err != nil {
 				t.Fatal(err)
 			}
 			storagetesting.RunTestStats(e.ctx, t, e.store, e.codec, e.transformer, true)
@@ -185,7 +194,8 @@ func watchTests() []conformance {
 		{name: "RunWatchSemantics", alone: true, run: func(t *testing.T, e *env) {
 			storagetesting.RunWatchSemantics(e.ctx, t, newTurns(e.store))
 		}},
-		simple("RunWatchSemanticInitialEventsExtended", storagetesting.RunWatchSemanticInitialEventsExtended).alsoAlone(),
+		simple("RunWatchSemanticInitialEventsExtended",
+			storagetesting.RunWatchSemanticInitialEventsExtended).alsoAlone(),
 		simple("RunWatchListMatchSingle", storagetesting.RunWatchListMatchSingle).alsoAlone(),
 		corrupting("RunWatchErrorIsBlockingFurtherEvents", storagetesting.RunWatchErrorIsBlockingFurtherEvents),
 	}
@@ -207,18 +217,23 @@ func corruptTests() []conformance {
 		{name: "RunTestWatchWithUnsafeDelete", gates: on, run: func(t *testing.T, e *env) {
 			storagetesting.RunTestWatchWithUnsafeDelete(e.ctx, t, newStartingOver(t, e), errBitsFlipped)
 		}},
-		{name: "RunTestDeleteExpectedTransformOrDecodeError", variant: "Transform", gates: on, opts: envOptions{failing: true}, run: func(t *testing.T, e *env) {
-			storagetesting.RunTestDeleteExpectedTransformOrDecodeError(e.ctx, t, e.store, e.failTransformer)
-		}},
-		{name: "RunTestDeleteExpectedTransformOrDecodeError", variant: "Decode", gates: on, opts: envOptions{failing: true}, run: func(t *testing.T, e *env) {
-			storagetesting.RunTestDeleteExpectedTransformOrDecodeError(e.ctx, t, e.store, e.failCodec)
-		}},
-		{name: "RunTestDeleteWithConflictAndMissingExpectedTransformOrDecodeError", gates: on, opts: envOptions{failing: true}, run: func(t *testing.T, e *env) {
-			storagetesting.RunTestDeleteWithConflictAndMissingExpectedTransformOrDecodeError(e.ctx, t, e.store, e.failTransformer)
-		}},
-		{name: "RunTestDeleteWithSuggestionAndMissingExpectedTransformOrDecodeError", gates: on, run: func(t *testing.T, e *env) {
-			storagetesting.RunTestDeleteWithSuggestionAndMissingExpectedTransformOrDecodeError(e.ctx, t, e.store)
-		}},
+		{name: "RunTestDeleteExpectedTransformOrDecodeError", variant: "Transform", gates: on,
+			opts: envOptions{failing: true}, run: func(t *testing.T, e *env) {
+				storagetesting.RunTestDeleteExpectedTransformOrDecodeError(e.ctx, t, e.store, e.failTransformer)
+			}},
+		{name: "RunTestDeleteExpectedTransformOrDecodeError", variant: "Decode", gates: on,
+			opts: envOptions{failing: true}, run: func(t *testing.T, e *env) {
+				storagetesting.RunTestDeleteExpectedTransformOrDecodeError(e.ctx, t, e.store, e.failCodec)
+			}},
+		{name: "RunTestDeleteWithConflictAndMissingExpectedTransformOrDecodeError", gates: on,
+			opts: envOptions{failing: true}, run: func(t *testing.T, e *env) {
+				storagetesting.RunTestDeleteWithConflictAndMissingExpectedTransformOrDecodeError(e.ctx, t, e.store,
+					e.failTransformer)
+			}},
+		{name: "RunTestDeleteWithSuggestionAndMissingExpectedTransformOrDecodeError", gates: on,
+			run: func(t *testing.T, e *env) {
+				storagetesting.RunTestDeleteWithSuggestionAndMissingExpectedTransformOrDecodeError(e.ctx, t, e.store)
+			}},
 	}
 }
 
@@ -228,7 +243,9 @@ type failingTransformer struct {
 	fail atomic.Bool
 }
 
-func (f *failingTransformer) TransformFromStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, bool, error) {
+func (f *failingTransformer) TransformFromStorage(
+	ctx context.Context, data []byte, dataCtx value.Context,
+) ([]byte, bool, error) {
 	if f.fail.Load() {
 		return nil, false, errors.New("cannot be transformed for the test")
 	}
@@ -241,7 +258,9 @@ type failingCodec struct {
 	fail atomic.Bool
 }
 
-func (f *failingCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (f *failingCodec) Decode(
+	data []byte, defaults *schema.GroupVersionKind, into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
 	if f.fail.Load() {
 		return nil, nil, errors.New("cannot be decoded for the test")
 	}

@@ -20,7 +20,9 @@ type converting struct {
 	garbage atomic.Bool // garbage is written in place of the object
 }
 
-func (c *converting) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (c *converting) Decode(
+	data []byte, defaults *schema.GroupVersionKind, into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
 	obj, kind, err := c.Codec.Decode(data, defaults, into)
 	if err == nil && c.down.Load() {
 		return nil, kind, errors.New("conversion webhook for x.org/v1, Kind=Thing failed: connection refused")
@@ -40,16 +42,19 @@ func (c *converting) Encode(obj runtime.Object, w io.Writer) error {
 // gets the converter's words. One that cannot be decoded is corrupt, also without the webhook.
 func TestAFailedConversionIsNoCorruption(t *testing.T) {
 	codec := &converting{Codec: unstructured.UnstructuredJSONScheme}
-	s, err := New(Config{Backend: newBackend(t), Codec: codec, ResourcePrefix: "/things/", GroupResource: schema.GroupResource{Group: "x.org", Resource: "things"},
-		New:     func() runtime.Object { return &unstructured.Unstructured{} },
-		NewList: func() runtime.Object { return &unstructured.UnstructuredList{} }})
+	s, err := New(
+		Config{Backend: newBackend(t), Codec: codec, ResourcePrefix: "/things/",
+			GroupResource: schema.GroupResource{Group: "x.org", Resource: "things"},
+			New:           func() runtime.Object { return &unstructured.Unstructured{} },
+			NewList:       func() runtime.Object { return &unstructured.UnstructuredList{} }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
 	create := func(name string) {
 		t.Helper()
-		thing := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "x.org/v1", "kind": "Thing", "metadata": map[string]any{"name": name}}}
+		thing := &unstructured.Unstructured{
+			Object: map[string]any{"apiVersion": "x.org/v1", "kind": "Thing", "metadata": map[string]any{"name": name}}}
 		err := s.Create(t.Context(), "/things/"+name, thing, nil, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -61,10 +66,12 @@ func TestAFailedConversionIsNoCorruption(t *testing.T) {
 		return s.Get(t.Context(), "/things/"+name, storage.GetOptions{}, &unstructured.Unstructured{})
 	}
 	list := func() error {
-		return s.GetList(t.Context(), "/things/", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, &unstructured.UnstructuredList{Object: map[string]any{}})
+		return s.GetList(t.Context(), "/things/", storage.ListOptions{Recursive: true, Predicate: storage.Everything},
+			&unstructured.UnstructuredList{Object: map[string]any{}})
 	}
 	for what, err := range map[string]error{"one": read("whole"), "all": list()} {
-		if err == nil || storage.IsCorruptObject(err) || strings.Contains(err.Error(), "corrupt") || !strings.Contains(err.Error(), "connection refused") {
+		if err == nil || storage.IsCorruptObject(err) || strings.Contains(err.Error(), "corrupt") ||
+			!strings.Contains(err.Error(), "connection refused") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

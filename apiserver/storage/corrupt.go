@@ -36,7 +36,9 @@ func (e *corruptError) Unwrap() error { return e.err }
 type corruptNaming struct{ value.Transformer }
 
 // TransformFromStorage implements value.Transformer.
-func (t corruptNaming) TransformFromStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, bool, error) {
+func (t corruptNaming) TransformFromStorage(
+	ctx context.Context, data []byte, dataCtx value.Context,
+) ([]byte, bool, error) {
 	out, stale, err := t.Transformer.TransformFromStorage(ctx, data, dataCtx)
 	if err != nil && !isUnavailable(err) {
 		err = &corruptError{what: "it cannot be transformed", err: err}
@@ -120,7 +122,8 @@ func (l *listErrors) asAPIError(resource schema.GroupResource) error {
 	case errors.Is(l.abort, errTooManyCorrupt):
 		causes = append(causes, metav1.StatusCause{Type: metav1.CauseTypeTooMany, Message: l.abort.Error()})
 	case l.abort != nil:
-		causes = append(causes, metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse, Message: l.abort.Error()})
+		causes = append(causes,
+			metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse, Message: l.abort.Error()})
 	}
 	message := fmt.Sprintf("failed to read one or more %s from the storage: %v", resource, l.corrupt[0])
 	if more := len(l.corrupt) - 1; more > 0 {

@@ -51,7 +51,9 @@ type statusError struct {
 
 func (e *statusError) Unwrap() []error { return []error{&e.StatusError, e.cause} }
 
-func newStatusError(cause error, code int32, reason metav1.StatusReason, causeType metav1.CauseType, message string, retryAfter int32) *statusError {
+func newStatusError(
+	cause error, code int32, reason metav1.StatusReason, causeType metav1.CauseType, message string, retryAfter int32,
+) *statusError {
 	return &statusError{
 		StatusError: apierrors.StatusError{ErrStatus: metav1.Status{
 			Status:  metav1.StatusFailure,
@@ -74,7 +76,8 @@ func unavailable(err error, message string) error {
 	if long {
 		retryAfter = 0
 	}
-	answer := newStatusError(err, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, message, retryAfter)
+	answer := newStatusError(err, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
+		CauseStoreUnavailable, message, retryAfter)
 	if long {
 		details := answer.ErrStatus.Details
 		details.Causes = append(details.Causes, metav1.StatusCause{Type: CauseNoLeader, Message: err.Error()})
@@ -94,7 +97,8 @@ func ReadError(err error) error {
 	case isContextError(err):
 		return newStatusError(err, http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "",
 			"the read did not complete within the request's time", 0)
-	case errors.Is(err, raftstore.ErrUnavailable), errors.Is(err, raftstore.ErrClosed), errors.Is(err, raftstore.ErrUnknownOutcome):
+	case errors.Is(err, raftstore.ErrUnavailable), errors.Is(err, raftstore.ErrClosed),
+		errors.Is(err, raftstore.ErrUnknownOutcome):
 		return unreadable(err)
 	}
 	return storage.NewInternalError(err)
@@ -139,7 +143,8 @@ func WriteError(err error) error {
 
 func unknownOutcome(err error) error {
 	return newStatusError(err, http.StatusGatewayTimeout, metav1.StatusReasonTimeout, CauseOutcomeUnknown,
-		"the outcome of the write is unknown: it may or may not have taken effect; read the object before repeating it", 0)
+		"the outcome of the write is unknown: it may or may not have taken effect; read the object before repeating it",
+		0)
 }
 
 func isContextError(err error) bool {

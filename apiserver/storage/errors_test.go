@@ -70,24 +70,30 @@ func TestWriteErrors(t *testing.T) {
 		cause      metav1.CauseType
 		retryAfter string
 	}{
-		{"unavailable", fmt.Errorf("%w: no leader", raftstore.ErrUnavailable), 503, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, "1"},
-		{"quarantined", fmt.Errorf("%w: why", raftstore.ErrQuarantined), 503, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, "1"},
+		{"unavailable", fmt.Errorf("%w: no leader", raftstore.ErrUnavailable), 503,
+			metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, "1"},
+		{"quarantined", fmt.Errorf("%w: why", raftstore.ErrQuarantined), 503, metav1.StatusReasonServiceUnavailable,
+			CauseStoreUnavailable, "1"},
 		{"closed", raftstore.ErrClosed, 503, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, "1"},
 		// Nor does a user learn that there is no leader from a client that comes back again and
 		// again.
 		{"no leader for long", leaderless(), 503, metav1.StatusReasonServiceUnavailable, CauseNoLeader, ""},
-		{"no leader for long, deadline", fmt.Errorf("%w (%w)", leaderless(), context.DeadlineExceeded), 503, metav1.StatusReasonServiceUnavailable, CauseNoLeader, ""},
-		{"no leader, and it was proposed", fmt.Errorf("%w; then: %v", raftstore.ErrUnknownOutcome, leaderless()), 504, metav1.StatusReasonTimeout, CauseOutcomeUnknown, ""},
+		{"no leader for long, deadline", fmt.Errorf("%w (%w)", leaderless(), context.DeadlineExceeded), 503,
+			metav1.StatusReasonServiceUnavailable, CauseNoLeader, ""},
+		{"no leader, and it was proposed", fmt.Errorf("%w; then: %v", raftstore.ErrUnknownOutcome, leaderless()), 504,
+			metav1.StatusReasonTimeout, CauseOutcomeUnknown, ""},
 		// A client with a Retry-After repeats the write by itself. It must not.
 		{"outcome unknown", raftstore.ErrUnknownOutcome, 504, metav1.StatusReasonTimeout, CauseOutcomeUnknown, ""},
 		{"deadline", context.DeadlineExceeded, 504, metav1.StatusReasonTimeout, CauseOutcomeUnknown, ""},
-		{"deadline before it was proposed", fmt.Errorf("%w: %w", raftstore.ErrUnavailable, context.DeadlineExceeded), 503, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, "1"},
+		{"deadline before it was proposed", fmt.Errorf("%w: %w", raftstore.ErrUnavailable, context.DeadlineExceeded),
+			503, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, "1"},
 		{"fenced", raftstore.ErrFenced, 409, metav1.StatusReasonConflict, CauseLeaderTermOver, ""},
 		{"too large", raftstore.ErrTooLarge, 413, metav1.StatusReasonRequestEntityTooLarge, "", ""},
 		// Nor must it come back by itself when the store is full: a user has to delete objects
 		// first.
 		{"full disk", raftstore.ErrDiskFull, 507, StatusReasonInsufficientStorage, CauseDiskFull, ""},
-		{"full", &raftstore.NoSpaceError{Size: 9, Needed: 2, Limit: 10}, 507, StatusReasonInsufficientStorage, CauseStoreFull, ""},
+		{"full", &raftstore.NoSpaceError{Size: 9, Needed: 2, Limit: 10}, 507, StatusReasonInsufficientStorage,
+			CauseStoreFull, ""},
 		{"anything else", errors.New("disk on fire"), 500, metav1.StatusReasonInternalError, "", ""},
 	}
 	for _, tt := range tests {
@@ -102,14 +108,20 @@ func TestWriteErrors(t *testing.T) {
 			broken.commit = tt.err
 			other := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "other"}}
 			calls := map[string]error{
-				"create": storeerr.InterpretCreateError(e.store.Create(e.ctx, "/pods/ns/other", other, nil, 0), pods, "other"),
-				"update": storeerr.InterpretUpdateError(e.store.GuaranteedUpdate(e.ctx, "/pods/ns/p", &example.Pod{}, false, nil, label("a"), nil), pods, "p"),
-				"delete": storeerr.InterpretDeleteError(e.store.Delete(e.ctx, "/pods/ns/p", &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}), pods, "p"),
+				"create": storeerr.InterpretCreateError(e.store.Create(e.ctx, "/pods/ns/other", other, nil, 0), pods,
+					"other"),
+				"update": storeerr.InterpretUpdateError(
+					e.store.GuaranteedUpdate(e.ctx, "/pods/ns/p", &example.Pod{}, false, nil, label("a"), nil), pods,
+					"p"),
+				"delete": storeerr.InterpretDeleteError(
+					e.store.Delete(e.ctx, "/pods/ns/p", &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil,
+						storage.DeleteOptions{}), pods, "p"),
 			}
 			for verb, err := range calls {
 				response, status := answer(t, err)
 				if response.StatusCode != tt.code || status.Reason != tt.reason {
-					t.Errorf("%s: answered %d %s, want %d %s: %v", verb, response.StatusCode, status.Reason, tt.code, tt.reason, err)
+					t.Errorf("%s: answered %d %s, want %d %s: %v", verb, response.StatusCode, status.Reason, tt.code,
+						tt.reason, err)
 				}
 				if got := response.Header.Get("Retry-After"); got != tt.retryAfter {
 					t.Errorf("%s: Retry-After is %q, want %q", verb, got, tt.retryAfter)
@@ -145,14 +157,17 @@ func TestReadErrors(t *testing.T) {
 			everything := storage.ListOptions{Predicate: storage.Everything, Recursive: true}
 			_, rvErr := e.store.GetCurrentResourceVersion(e.ctx)
 			calls := map[string]error{
-				"get":  storeerr.InterpretGetError(e.store.Get(e.ctx, "/pods/ns/p", storage.GetOptions{}, &example.Pod{}), pods, "p"),
-				"list": storeerr.InterpretListError(e.store.GetList(e.ctx, "/pods/", everything, &example.PodList{}), pods),
-				"rv":   rvErr,
+				"get": storeerr.InterpretGetError(
+					e.store.Get(e.ctx, "/pods/ns/p", storage.GetOptions{}, &example.Pod{}), pods, "p"),
+				"list": storeerr.InterpretListError(e.store.GetList(e.ctx, "/pods/", everything, &example.PodList{}),
+					pods),
+				"rv": rvErr,
 			}
 			for verb, err := range calls {
 				response, _ := answer(t, err)
 				if response.StatusCode != tt.code || response.Header.Get("Retry-After") != tt.retryAfter {
-					t.Errorf("%s: answered %d, Retry-After %q; want %d, %q: %v", verb, response.StatusCode, response.Header.Get("Retry-After"), tt.code, tt.retryAfter, err)
+					t.Errorf("%s: answered %d, Retry-After %q; want %d, %q: %v", verb, response.StatusCode,
+						response.Header.Get("Retry-After"), tt.code, tt.retryAfter, err)
 				}
 			}
 		})
@@ -185,7 +200,8 @@ func TestWatchEndsWithAnError(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEnv(t, envOptions{})
 			e.raw.backend = &brokenBackend{Backend: e.backend, watch: tt.err}
-			w, err := e.store.Watch(e.ctx, "/pods/", storage.ListOptions{ResourceVersion: "1", Predicate: storage.Everything, Recursive: true})
+			w, err := e.store.Watch(e.ctx, "/pods/",
+				storage.ListOptions{ResourceVersion: "1", Predicate: storage.Everything, Recursive: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -196,7 +212,8 @@ func TestWatchEndsWithAnError(t *testing.T) {
 				}
 				return
 			}
-			if status, _ := event.Object.(*metav1.Status); event.Type != watch.Error || status == nil || status.Code != tt.code {
+			if status, _ := event.Object.(*metav1.Status); event.Type != watch.Error || status == nil ||
+				status.Code != tt.code {
 				t.Fatalf("got %v, want an error %d", event, tt.code)
 			}
 			if event, ok := <-w.ResultChan(); ok {

@@ -66,8 +66,10 @@ func TestContinueTokensExpireInAQuietStore(t *testing.T) {
 					if rest, err = list(rest.Continue); err != nil {
 						t.Fatal(err)
 					}
-					if rest.ResourceVersion == first.ResourceVersion || revision != "" && rest.ResourceVersion != revision {
-						t.Errorf("page %d is of revision %s, the one before of %q, the first of %s", seen/page, rest.ResourceVersion, revision, first.ResourceVersion)
+					if rest.ResourceVersion == first.ResourceVersion ||
+						revision != "" && rest.ResourceVersion != revision {
+						t.Errorf("page %d is of revision %s, the one before of %q, the first of %s", seen/page,
+							rest.ResourceVersion, revision, first.ResourceVersion)
 					}
 					for i := range rest.Items {
 						if want := fmt.Sprintf("p%02d", seen+i); rest.Items[i].Name != want {
@@ -92,27 +94,32 @@ func TestExpiredTellsBothRevisions(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := pod.ResourceVersion
-	if err := e.store.GuaranteedUpdate(e.ctx, "/pods/ns/a", pod, false, nil, storage.SimpleUpdate(func(o runtime.Object) (runtime.Object, error) {
-		o.(*example.Pod).Labels = map[string]string{"changed": "yes"}
-		return o, nil
-	}), nil); err != nil {
+	if err := e.store.GuaranteedUpdate(e.ctx, "/pods/ns/a", pod, false, nil,
+		storage.SimpleUpdate(func(o runtime.Object) (runtime.Object, error) {
+			o.(*example.Pod).Labels = map[string]string{"changed": "yes"}
+			return o, nil
+		}), nil); err != nil {
 		t.Fatal(err)
 	}
 	e.compact(e.ctx, t, pod.ResourceVersion)
 	revisions := fmt.Sprintf("%s (%s)", old, pod.ResourceVersion)
 
-	opts := storage.ListOptions{ResourceVersion: old, ResourceVersionMatch: metav1.ResourceVersionMatchExact, Predicate: storage.Everything, Recursive: true}
+	opts := storage.ListOptions{ResourceVersion: old, ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+		Predicate: storage.Everything, Recursive: true}
 	err := e.store.GetList(e.ctx, "/pods/", opts, &example.PodList{})
-	if want := "The resourceVersion for the provided list is too old: " + revisions; !apierrors.IsResourceExpired(err) || err.Error() != want {
+	if want := "The resourceVersion for the provided list is too old: " +
+		revisions; !apierrors.IsResourceExpired(err) || err.Error() != want {
 		t.Errorf("the list: %v, want %q", err, want)
 	}
-	w, err := e.store.Watch(e.ctx, "/pods/", storage.ListOptions{ResourceVersion: old, Predicate: storage.Everything, Recursive: true})
+	w, err := e.store.Watch(e.ctx, "/pods/",
+		storage.ListOptions{ResourceVersion: old, Predicate: storage.Everything, Recursive: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	event := <-w.ResultChan()
 	err = apierrors.FromObject(event.Object)
-	if want := "too old resource version: " + revisions; event.Type != watch.Error || !apierrors.IsResourceExpired(err) || err.Error() != want {
+	if want := "too old resource version: " + revisions; event.Type != watch.Error ||
+		!apierrors.IsResourceExpired(err) || err.Error() != want {
 		t.Errorf("the watch: %s %v, want %q", event.Type, err, want)
 	}
 }

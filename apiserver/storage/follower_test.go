@@ -93,13 +93,14 @@ func TestFollowerDecidesNothingByOldState(t *testing.T) {
 		if err := e.store.GuaranteedUpdate(e.ctx, key, &example.Pod{}, false, nil, label("ready"), nil); err != nil {
 			t.Fatal(err)
 		}
-		err := e.store.GuaranteedUpdate(e.ctx, key, &example.Pod{}, false, nil, storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
-			if obj.(*example.Pod).Labels["label"] != "ready" {
-				return nil, errors.New("not ready")
-			}
-			obj.(*example.Pod).Generation = 2
-			return obj, nil
-		}), nil)
+		err := e.store.GuaranteedUpdate(e.ctx, key, &example.Pod{}, false, nil,
+			storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
+				if obj.(*example.Pod).Labels["label"] != "ready" {
+					return nil, errors.New("not ready")
+				}
+				obj.(*example.Pod).Generation = 2
+				return obj, nil
+			}), nil)
 		if err != nil {
 			t.Error(err)
 		}
@@ -125,7 +126,8 @@ func TestFollowerDecidesNothingByOldState(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.Labels["label"] != "a" || got.ResourceVersion != out.ResourceVersion {
-			t.Errorf("the store has label %q at %s after an update to \"a\" that answered %s", got.Labels["label"], got.ResourceVersion, out.ResourceVersion)
+			t.Errorf("the store has label %q at %s after an update to \"a\" that answered %s", got.Labels["label"],
+				got.ResourceVersion, out.ResourceVersion)
 		}
 	})
 	t.Run("delete of what was made again", func(t *testing.T) {
@@ -136,13 +138,15 @@ func TestFollowerDecidesNothingByOldState(t *testing.T) {
 			t.Fatal(err)
 		}
 		lagging.lag(t)
-		if err := e.store.Delete(e.ctx, key, &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err != nil {
+		if err := e.store.Delete(e.ctx, key, &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil,
+			storage.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := e.store.Create(e.ctx, key, newPod(), nil, 0); err != nil {
 			t.Fatal(err)
 		}
-		err := e.store.Delete(e.ctx, key, &example.Pod{}, storage.NewUIDPreconditions("old"), storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
+		err := e.store.Delete(e.ctx, key, &example.Pod{}, storage.NewUIDPreconditions("old"),
+			storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
 		if !storage.IsInvalidObj(err) {
 			t.Errorf("deleting by the UID of an earlier object: %v", err)
 		}
@@ -156,7 +160,8 @@ func TestFollowerDecidesNothingByOldState(t *testing.T) {
 		if err := e.store.Create(e.ctx, key, newPod(), out, 0); err != nil {
 			t.Fatal(err)
 		}
-		if err := e.store.Get(e.ctx, key, storage.GetOptions{ResourceVersion: out.ResourceVersion}, &example.Pod{}); err != nil {
+		if err := e.store.Get(e.ctx, key, storage.GetOptions{ResourceVersion: out.ResourceVersion},
+			&example.Pod{}); err != nil {
 			t.Errorf("get not older than %s: %v", out.ResourceVersion, err)
 		}
 		err := e.store.Get(e.ctx, key, storage.GetOptions{ResourceVersion: "999"}, &example.Pod{})
@@ -170,17 +175,19 @@ func TestConcurrentUpdatesAllCount(t *testing.T) {
 	const writers, each = 8, 25
 	e := newEnv(t, envOptions{cached: true})
 	const key = "/pods/ns/p"
-	if err := e.store.Create(e.ctx, key, &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}, nil, 0); err != nil {
+	if err := e.store.Create(e.ctx, key, &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}, nil,
+		0); err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
 	for range writers {
 		wg.Go(func() {
 			for range each {
-				err := e.store.GuaranteedUpdate(e.ctx, key, &example.Pod{}, false, nil, storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
-					obj.(*example.Pod).Generation++
-					return obj, nil
-				}), nil)
+				err := e.store.GuaranteedUpdate(e.ctx, key, &example.Pod{}, false, nil,
+					storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
+						obj.(*example.Pod).Generation++
+						return obj, nil
+					}), nil)
 				if err != nil {
 					t.Error(err)
 				}
@@ -205,7 +212,8 @@ func TestConsistentReadAsksForProgress(t *testing.T) {
 	start := e.increase(e.ctx, t)
 	e.raw.progress = 1 << 40 // never by itself
 	w, err := e.store.Watch(e.ctx, "/pods/", storage.ListOptions{
-		ResourceVersion: strconv.FormatInt(start, 10), Predicate: storage.Everything, Recursive: true, ProgressNotify: true,
+		ResourceVersion: strconv.FormatInt(start, 10), Predicate: storage.Everything, Recursive: true,
+		ProgressNotify: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -231,14 +239,16 @@ func TestConsistentReadAsksForProgress(t *testing.T) {
 func TestListOfAnEmptyStoreHasARevision(t *testing.T) {
 	e := newEnv(t, envOptions{})
 	list := &example.PodList{}
-	if err := e.store.GetList(e.ctx, "/pods/", storage.ListOptions{Predicate: storage.Everything, Recursive: true}, list); err != nil {
+	if err := e.store.GetList(e.ctx, "/pods/", storage.ListOptions{Predicate: storage.Everything, Recursive: true},
+		list); err != nil {
 		t.Fatal(err)
 	}
 	if list.ResourceVersion == "" || list.ResourceVersion == "0" {
 		t.Errorf("resourceVersion is %q", list.ResourceVersion)
 	}
 	again := &example.PodList{}
-	if err := e.store.GetList(e.ctx, "/pods/", storage.ListOptions{Predicate: storage.Everything, Recursive: true}, again); err != nil {
+	if err := e.store.GetList(e.ctx, "/pods/", storage.ListOptions{Predicate: storage.Everything, Recursive: true},
+		again); err != nil {
 		t.Fatal(err)
 	}
 	if again.ResourceVersion != list.ResourceVersion {
@@ -251,7 +261,8 @@ func TestListKeepsItsSnapshot(t *testing.T) {
 	e := newEnv(t, envOptions{})
 	for i := range 10 {
 		name := fmt.Sprintf("p%d", i)
-		if err := e.store.Create(e.ctx, "/pods/ns/"+name, &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}, nil, 0); err != nil {
+		if err := e.store.Create(e.ctx, "/pods/ns/"+name,
+			&example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}, nil, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -273,7 +284,8 @@ func TestListKeepsItsSnapshot(t *testing.T) {
 		for _, pod := range page.Items {
 			names = append(names, pod.Name)
 		}
-		if remaining := page.RemainingItemCount; page.Continue != "" && (remaining == nil || *remaining != int64(10-len(names))) {
+		if remaining := page.RemainingItemCount; page.Continue != "" &&
+			(remaining == nil || *remaining != int64(10-len(names))) {
 			t.Errorf("after %d items the page says that %v remain", len(names), remaining)
 		}
 		if page.Continue == "" {
@@ -281,7 +293,8 @@ func TestListKeepsItsSnapshot(t *testing.T) {
 		}
 		opts.Predicate.Continue = page.Continue
 		gone := fmt.Sprintf("p%d", 9-len(names)/3)
-		if err := e.store.Delete(e.ctx, "/pods/ns/"+gone, &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err != nil {
+		if err := e.store.Delete(e.ctx, "/pods/ns/"+gone, &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil,
+			storage.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -46,11 +46,15 @@ func (u unlimited) Watch(ctx context.Context, key string, opts storage.ListOptio
 type lasting struct{ storage.Interface }
 
 // GuaranteedUpdate implements storage.Interface.
-func (l lasting) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
-	return l.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, func(input runtime.Object, res storage.ResponseMeta) (runtime.Object, *uint64, error) {
-		obj, _, err := update(input, res)
-		return obj, nil, err
-	}, cached)
+func (l lasting) GuaranteedUpdate(
+	ctx context.Context, key string, out runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions,
+	update storage.UpdateFunc, cached runtime.Object,
+) error {
+	return l.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions,
+		func(input runtime.Object, res storage.ResponseMeta) (runtime.Object, *uint64, error) {
+			obj, _, err := update(input, res)
+			return obj, nil, err
+		}, cached)
 }
 
 // untilBookmark has a watch that ends without a bookmark go on for as long again. One comes two
@@ -105,7 +109,8 @@ func (u untilBookmark) Watch(ctx context.Context, key string, opts storage.ListO
 				return
 			}
 			// A bookmark needs a new revision of the store.
-			beat := raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/beat", Value: []byte(opts.ResourceVersion)}}}
+			beat := raftstore.Txn{
+				Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/beat", Value: []byte(opts.ResourceVersion)}}}
 			if _, err := u.env.backend.Commit(ctx, beat); err != nil && ctx.Err() == nil {
 				u.t.Errorf("write something else: %v", err)
 			}

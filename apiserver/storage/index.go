@@ -344,7 +344,9 @@ func (x *index) expel(w *fieldWatch) {
 // list returns the keys of the objects with a value, in order, and the revision as of which they
 // are. Those that could not be read may have it, too. It waits until the revision is not below the
 // one given. It is false while no watch uses the index.
-func (x *index) list(ctx context.Context, prefix, value string, notBefore uint64) (keys []string, revision uint64, ok bool) {
+func (x *index) list(
+	ctx context.Context, prefix, value string, notBefore uint64,
+) (keys []string, revision uint64, ok bool) {
 	for {
 		x.mu.Lock()
 		if x.revision == 0 || x.closed {

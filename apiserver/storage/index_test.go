@@ -38,12 +38,13 @@ func ofNode(node string) storage.SelectionPredicate {
 func (e *env) place(t testing.TB, name, node string) uint64 {
 	t.Helper()
 	out := &example.Pod{}
-	err := e.store.GuaranteedUpdate(e.ctx, "/pods/ns/"+name, out, true, nil, storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
-		pod := obj.(*example.Pod)
-		pod.Namespace, pod.Name, pod.Spec.NodeName = "ns", name, node
-		pod.Generation++ // so that the write changes the object
-		return pod, nil
-	}), nil)
+	err := e.store.GuaranteedUpdate(e.ctx, "/pods/ns/"+name, out, true, nil,
+		storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
+			pod := obj.(*example.Pod)
+			pod.Namespace, pod.Name, pod.Spec.NodeName = "ns", name, node
+			pod.Generation++ // so that the write changes the object
+			return pod, nil
+		}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +53,8 @@ func (e *env) place(t testing.TB, name, node string) uint64 {
 
 func (e *env) remove(t testing.TB, name string) {
 	t.Helper()
-	err := e.store.Delete(e.ctx, "/pods/ns/"+name, &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
+	err := e.store.Delete(e.ctx, "/pods/ns/"+name, &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil,
+		storage.DeleteOptions{})
 	if err != nil && !storage.IsNotFound(err) {
 		t.Fatal(err)
 	}
@@ -174,7 +176,8 @@ func TestAnIndexedWatchTellsWhatAPlainOneTells(t *testing.T) {
 			if err := plain.store.GetList(e.ctx, "/pods/", opts, want); err != nil {
 				t.Fatal(err)
 			}
-			if !slices.EqualFunc(got.Items, want.Items, func(a, b example.Pod) bool { return a.Name == b.Name && a.ResourceVersion == b.ResourceVersion }) {
+			if !slices.EqualFunc(got.Items, want.Items,
+				func(a, b example.Pod) bool { return a.Name == b.Name && a.ResourceVersion == b.ResourceVersion }) {
 				t.Errorf("node %q at %q: listed %v, want %v", node, revision, got.Items, want.Items)
 			}
 		}
@@ -401,7 +404,9 @@ func TestASelectorDecodesWhatMatches(t *testing.T) {
 	decoded := &countingCodec{Codec: protobufCodec()}
 	e := newEnv(t, envOptions{cached: true, codec: decoded, rawLists: rawlist.NewCache(1 << 20)})
 	for i := range 20 {
-		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("p%02d", i), Labels: map[string]string{"app": "other", "n": fmt.Sprint(i)}}}
+		pod := &example.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("p%02d", i),
+				Labels: map[string]string{"app": "other", "n": fmt.Sprint(i)}}}
 		if i%5 == 0 {
 			pod.Labels["app"] = "web"
 		}
@@ -425,12 +430,14 @@ func TestASelectorDecodesWhatMatches(t *testing.T) {
 		}
 		before := decoded.n.Load()
 		list := &example.PodList{}
-		opts := storage.ListOptions{Recursive: true, Predicate: storage.SelectionPredicate{Label: selector, Field: fields.Everything(), GetAttrs: podAttrs}}
+		opts := storage.ListOptions{Recursive: true,
+			Predicate: storage.SelectionPredicate{Label: selector, Field: fields.Everything(), GetAttrs: podAttrs}}
 		if err := e.store.GetList(e.ctx, "/pods/", opts, list); err != nil {
 			t.Fatal(err)
 		}
 		if n := int(decoded.n.Load() - before); len(list.Items) != tt.want || n != tt.decodes {
-			t.Errorf("%s: %d objects of %d that were decoded, want %d of %d", tt.selector, len(list.Items), n, tt.want, tt.decodes)
+			t.Errorf("%s: %d objects of %d that were decoded, want %d of %d", tt.selector, len(list.Items), n, tt.want,
+				tt.decodes)
 		}
 	}
 }
@@ -441,7 +448,9 @@ type countingCodec struct {
 	n atomic.Int32
 }
 
-func (c *countingCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (c *countingCodec) Decode(
+	data []byte, defaults *schema.GroupVersionKind, into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
 	c.n.Add(1)
 	return c.Codec.Decode(data, defaults, into)
 }
@@ -558,7 +567,8 @@ func TestAnIndexedWatchOwesABookmark(t *testing.T) {
 			t.Fatalf("batch %d: %v", i, err)
 		}
 		if len(batch.Events) != events || batch.Revision != newest {
-			t.Errorf("batch %d has %d events of revision %d, want %d of %d", i, len(batch.Events), batch.Revision, events, newest)
+			t.Errorf("batch %d has %d events of revision %d, want %d of %d", i, len(batch.Events), batch.Revision,
+				events, newest)
 		}
 	}
 }
@@ -582,7 +592,8 @@ func TestAnIndexedWatchPollsHistory(t *testing.T) {
 	defer w.Close()
 	for revision := from + 1; revision <= newest; revision++ {
 		if batch, has := w.Poll(); !has || batch.Revision != revision || len(batch.Events) != 1 {
-			t.Fatalf("polled %t, %d events of revision %d, want one of %d", has, len(batch.Events), batch.Revision, revision)
+			t.Fatalf("polled %t, %d events of revision %d, want one of %d", has, len(batch.Events), batch.Revision,
+				revision)
 		}
 	}
 	if batch, has := w.Poll(); has {

@@ -118,7 +118,8 @@ func TestAWatchKeepsNoRoomForManyEvents(t *testing.T) {
 	e := newEnv(t, envOptions{cached: true})
 	from := e.place(t, "first", "a")
 	handler := watchwriter.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		opts := storage.ListOptions{ResourceVersion: strconv.FormatUint(from, 10), Predicate: storage.Everything, Recursive: true}
+		opts := storage.ListOptions{ResourceVersion: strconv.FormatUint(from, 10), Predicate: storage.Everything,
+			Recursive: true}
 		watched, err := e.store.Watch(r.Context(), "/pods/", opts)
 		if err != nil {
 			t.Error(err)
@@ -154,7 +155,9 @@ func (e *env) placeAtOnce(t testing.TB, n int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ops = append(ops, raftstore.Op{Kind: raftstore.Put, Key: "/pods/ns/" + pod.Name, Value: append([]byte(testValuePrefix), value...)})
+		ops = append(ops,
+			raftstore.Op{Kind: raftstore.Put, Key: "/pods/ns/" + pod.Name,
+				Value: append([]byte(testValuePrefix), value...)})
 	}
 	if _, err := e.backend.Commit(e.ctx, raftstore.Txn{Ops: ops}); err != nil {
 		t.Fatal(err)

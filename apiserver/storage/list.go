@@ -72,7 +72,9 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 }
 
 // listView returns the snapshot that a list requests.
-func (s *Store) listView(ctx context.Context, opts storage.ListOptions, pinned uint64, continueKey, prefix string) (raftstore.View, error) {
+func (s *Store) listView(
+	ctx context.Context, opts storage.ListOptions, pinned uint64, continueKey, prefix string,
+) (raftstore.View, error) {
 	verb := "list"
 	if !opts.Recursive {
 		verb = "get"
@@ -136,7 +138,9 @@ type walk struct {
 	kept               int // bytes of the stored objects that were decoded for all
 }
 
-func (s *Store) newListing(ctx context.Context, prefix string, opts storage.ListOptions, list runtime.Object) (*listing, error) {
+func (s *Store) newListing(
+	ctx context.Context, prefix string, opts storage.ListOptions, list runtime.Object,
+) (*listing, error) {
 	items, err := newListItems(list)
 	if err != nil {
 		return nil, err
@@ -194,7 +198,8 @@ func (l *listing) complete() error {
 		remaining = int64(l.view.Count(l.prefix, l.from))
 	}
 	revision := l.view.Revision()
-	token, remainingItems, err := storage.PrepareContinueToken(l.lastKey, l.prefix, int64(revision), remaining, l.hasMore, l.opts)
+	token, remainingItems, err := storage.PrepareContinueToken(l.lastKey, l.prefix, int64(revision), remaining,
+		l.hasMore, l.opts)
 	if err != nil {
 		return err
 	}

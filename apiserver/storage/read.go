@@ -156,7 +156,9 @@ func (s *Store) decodeInto(ctx context.Context, key string, data []byte, revisio
 }
 
 // decode decodes a transformed value, into the object given unless that is nil, and returns it.
-func (s *Store) decode(ctx context.Context, key string, data []byte, revision uint64, into runtime.Object) (runtime.Object, error) {
+func (s *Store) decode(
+	ctx context.Context, key string, data []byte, revision uint64, into runtime.Object,
+) (runtime.Object, error) {
 	start := time.Now()
 	obj, _, err := s.codec.Decode(data, nil, into)
 	endpointsrequest.TrackDecodeLatency(ctx, time.Since(start))

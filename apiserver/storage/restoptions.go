@@ -132,7 +132,8 @@ func NewRESTOptions(cfg RESTOptionsConfig) (*RESTOptions, error) {
 
 	encoding := serverstorage.NewDefaultResourceEncodingConfigForEffectiveVersion(cfg.Scheme, nil)
 	for resource, version := range cfg.StorageVersions {
-		encoding.SetResourceEncoding(resource, version, schema.GroupVersion{Group: resource.Group, Version: runtime.APIVersionInternal})
+		encoding.SetResourceEncoding(resource, version,
+			schema.GroupVersion{Group: resource.Group, Version: runtime.APIVersionInternal})
 	}
 	o := &RESTOptions{
 		cfg: cfg,
@@ -156,7 +157,9 @@ func NewRESTOptions(cfg RESTOptionsConfig) (*RESTOptions, error) {
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.
-func (o *RESTOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+func (o *RESTOptions) GetRESTOptions(
+	resource schema.GroupResource, example runtime.Object,
+) (generic.RESTOptions, error) {
 	config, err := o.factory.NewConfig(resource, example)
 	if err != nil {
 		return generic.RESTOptions{}, fmt.Errorf("no storage for %s: %w", resource, err)
@@ -168,7 +171,9 @@ func (o *RESTOptions) GetRESTOptions(resource schema.GroupResource, example runt
 	return o.options(config, o.factory.ResourcePrefix(resource), decorator), nil
 }
 
-func (o *RESTOptions) options(config *storagebackend.ConfigForResource, prefix string, decorator generic.StorageDecorator) generic.RESTOptions {
+func (o *RESTOptions) options(
+	config *storagebackend.ConfigForResource, prefix string, decorator generic.StorageDecorator,
+) generic.RESTOptions {
 	if o.cfg.Transformers != nil {
 		config.Transformer = o.cfg.Transformers.TransformerForResource(config.GroupResource)
 	}

@@ -69,7 +69,8 @@ func TestRESTOptions(t *testing.T) {
 	}{
 		{"defaults", RESTOptionsConfig{}, "/registry/pods/ns/p", true},
 		{"uncached", RESTOptionsConfig{Uncached: []schema.GroupResource{examplePods}}, "/registry/pods/ns/p", false},
-		{"own place", RESTOptionsConfig{ResourcePrefixes: map[schema.GroupResource]string{examplePods: "example/pods"}}, "/registry/example/pods/ns/p", true},
+		{"own place", RESTOptionsConfig{ResourcePrefixes: map[schema.GroupResource]string{examplePods: "example/pods"}},
+			"/registry/example/pods/ns/p", true},
 		{"stored as another", RESTOptionsConfig{
 			Together:         [][]schema.GroupResource{{{Group: example.GroupName, Resource: "hulls"}, examplePods}},
 			ResourcePrefixes: map[schema.GroupResource]string{{Group: example.GroupName, Resource: "hulls"}: "hulls"},
@@ -85,14 +86,16 @@ func TestRESTOptions(t *testing.T) {
 			}
 			prefix := strings.TrimSuffix(strings.TrimPrefix(tt.key, "/registry"), "ns/p")
 			out := &example.Pod{}
-			if err := store.Create(t.Context(), prefix+"ns/p", &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}, out, 0); err != nil {
+			if err := store.Create(t.Context(), prefix+"ns/p",
+				&example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}, out, 0); err != nil {
 				t.Fatal(err)
 			}
 			if item := stored(t, tt.cfg.Backend, tt.key); !bytes.HasPrefix(item.Value, []byte("k8s\x00")) {
 				t.Errorf("stored as %q, want protobuf", item.Value)
 			}
 			list := &example.PodList{}
-			if err := store.GetList(t.Context(), prefix, storage.ListOptions{Predicate: storage.Everything, Recursive: true}, list); err != nil {
+			if err := store.GetList(t.Context(), prefix,
+				storage.ListOptions{Predicate: storage.Everything, Recursive: true}, list); err != nil {
 				t.Fatal(err)
 			}
 			if len(list.Items) != 1 || list.Items[0].ResourceVersion != out.ResourceVersion {
@@ -115,7 +118,8 @@ func gcm(t *testing.T, keys ...string) value.Transformer {
 		if err != nil {
 			t.Fatal(err)
 		}
-		transformers = append(transformers, value.PrefixTransformer{Prefix: []byte("enc:" + key[:1] + ":"), Transformer: transformer})
+		transformers = append(transformers,
+			value.PrefixTransformer{Prefix: []byte("enc:" + key[:1] + ":"), Transformer: transformer})
 	}
 	return value.NewPrefixTransformers(nil, transformers...)
 }
@@ -130,10 +134,13 @@ func TestEncryptionAtRest(t *testing.T) {
 	const oldKey, newKey = "AAAAAAAAAAAAAAAA", "BBBBBBBBBBBBBBBB"
 	backend := newBackend(t)
 	raw := func(keys ...string) storage.Interface {
-		return open(t, RESTOptionsConfig{Backend: backend, Uncached: []schema.GroupResource{examplePods}, Transformers: oneTransformer{gcm(t, keys...)}})
+		return open(t,
+			RESTOptionsConfig{Backend: backend, Uncached: []schema.GroupResource{examplePods},
+				Transformers: oneTransformer{gcm(t, keys...)}})
 	}
 	store := raw(oldKey)
-	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Labels: map[string]string{"secret": "rum"}}}
+	pod := &example.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Labels: map[string]string{"secret": "rum"}}}
 	if err := store.Create(t.Context(), "/pods/ns/p", pod, nil, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -143,11 +150,13 @@ func TestEncryptionAtRest(t *testing.T) {
 	}
 
 	// A value is bound to its key.
-	move := raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/registry/pods/ns/moved", Value: first.Value}}}
+	move := raftstore.Txn{
+		Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/registry/pods/ns/moved", Value: first.Value}}}
 	if _, err := backend.Commit(t.Context(), move); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Get(t.Context(), "/pods/ns/moved", storage.GetOptions{}, &example.Pod{}); !storage.IsCorruptObject(err) {
+	if err := store.Get(t.Context(), "/pods/ns/moved", storage.GetOptions{},
+		&example.Pod{}); !storage.IsCorruptObject(err) {
 		t.Errorf("reading a value moved to another key: %v", err)
 	}
 
@@ -165,7 +174,8 @@ func TestEncryptionAtRest(t *testing.T) {
 	}
 	second := stored(t, backend, "/registry/pods/ns/p")
 	if !bytes.HasPrefix(second.Value, []byte("enc:B:")) || second.ModRevision != first.ModRevision+2 {
-		t.Errorf("after the rotation %q at revision %d, want the new key and one write after %d", second.Value[:6], second.ModRevision, first.ModRevision+1)
+		t.Errorf("after the rotation %q at revision %d, want the new key and one write after %d", second.Value[:6],
+			second.ModRevision, first.ModRevision+1)
 	}
 }
 
@@ -197,7 +207,8 @@ func TestSizesAreTold(t *testing.T) {
 // without a copy.
 func TestEncodedOnce(t *testing.T) {
 	s := open(t, RESTOptionsConfig{Backend: newBackend(t)}).(*Store)
-	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"label": strings.Repeat("x", 100)}}}
+	pod := &example.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"label": strings.Repeat("x", 100)}}}
 	encoder, ok := s.encoder.(runtime.EncoderWithAllocator)
 	if !ok {
 		t.Fatalf("a %T takes no memory", s.encoder)

@@ -22,7 +22,8 @@ func TestAWatchGoesOnAtAServerThatHasJustStarted(t *testing.T) {
 	create := func(store storage.Interface, name string) string {
 		t.Helper()
 		out := &example.Pod{}
-		if err := store.Create(t.Context(), "/pods/ns/"+name, &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}, out, 0); err != nil {
+		if err := store.Create(t.Context(), "/pods/ns/"+name,
+			&example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}, out, 0); err != nil {
 			t.Fatal(err)
 		}
 		return out.ResourceVersion
@@ -39,7 +40,8 @@ func TestAWatchGoesOnAtAServerThatHasJustStarted(t *testing.T) {
 		t.Helper()
 		everything := storage.Everything
 		everything.AllowWatchBookmarks = true
-		w, err := fresh.Watch(ctx, "/pods/", storage.ListOptions{ResourceVersion: from, Predicate: everything, Recursive: true})
+		w, err := fresh.Watch(ctx, "/pods/",
+			storage.ListOptions{ResourceVersion: from, Predicate: everything, Recursive: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +100,8 @@ func TestAWatchGoesOnAtAServerThatHasJustStarted(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := next(follow(seen))
-	if status, ok := e.Object.(*metav1.Status); e.Type != watch.Error || !ok || status.Reason != metav1.StatusReasonExpired {
+	if status, ok := e.Object.(*metav1.Status); e.Type != watch.Error || !ok ||
+		status.Reason != metav1.StatusReasonExpired {
 		t.Fatalf("from before the history: %s %v", e.Type, e.Object)
 	}
 }
@@ -152,7 +155,8 @@ func TestCatchingUpMissesNothing(t *testing.T) {
 			everything.AllowWatchBookmarks = client%2 == 0
 			seen, revision := 0, from
 			for seen < missed+live && !t.Failed() { // a watch that ends is begun again
-				w, err := fresh.Watch(ctx, "/pods/", storage.ListOptions{ResourceVersion: revision, Predicate: everything, Recursive: true})
+				w, err := fresh.Watch(ctx, "/pods/",
+					storage.ListOptions{ResourceVersion: revision, Predicate: everything, Recursive: true})
 				if err != nil {
 					t.Error(err)
 					return

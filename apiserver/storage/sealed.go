@@ -18,7 +18,9 @@ type Sealer interface {
 	value.Transformer
 	// Seal is TransformToStorage with the precondition of the write; an empty key is no
 	// precondition. The value may stay in clear.
-	Seal(ctx context.Context, data []byte, dataCtx value.Context) (sealed []byte, guard raftstore.Precondition, err error)
+	Seal(
+		ctx context.Context, data []byte, dataCtx value.Context,
+	) (sealed []byte, guard raftstore.Precondition, err error)
 	// Renew learns the key of now, after the precondition did not hold.
 	Renew(ctx context.Context) error
 }
@@ -59,7 +61,9 @@ func (s *Store) readable(value []byte) bool {
 }
 
 // seal transforms a value for the store, and returns the precondition of its write.
-func (s *Store) seal(ctx context.Context, key string, data []byte) (value []byte, guard raftstore.Precondition, err error) {
+func (s *Store) seal(
+	ctx context.Context, key string, data []byte,
+) (value []byte, guard raftstore.Precondition, err error) {
 	if s.sealer != nil {
 		value, guard, err = s.sealer.Seal(ctx, data, keyContext(key))
 	} else {

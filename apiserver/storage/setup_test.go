@@ -129,7 +129,8 @@ func (e *env) start(t testing.TB) {
 		config.Objects = objectcache.New(DefaultObjectCache)
 	}
 	if e.cached && e.opts.indexes {
-		config.Triggers = storage.IndexerFuncs{"spec.nodeName": func(obj runtime.Object) string { return obj.(*example.Pod).Spec.NodeName }}
+		config.Triggers = storage.IndexerFuncs{
+			"spec.nodeName": func(obj runtime.Object) string { return obj.(*example.Pod).Spec.NodeName }}
 	}
 	raw, err := New(config)
 	if err != nil {
@@ -192,7 +193,9 @@ func (e *env) increaseRV(ctx context.Context, t *testing.T) int64 { return e.inc
 // increase makes a write to a key outside of the store's objects and returns its revision.
 func (e *env) increase(ctx context.Context, t testing.TB) int64 {
 	t.Helper()
-	result, err := e.backend.Commit(ctx, raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/increaseRV", Value: []byte(time.Now().String())}}})
+	result, err := e.backend.Commit(ctx,
+		raftstore.Txn{
+			Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/increaseRV", Value: []byte(time.Now().String())}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +219,8 @@ func (e *env) checkStored(ctx context.Context, t *testing.T, key string) {
 		t.Fatalf("%s does not decode: %v", key, err)
 	}
 	if m := obj.(metav1.Object); m.GetResourceVersion() != "" || m.GetSelfLink() != "" {
-		t.Errorf("stored object has resourceVersion %q and selfLink %q, want neither", m.GetResourceVersion(), m.GetSelfLink())
+		t.Errorf("stored object has resourceVersion %q and selfLink %q, want neither", m.GetResourceVersion(),
+			m.GetSelfLink())
 	}
 }
 
@@ -277,7 +281,9 @@ func (s *swappable) get() value.Transformer {
 }
 
 // TransformFromStorage implements value.Transformer.
-func (s *swappable) TransformFromStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, bool, error) {
+func (s *swappable) TransformFromStorage(
+	ctx context.Context, data []byte, dataCtx value.Context,
+) ([]byte, bool, error) {
 	return s.get().TransformFromStorage(ctx, data, dataCtx)
 }
 

@@ -97,7 +97,8 @@ func (r *stateReader) fromItem(ctx context.Context, item *raftstore.Item, sugges
 		return nil, transformFailed(err)
 	}
 	if suggestion != nil {
-		if revision, err := r.store.versioner.ObjectResourceVersion(suggestion); err == nil && revision == item.ModRevision {
+		if revision, err := r.store.versioner.ObjectResourceVersion(suggestion); err == nil &&
+			revision == item.ModRevision {
 			st.obj = suggestion
 			return st, nil
 		}

@@ -116,7 +116,9 @@ func New(cfg Config) (*Store, error) {
 		return nil, errors.New("storage needs a backend and a codec")
 	}
 	if !strings.HasPrefix(cfg.ResourcePrefix, "/") || cfg.ResourcePrefix == "/" {
-		return nil, fmt.Errorf("resource prefix %q of %s must begin with a slash and name something", cfg.ResourcePrefix, cfg.GroupResource)
+		return nil,
+			fmt.Errorf("resource prefix %q of %s must begin with a slash and name something", cfg.ResourcePrefix,
+				cfg.GroupResource)
 	}
 	s := &Store{
 		backend:        cfg.Backend,
@@ -289,8 +291,9 @@ func (s *Store) begin(ctx context.Context) error {
 func (s *Store) firstRevision(ctx context.Context) (raftstore.View, error) {
 	_, err := s.backend.Commit(ctx, raftstore.Txn{
 		Require: []raftstore.Precondition{{Key: firstKey}},
-		Ops:     []raftstore.Op{{Kind: raftstore.Put, Key: firstKey, Value: []byte(time.Now().UTC().Format(time.RFC3339))}},
-		Term:    LeaderTerm(ctx),
+		Ops: []raftstore.Op{
+			{Kind: raftstore.Put, Key: firstKey, Value: []byte(time.Now().UTC().Format(time.RFC3339))}},
+		Term: LeaderTerm(ctx),
 	})
 	var written *raftstore.ConflictError // by another server
 	if err != nil && !errors.As(err, &written) {

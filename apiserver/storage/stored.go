@@ -107,7 +107,9 @@ func (m *storedMatcher) matches(value []byte) (matched, ok bool) {
 
 // mark decodes the encoded object into out, if the kind can be marked, and returns the bytes to
 // store. out has no resourceVersion then.
-func (s *Store) mark(ctx context.Context, key string, data []byte, obj, out runtime.Object) (stored []byte, decoded bool) {
+func (s *Store) mark(
+	ctx context.Context, key string, data []byte, obj, out runtime.Object,
+) (stored []byte, decoded bool) {
 	if s.format == nil || out == nil || out == obj {
 		return data, false
 	}

@@ -25,8 +25,9 @@ func TestWhatIsGoneLeavesWhatIs(t *testing.T) {
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 	version := corev1.SchemeGroupVersion
 	s, err := New(Config{
-		Backend:          newBackend(t),
-		Codec:            scheme.Codecs.CodecForVersions(info.Serializer, scheme.Codecs.UniversalDeserializer(), version, version),
+		Backend: newBackend(t),
+		Codec: scheme.Codecs.CodecForVersions(info.Serializer, scheme.Codecs.UniversalDeserializer(),
+			version, version),
 		New:              func() runtime.Object { return &corev1.ConfigMap{} },
 		NewList:          func() runtime.Object { return &corev1.ConfigMapList{} },
 		RawLists:         rawlist.NewCache(1 << 20),
@@ -41,7 +42,9 @@ func TestWhatIsGoneLeavesWhatIs(t *testing.T) {
 	t.Cleanup(s.Close)
 	ctx, key, created := t.Context(), "/configmaps/ns/a", &corev1.ConfigMap{}
 	web := labels.Set{"app": "web"}
-	if err := s.Create(ctx, key, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", Labels: web}}, created, 0); err != nil {
+	if err := s.Create(ctx, key,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", Labels: web}}, created,
+		0); err != nil {
 		t.Fatal(err)
 	}
 	w, err := s.Watch(ctx, "/configmaps/", storage.ListOptions{
@@ -52,10 +55,11 @@ func TestWhatIsGoneLeavesWhatIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	err = s.GuaranteedUpdate(ctx, key, &corev1.ConfigMap{}, false, nil, func(obj runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
-		obj.(*corev1.ConfigMap).Labels["app"] = "other"
-		return obj, nil, nil
-	}, nil)
+	err = s.GuaranteedUpdate(ctx, key, &corev1.ConfigMap{}, false, nil,
+		func(obj runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
+			obj.(*corev1.ConfigMap).Labels["app"] = "other"
+			return obj, nil, nil
+		}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +77,8 @@ func TestWhatIsGoneLeavesWhatIs(t *testing.T) {
 	if event.Type != watch.Deleted || !ok {
 		t.Fatalf("got %s %T", event.Type, event.Object)
 	}
-	if was := shared.GetObject().(*corev1.ConfigMap); was.Labels["app"] != "web" || was.ResourceVersion != fmt.Sprint(item.ModRevision) {
+	if was := shared.GetObject().(*corev1.ConfigMap); was.Labels["app"] != "web" ||
+		was.ResourceVersion != fmt.Sprint(item.ModRevision) {
 		t.Errorf("it was %+v", was.ObjectMeta)
 	}
 	if s.peek(storedItem(&item)) != is {

@@ -34,7 +34,8 @@ func WithLeaderTermHeader(next http.Handler) http.Handler {
 		}
 		term, err := strconv.ParseUint(values[0], 10, 64)
 		if err != nil || term == 0 || len(values) > 1 {
-			http.Error(w, "header "+LeaderTermHeader+" must hold one Raft term, a positive decimal number", http.StatusBadRequest)
+			http.Error(w, "header "+LeaderTermHeader+" must hold one Raft term, a positive decimal number",
+				http.StatusBadRequest)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(WithLeaderTerm(r.Context(), term)))

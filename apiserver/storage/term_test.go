@@ -74,7 +74,8 @@ func TestEveryWriteCarriesTheTerm(t *testing.T) {
 	if err := e.store.GuaranteedUpdate(ctx, "/pods/ns/p", &example.Pod{}, false, nil, label("a"), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.store.Delete(ctx, "/pods/ns/p", &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err != nil {
+	if err := e.store.Delete(ctx, "/pods/ns/p", &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil,
+		storage.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	// The one before these three gives the store its first revision.
@@ -158,7 +159,8 @@ func TestDeposedLeaderIsFenced(t *testing.T) {
 	}
 	list := &example.PodList{}
 	if err := steady(func() error {
-		return stores[was].store.GetList(t.Context(), "/pods/", storage.ListOptions{Predicate: storage.Everything, Recursive: true}, list)
+		return stores[was].store.GetList(t.Context(), "/pods/",
+			storage.ListOptions{Predicate: storage.Everything, Recursive: true}, list)
 	}); err != nil {
 		t.Fatal(err)
 	}

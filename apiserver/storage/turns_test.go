@@ -115,7 +115,8 @@ type turnsWatch struct {
 func newTurnsWatch(t *turns, inner watch.Interface) *turnsWatch {
 	w := &turnsWatch{
 		Interface: inner, turns: t, before: t.newest(),
-		told: make(chan watch.Event, 100), stopped: make(chan struct{}), over: make(chan struct{}), moved: make(chan struct{}),
+		told: make(chan watch.Event, 100), stopped: make(chan struct{}), over: make(chan struct{}),
+		moved: make(chan struct{}),
 	}
 	w.stop = sync.OnceFunc(func() {
 		close(w.stopped)

@@ -59,17 +59,24 @@ func TestListsWithoutALeaderFromTheStart(t *testing.T) {
 		"the first 500": {Predicate: first},
 	} {
 		response, err := list(opts)
-		if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") != "" || !apierrors.HasStatusCause(err, CauseNoLeader) {
-			t.Errorf("%s: answered %d, Retry-After %q: %v", name, response.StatusCode, response.Header.Get("Retry-After"), err)
+		if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") != "" ||
+			!apierrors.HasStatusCause(err, CauseNoLeader) {
+			t.Errorf("%s: answered %d, Retry-After %q: %v", name, response.StatusCode,
+				response.Header.Get("Retry-After"), err)
 		}
 	}
 	informer := storage.ListOptions{Predicate: labelled, ResourceVersion: "0"}
-	if response, err := list(informer); response.StatusCode != http.StatusTooManyRequests || response.Header.Get("Retry-After") == "" {
-		t.Errorf("an informer: answered %d, Retry-After %q: %v", response.StatusCode, response.Header.Get("Retry-After"), err)
+	if response, err := list(informer); response.StatusCode != http.StatusTooManyRequests ||
+		response.Header.Get("Retry-After") == "" {
+		t.Errorf("an informer: answered %d, Retry-After %q: %v", response.StatusCode,
+			response.Header.Get("Retry-After"), err)
 	}
 	cut(fmt.Errorf("%w: an election is under way", raftstore.ErrUnavailable))
-	if response, err := list(storage.ListOptions{Predicate: labelled}); response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" {
-		t.Errorf("in an election: answered %d, Retry-After %q: %v", response.StatusCode, response.Header.Get("Retry-After"), err)
+	if response, err := list(
+		storage.ListOptions{Predicate: labelled}); response.StatusCode != http.StatusServiceUnavailable ||
+		response.Header.Get("Retry-After") == "" {
+		t.Errorf("in an election: answered %d, Retry-After %q: %v", response.StatusCode,
+			response.Header.Get("Retry-After"), err)
 	}
 	backend.why.Store(nil)
 	for _, revision := range []string{"", "0"} {
@@ -81,7 +88,9 @@ func TestListsWithoutALeaderFromTheStart(t *testing.T) {
 	// Its state is no older now than the one that it has shown.
 	cut(leaderless())
 	backend.stale = true
-	if err := store.GetList(t.Context(), "/pods/", storage.ListOptions{Predicate: labelled, Recursive: true, ResourceVersion: "0"}, &example.PodList{}); err != nil {
+	if err := store.GetList(t.Context(), "/pods/",
+		storage.ListOptions{Predicate: labelled, Recursive: true, ResourceVersion: "0"},
+		&example.PodList{}); err != nil {
 		t.Errorf("any state, when the leader is gone again: %v", err)
 	}
 }

@@ -48,7 +48,10 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	}
 	direct := isDirect(ctx)
 	if (opts.ProgressNotify || direct) && s.newObject == nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("a watch of %s cannot notify progress: its storage was made without a New function", s.groupResource))
+		return nil,
+			apierrors.NewInternalError(
+				fmt.Errorf("a watch of %s cannot notify progress: its storage was made without a New function",
+					s.groupResource))
 	}
 
 	listWatch := utilfeature.DefaultFeatureGate.Enabled(features.WatchList)
@@ -186,7 +189,9 @@ func (w *watcher) ReadInTurn(turn *watchwriter.Turn) { w.turn.Store(turn) }
 
 // sendInTurn sends a batch, and those that have come while the watch has waited for its turn, as
 // far as there is room for them: it waits for nothing before the turn is passed.
-func (w *watcher) sendInTurn(ctx context.Context, turn *watchwriter.Turn, source raftstore.Watcher, batch raftstore.Batch) error {
+func (w *watcher) sendInTurn(
+	ctx context.Context, turn *watchwriter.Turn, source raftstore.Watcher, batch raftstore.Batch,
+) error {
 	room := cap(w.result) - len(w.result)
 	events, size, more := w.events[:0], 0, true
 	var revision uint64

@@ -88,7 +88,8 @@ func (s *Store) write(
 	if err := s.begin(ctx); err != nil {
 		return 0, nil, WriteError(err)
 	}
-	require := append(make([]raftstore.Precondition, 0, 2+len(with.Require)), raftstore.Precondition{Key: op.Key, ModRevision: atRevision})
+	require := append(make([]raftstore.Precondition, 0, 2+len(with.Require)),
+		raftstore.Precondition{Key: op.Key, ModRevision: atRevision})
 	require = append(require, with.Require...)
 	if guard.Key != "" {
 		require = append(require, guard)
@@ -171,7 +172,8 @@ func (s *Store) Delete(
 	if err != nil {
 		return fmt.Errorf("unable to convert output object to pointer: %w", err)
 	}
-	reader := &stateReader{store: s, key: key, objType: objType, wantCorrupt: s.nameCorrupt && opts.ExpectTransformOrDecodeError}
+	reader := &stateReader{store: s, key: key, objType: objType,
+		wantCorrupt: s.nameCorrupt && opts.ExpectTransformOrDecodeError}
 
 	st, err := reader.first(ctx, suggestion)
 	for {
@@ -188,7 +190,8 @@ func (s *Store) Delete(
 		if err2 != nil {
 			return err2
 		}
-		revision, conflict, err2 := s.write(ctx, "delete", raftstore.Op{Kind: raftstore.Delete, Key: key}, st.revision, with, raftstore.Precondition{})
+		revision, conflict, err2 := s.write(ctx, "delete", raftstore.Op{Kind: raftstore.Delete, Key: key}, st.revision,
+			with, raftstore.Precondition{})
 		if err2 != nil {
 			return err2
 		}
@@ -207,7 +210,10 @@ func (s *Store) Delete(
 	}
 }
 
-func mayDelete(ctx context.Context, key string, st *state, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc) error {
+func mayDelete(
+	ctx context.Context, key string, st *state, preconditions *storage.Preconditions,
+	validate storage.ValidateObjectFunc,
+) error {
 	if preconditions != nil {
 		if err := preconditions.Check(key, st.obj); err != nil {
 			return err
@@ -265,7 +271,9 @@ func (s *Store) GuaranteedUpdate(
 }
 
 // applyUpdate computes the new object from a state.
-func applyUpdate(key string, st *state, preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc) (runtime.Object, uint64, error) {
+func applyUpdate(
+	key string, st *state, preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc,
+) (runtime.Object, uint64, error) {
 	if err := preconditions.Check(key, st.obj); err != nil {
 		return nil, 0, err
 	}

@@ -33,13 +33,17 @@ var (
 )
 
 // NewApproval returns the subresource of certificate signing requests.
-func NewApproval(requests *resource.Storage, prepare func(r, old *certificatesv1.CertificateSigningRequest), validate func(r, old *certificatesv1.CertificateSigningRequest) field.ErrorList) *Approval {
+func NewApproval(
+	requests *resource.Storage, prepare func(r, old *certificatesv1.CertificateSigningRequest),
+	validate func(r, old *certificatesv1.CertificateSigningRequest) field.ErrorList,
+) *Approval {
 	return &Approval{requests, newUpdater(requests, prepared{
 		prepare: func(_ context.Context, obj, old runtime.Object) {
 			prepare(obj.(*certificatesv1.CertificateSigningRequest), old.(*certificatesv1.CertificateSigningRequest))
 		},
 		validate: func(_ context.Context, obj, old runtime.Object) field.ErrorList {
-			return validate(obj.(*certificatesv1.CertificateSigningRequest), old.(*certificatesv1.CertificateSigningRequest))
+			return validate(obj.(*certificatesv1.CertificateSigningRequest),
+				old.(*certificatesv1.CertificateSigningRequest))
 		},
 	})}
 }
@@ -56,7 +60,10 @@ func (a *Approval) Get(ctx context.Context, name string, options *metav1.GetOpti
 }
 
 // Update implements rest.Updater.
-func (a *Approval) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+func (a *Approval) Update(
+	ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
+	update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
 	return a.store.Update(ctx, name, info, create, update, false, options)
 }
 
@@ -75,14 +82,17 @@ func (a *Approval) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 
 // MaySign returns an error for a change of the status of a pod's request by a user that may not
 // sign for its signer.
-func MaySign(ctx context.Context, authz authorizer.Authorizer, r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
+func MaySign(
+	ctx context.Context, authz authorizer.Authorizer, r, old *certificatesv1.PodCertificateRequest,
+) field.ErrorList {
 	if apiequality.Semantic.DeepEqual(r.Status, old.Status) {
 		return nil
 	}
 	at, signer := field.NewPath("spec", "signerName"), old.Spec.SignerName
 	who, ok := request.UserFrom(ctx)
 	if !ok {
-		return field.ErrorList{field.InternalError(at, fmt.Errorf("cannot determine calling user to perform %q check", "sign"))}
+		return field.ErrorList{
+			field.InternalError(at, fmt.Errorf("cannot determine calling user to perform %q check", "sign"))}
 	}
 	domain, _, _ := strings.Cut(signer, "/")
 	for ctx, name := range refusals.Questions(ctx, signer, domain+"/*") {
@@ -90,7 +100,8 @@ func MaySign(ctx context.Context, authz authorizer.Authorizer, r, old *certifica
 			return nil
 		}
 	}
-	return field.ErrorList{field.Forbidden(at, fmt.Sprintf("User %q is not permitted to \"sign\" for signer %q", who.GetName(), signer))}
+	return field.ErrorList{
+		field.Forbidden(at, fmt.Sprintf("User %q is not permitted to \"sign\" for signer %q", who.GetName(), signer))}
 }
 
 // allowed reports whether a user may sign for a signer.

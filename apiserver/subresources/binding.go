@@ -43,7 +43,10 @@ func (b *Binding) Destroy() {}
 func (b *Binding) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool { return true }
 
 // Create implements rest.NamedCreater.
-func (b *Binding) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (b *Binding) Create(
+	ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc,
+	options *metav1.CreateOptions,
+) (runtime.Object, error) {
 	binding, ok := obj.(*corev1.Binding)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Binding object: %T", obj))
@@ -144,7 +147,8 @@ func (b *Binding) put(pod *corev1.Pod, binding *corev1.Binding) error {
 // scheduled sets the PodScheduled condition.
 func scheduled(pod *corev1.Pod, now metav1.Time) {
 	condition := corev1.PodCondition{
-		Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now, ObservedGeneration: pod.Generation,
+		Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now,
+		ObservedGeneration: pod.Generation,
 	}
 	for i := range pod.Status.Conditions {
 		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled {
@@ -174,7 +178,9 @@ func (Bindings) NamespaceScoped() bool { return true }
 func (Bindings) GetSingularName() string { return "binding" }
 
 // Create implements rest.Creater.
-func (b Bindings) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (b Bindings) Create(
+	ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions,
+) (runtime.Object, error) {
 	binding, ok := obj.(*corev1.Binding)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Binding object: %T", obj))

@@ -30,11 +30,14 @@ type Claims struct {
 }
 
 // MayRequest checks the requests of a new claim, or of a new template of claims.
-func (c *Claims) MayRequest(ctx context.Context, namespace string, requests []resourcev1.DeviceRequest) field.ErrorList {
+func (c *Claims) MayRequest(
+	ctx context.Context, namespace string, requests []resourcev1.DeviceRequest,
+) field.ErrorList {
 	for i := range requests {
 		if e := requests[i].Exactly; e != nil && ptr.Deref(e.AdminAccess, false) {
 			// Clients expect this path, which is the one of versions without "exactly".
-			return c.adminAccess(ctx, namespace, field.NewPath("spec", "devices", "requests").Index(i).Child("adminAccess"))
+			return c.adminAccess(ctx, namespace,
+				field.NewPath("spec", "devices", "requests").Index(i).Child("adminAccess"))
 		}
 	}
 	return nil
@@ -43,10 +46,14 @@ func (c *Claims) MayRequest(ctx context.Context, namespace string, requests []re
 func (c *Claims) adminAccess(ctx context.Context, namespace string, at *field.Path) field.ErrorList {
 	ns, err := c.Namespace(ctx, namespace)
 	if err != nil {
-		return field.ErrorList{field.InternalError(at, fmt.Errorf("could not retrieve namespace to verify admin access: %w", err))}
+		return field.ErrorList{
+			field.InternalError(at, fmt.Errorf("could not retrieve namespace to verify admin access: %w", err))}
 	}
 	if ns.Labels[resourcev1.DRAAdminNamespaceLabelKey] != "true" {
-		return field.ErrorList{field.Forbidden(at, fmt.Sprintf("admin access to devices requires the `%s: true` label on the containing namespace", resourcev1.DRAAdminNamespaceLabelKey))}
+		return field.ErrorList{
+			field.Forbidden(at,
+				fmt.Sprintf("admin access to devices requires the `%s: true` label on the containing namespace",
+					resourcev1.DRAAdminNamespaceLabelKey))}
 	}
 	return nil
 }
@@ -57,7 +64,8 @@ func (c *Claims) adminAccess(ctx context.Context, namespace string, at *field.Pa
 func (c *Claims) MayWriteStatus(ctx context.Context, claim, old *resourcev1.ResourceClaim) field.ErrorList {
 	status, was := &claim.Status, &old.Status
 	var errs field.ErrorList
-	if at := grantedAdmin(status, field.NewPath("status", "allocation", "devices", "results")); at != nil && grantedAdmin(was, at) == nil {
+	if at := grantedAdmin(status, field.NewPath("status", "allocation", "devices", "results")); at != nil &&
+		grantedAdmin(was, at) == nil {
 		errs = append(errs, c.adminAccess(ctx, claim.Namespace, at)...)
 	}
 	at := field.NewPath("status")
@@ -65,9 +73,14 @@ func (c *Claims) MayWriteStatus(ctx context.Context, claim, old *resourcev1.Reso
 	if err != nil {
 		return append(errs, field.InternalError(at, fmt.Errorf("cannot build authorizer attributes: %w", err)))
 	}
-	if !apiequality.Semantic.DeepEqual(status.Allocation, was.Allocation) || !apiequality.Semantic.DeepEqual(status.ReservedFor, was.ReservedFor) {
-		if err := c.may(ctx, part{Attributes: attrs, verb: attrs.GetVerb(), subresource: resourcev1.SubresourceBinding}); err != nil {
-			errs = append(errs, field.Forbidden(at.Child("allocation"), fmt.Sprintf(`changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", verb="%s" permission: %s`, attrs.GetVerb(), err)))
+	if !apiequality.Semantic.DeepEqual(status.Allocation, was.Allocation) ||
+		!apiequality.Semantic.DeepEqual(status.ReservedFor, was.ReservedFor) {
+		if err := c.may(ctx,
+			part{Attributes: attrs, verb: attrs.GetVerb(), subresource: resourcev1.SubresourceBinding}); err != nil {
+			errs = append(errs,
+				field.Forbidden(at.Child("allocation"),
+					fmt.Sprintf(
+						`changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", verb="%s" permission: %s`, attrs.GetVerb(), err)))
 		}
 	}
 	if status.Allocation == nil {
@@ -79,7 +92,11 @@ func (c *Claims) MayWriteStatus(ctx context.Context, claim, old *resourcev1.Reso
 	}
 	for _, driver := range changedDrivers(status.Devices, was.Devices) {
 		if err := c.mayReport(ctx, attrs, verbs, driver); err != nil {
-			errs = append(errs, field.Forbidden(at.Child("devices"), fmt.Sprintf(`changing status.devices requires resource="resourceclaims/driver", verb="%s" permission: %s`, verbs, err)))
+			errs = append(errs,
+				field.Forbidden(at.Child("devices"),
+					fmt.Sprintf(
+						`changing status.devices requires resource="resourceclaims/driver", verb="%s" permission: %s`,
+						verbs, err)))
 		}
 	}
 	return errs

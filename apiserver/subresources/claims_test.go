@@ -20,16 +20,20 @@ import (
 // claimsFor returns checks that allow the listed rights, each "verb subresource namespace/name".
 func claimsFor(allowed ...string) *Claims {
 	return &Claims{
-		Authorizer: authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-			if slices.Contains(allowed, a.GetVerb()+" "+a.GetSubresource()+" "+a.GetNamespace()+"/"+a.GetName()) && a.GetResource() == "resourceclaims" {
-				return authorizer.DecisionAllow, "", nil
-			}
-			return authorizer.DecisionNoOpinion, "not listed", nil
-		}),
+		Authorizer: authorizer.AuthorizerFunc(
+			func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+				if slices.Contains(allowed, a.GetVerb()+" "+a.GetSubresource()+" "+a.GetNamespace()+"/"+a.GetName()) &&
+					a.GetResource() == "resourceclaims" {
+					return authorizer.DecisionAllow, "", nil
+				}
+				return authorizer.DecisionNoOpinion, "not listed", nil
+			}),
 		Namespace: func(_ context.Context, name string) (*corev1.Namespace, error) {
 			switch name {
 			case "open":
-				return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{resourcev1.DRAAdminNamespaceLabelKey: "true"}}}, nil
+				return &corev1.Namespace{
+					ObjectMeta: metav1.ObjectMeta{
+						Labels: map[string]string{resourcev1.DRAAdminNamespaceLabelKey: "true"}}}, nil
 			case "closed":
 				return &corev1.Namespace{}, nil
 			}
@@ -59,7 +63,8 @@ func wantErrors(t *testing.T, what string, errs field.ErrorList, want ...string)
 
 func TestMayRequest(t *testing.T) {
 	const at = "spec.devices.requests[1].adminAccess"
-	asked := []resourcev1.DeviceRequest{{FirstAvailable: []resourcev1.DeviceSubRequest{{}}}, {Exactly: &resourcev1.ExactDeviceRequest{AdminAccess: ptr.To(true)}}}
+	asked := []resourcev1.DeviceRequest{{FirstAvailable: []resourcev1.DeviceSubRequest{{}}},
+		{Exactly: &resourcev1.ExactDeviceRequest{AdminAccess: ptr.To(true)}}}
 	c := claimsFor()
 	wantErrors(t, "open", c.MayRequest(t.Context(), "open", asked))
 	wantErrors(t, "closed", c.MayRequest(t.Context(), "closed", asked), string(field.ErrorTypeForbidden)+" "+at)
@@ -81,7 +86,8 @@ func TestMayWriteStatus(t *testing.T) {
 	allocated.Status.Allocation = &resourcev1.AllocationResult{
 		Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{Driver: "d"}}},
 		NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-			MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"n"}}}}}},
+			MatchFields: []corev1.NodeSelectorRequirement{
+				{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"n"}}}}}},
 	}
 	reserved := allocated.DeepCopy()
 	reserved.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{UID: "u"}}
@@ -96,7 +102,8 @@ func TestMayWriteStatus(t *testing.T) {
 
 	ann := &user.DefaultInfo{Name: "ann"}
 	driver := func(node string) user.Info {
-		return &user.DefaultInfo{Name: "system:serviceaccount:ns:driver", Extra: map[string][]string{"authentication.kubernetes.io/node-name": {node}}}
+		return &user.DefaultInfo{Name: "system:serviceaccount:ns:driver",
+			Extra: map[string][]string{"authentication.kubernetes.io/node-name": {node}}}
 	}
 	for name, c := range map[string]struct {
 		who       user.Info
@@ -104,24 +111,28 @@ func TestMayWriteStatus(t *testing.T) {
 		allowed   []string
 		want      []string
 	}{
-		"nothing changes":                     {ann, reported, reported, nil, nil},
-		"allocates":                           {ann, allocated, pending, []string{bind}, nil},
-		"allocates without the right":         {ann, allocated, pending, []string{anywhere, here}, []string{atAllocation}},
-		"deallocates without the right":       {ann, pending, allocated, nil, []string{atAllocation}},
-		"deallocates with reports":            {ann, pending, reported, []string{bind}, nil},
-		"reserves":                            {ann, reserved, allocated, []string{bind}, nil},
-		"reserves without the right":          {ann, reserved, allocated, nil, []string{atAllocation}},
-		"reports":                             {ann, reported, allocated, []string{anywhere}, nil},
-		"reports as if it were on the node":   {ann, reported, allocated, []string{here}, []string{atDevices}},
-		"takes a report back":                 {ann, allocated, reported, nil, []string{atDevices}},
-		"reports from the node":               {driver("n"), reported, allocated, []string{here}, nil},
-		"reports from another node":           {driver("m"), reported, allocated, []string{here}, []string{atDevices}},
-		"reports from anywhere":               {driver("m"), reported, allocated, []string{anywhere}, nil},
-		"reports from the node, for any node": {driver("n"), anyNode, anyNodeBefore, []string{here}, []string{atDevices}},
-		"allocates for an administrator":      {ann, admin, pending, []string{bind}, []string{string(field.ErrorTypeForbidden) + " status.allocation.devices.results[0].adminAccess"}},
-		"has it for an administrator":         {ann, admin, admin, nil, nil},
+		"nothing changes": {ann, reported, reported, nil, nil},
+		"allocates":       {ann, allocated, pending, []string{bind}, nil},
+		"allocates without the right": {ann, allocated, pending, []string{anywhere, here},
+			[]string{atAllocation}},
+		"deallocates without the right":     {ann, pending, allocated, nil, []string{atAllocation}},
+		"deallocates with reports":          {ann, pending, reported, []string{bind}, nil},
+		"reserves":                          {ann, reserved, allocated, []string{bind}, nil},
+		"reserves without the right":        {ann, reserved, allocated, nil, []string{atAllocation}},
+		"reports":                           {ann, reported, allocated, []string{anywhere}, nil},
+		"reports as if it were on the node": {ann, reported, allocated, []string{here}, []string{atDevices}},
+		"takes a report back":               {ann, allocated, reported, nil, []string{atDevices}},
+		"reports from the node":             {driver("n"), reported, allocated, []string{here}, nil},
+		"reports from another node":         {driver("m"), reported, allocated, []string{here}, []string{atDevices}},
+		"reports from anywhere":             {driver("m"), reported, allocated, []string{anywhere}, nil},
+		"reports from the node, for any node": {driver("n"), anyNode, anyNodeBefore, []string{here},
+			[]string{atDevices}},
+		"allocates for an administrator": {ann, admin, pending, []string{bind},
+			[]string{string(field.ErrorTypeForbidden) + " status.allocation.devices.results[0].adminAccess"}},
+		"has it for an administrator": {ann, admin, admin, nil, nil},
 	} {
 		wantErrors(t, name, claimsFor(c.allowed...).MayWriteStatus(writing(t, c.who), c.claim, c.of), c.want...)
 	}
-	wantErrors(t, "nobody", claimsFor(bind).MayWriteStatus(t.Context(), allocated, pending), string(field.ErrorTypeInternal)+" status")
+	wantErrors(t, "nobody", claimsFor(bind).MayWriteStatus(t.Context(), allocated, pending),
+		string(field.ErrorTypeInternal)+" status")
 }

@@ -23,7 +23,9 @@ type EphemeralContainers struct {
 var _ rest.Patcher = (*EphemeralContainers)(nil)
 
 // NewEphemeralContainers returns the subresource of pods.
-func NewEphemeralContainers(pods *resource.Storage, validate func(pod, old *corev1.Pod) field.ErrorList) *EphemeralContainers {
+func NewEphemeralContainers(
+	pods *resource.Storage, validate func(pod, old *corev1.Pod) field.ErrorList,
+) *EphemeralContainers {
 	return &EphemeralContainers{pods, newUpdater(pods, prepared{
 		prepare: func(_ context.Context, obj, old runtime.Object) {
 			keepAllButEphemeral(obj.(*corev1.Pod), old.(*corev1.Pod))
@@ -53,7 +55,9 @@ func (e *EphemeralContainers) New() runtime.Object { return &corev1.Pod{} }
 func (e *EphemeralContainers) Destroy() {}
 
 // Get implements rest.Getter.
-func (e *EphemeralContainers) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+func (e *EphemeralContainers) Get(
+	ctx context.Context, name string, options *metav1.GetOptions,
+) (runtime.Object, error) {
 	return e.pods.Get(ctx, name, options)
 }
 
@@ -63,6 +67,9 @@ func (e *EphemeralContainers) ConvertToTable(ctx context.Context, obj, options r
 }
 
 // Update implements rest.Updater.
-func (e *EphemeralContainers) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+func (e *EphemeralContainers) Update(
+	ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
+	update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
 	return e.store.Update(ctx, name, info, create, update, false, options)
 }

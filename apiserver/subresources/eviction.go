@@ -68,15 +68,19 @@ func (e *Eviction) AcceptsGroupVersion(gv schema.GroupVersion) bool {
 func AddOldEviction(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(policyv1beta1.SchemeGroupVersion, &policyv1beta1.Eviction{})
 	metav1.AddToGroupVersion(scheme, policyv1beta1.SchemeGroupVersion)
-	return scheme.AddConversionFunc((*policyv1beta1.Eviction)(nil), (*policyv1.Eviction)(nil), func(in, out any, _ conversion.Scope) error {
-		from, to := in.(*policyv1beta1.Eviction), out.(*policyv1.Eviction)
-		to.ObjectMeta, to.DeleteOptions = from.ObjectMeta, from.DeleteOptions
-		return nil
-	})
+	return scheme.AddConversionFunc((*policyv1beta1.Eviction)(nil), (*policyv1.Eviction)(nil),
+		func(in, out any, _ conversion.Scope) error {
+			from, to := in.(*policyv1beta1.Eviction), out.(*policyv1.Eviction)
+			to.ObjectMeta, to.DeleteOptions = from.ObjectMeta, from.DeleteOptions
+			return nil
+		})
 }
 
 // Create implements rest.NamedCreater.
-func (e *Eviction) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (e *Eviction) Create(
+	ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc,
+	options *metav1.CreateOptions,
+) (runtime.Object, error) {
 	eviction, ok := obj.(*policyv1.Eviction)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Eviction object: %T", obj))
@@ -173,14 +177,16 @@ func (e *Eviction) addCondition(ctx context.Context, pod *corev1.Pod, deletion *
 	if p.ResourceVersion != nil {
 		metadata["resourceVersion"] = *p.ResourceVersion
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": metadata, "status": map[string]any{"conditions": []corev1.PodCondition{{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: e.now(),
-		Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting",
-	}}}})
+	patch, err := json.Marshal(
+		map[string]any{"metadata": metadata, "status": map[string]any{"conditions": []corev1.PodCondition{{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: e.now(),
+			Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting",
+		}}}})
 	if err != nil {
 		return err
 	}
-	now, err := e.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	now, err := e.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	if err != nil {
 		return err
 	}
@@ -219,9 +225,14 @@ func (e *Eviction) spend(ctx context.Context, pod *corev1.Pod, dryRun bool) (fre
 	case len(matching) == 0:
 		return "", nil
 	case len(matching) > 1:
-		return "", apierrors.NewInternalError(fmt.Errorf("this pod has more than one PodDisruptionBudget, which the eviction subresource does not support"))
+		return "",
+			apierrors.NewInternalError(
+				fmt.Errorf(
+					"this pod has more than one PodDisruptionBudget, which the eviction subresource does not support"))
 	}
-	if !ready(pod) && (matching[0].Status.CurrentHealthy >= matching[0].Status.DesiredHealthy && matching[0].Status.DesiredHealthy > 0 || alwaysAllowUnhealthy(&matching[0])) {
+	if !ready(pod) &&
+		(matching[0].Status.CurrentHealthy >= matching[0].Status.DesiredHealthy &&
+			matching[0].Status.DesiredHealthy > 0 || alwaysAllowUnhealthy(&matching[0])) {
 		return matching[0].Name, nil // taking a pod that does not serve costs the application nothing
 	}
 	return "", retry.RetryOnConflict(conflicts, func() error {
@@ -258,7 +269,8 @@ func (e *Eviction) take(ctx context.Context, b *policyv1.PodDisruptionBudget, po
 	b.Status.DisruptionsAllowed--
 	if b.Status.DisruptionsAllowed == 0 {
 		meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{
-			Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.InsufficientPodsReason,
+			Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse,
+			Reason:             policyv1.InsufficientPodsReason,
 			ObservedGeneration: b.Status.ObservedGeneration, LastTransitionTime: e.now(),
 		})
 	}
@@ -274,19 +286,22 @@ func (e *Eviction) take(ctx context.Context, b *policyv1.PodDisruptionBudget, po
 func whyNot(b *policyv1.PodDisruptionBudget) string {
 	c := meta.FindStatusCondition(b.Status.Conditions, policyv1.DisruptionAllowedCondition)
 	if c != nil && c.Status == metav1.ConditionFalse && c.Reason == policyv1.SyncFailedReason && c.Message != "" {
-		return fmt.Sprintf("The disruption budget %s does not allow evicting pods currently because it failed sync: %s", b.Name, c.Message)
+		return fmt.Sprintf("The disruption budget %s does not allow evicting pods currently because it failed sync: %s",
+			b.Name, c.Message)
 	}
 	if b.Status.CurrentHealthy > b.Status.DesiredHealthy {
 		return fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", b.Name)
 	}
-	return fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", b.Name, b.Status.DesiredHealthy, b.Status.CurrentHealthy)
+	return fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", b.Name,
+		b.Status.DesiredHealthy, b.Status.CurrentHealthy)
 }
 
 // tooMany refuses an eviction for now: the budget's status does not show yet whether it is allowed.
 func tooMany(budget string) error {
 	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 10)
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
-		Type: policyv1.DisruptionBudgetCause, Message: fmt.Sprintf("The disruption budget %s is still being processed by the server.", budget)})
+		Type:    policyv1.DisruptionBudgetCause,
+		Message: fmt.Sprintf("The disruption budget %s is still being processed by the server.", budget)})
 	return err
 }
 

@@ -15,10 +15,14 @@ import (
 )
 
 func TestEvictionSpendsItsBudget(t *testing.T) {
-	budget := func(name string, allowed int32, change func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
+	budget := func(
+		name string, allowed int32, change func(*policyv1.PodDisruptionBudget),
+	) *policyv1.PodDisruptionBudget {
 		b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Generation: 1},
-			Spec:   policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}},
-			Status: policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, DisruptionsAllowed: allowed, CurrentHealthy: 2, DesiredHealthy: 2}}
+			Spec: policyv1.PodDisruptionBudgetSpec{
+				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}},
+			Status: policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, DisruptionsAllowed: allowed,
+				CurrentHealthy: 2, DesiredHealthy: 2}}
 		if change != nil {
 			change(b)
 		}
@@ -35,40 +39,50 @@ func TestEvictionSpendsItsBudget(t *testing.T) {
 		left    int32
 	}{
 		{name: "no budget"},
-		{name: "another's budget", budgets: []*policyv1.PodDisruptionBudget{budget("b", 0, nil)}, labels: map[string]string{"app": "b"}},
+		{name: "another's budget", budgets: []*policyv1.PodDisruptionBudget{budget("b", 0, nil)},
+			labels: map[string]string{"app": "b"}},
 		{name: "one to spend", budgets: []*policyv1.PodDisruptionBudget{budget("b", 1, nil)}},
 		{name: "dry run", budgets: []*policyv1.PodDisruptionBudget{budget("b", 1, nil)}, dryRun: true, left: 1},
-		{name: "none to spend", budgets: []*policyv1.PodDisruptionBudget{budget("b", 0, nil)}, refused: apierrors.IsTooManyRequests},
+		{name: "none to spend", budgets: []*policyv1.PodDisruptionBudget{budget("b", 0, nil)},
+			refused: apierrors.IsTooManyRequests},
 		{name: "not ready anyway", budgets: []*policyv1.PodDisruptionBudget{budget("b", 0, nil)}, unready: true},
-		{name: "stale status", budgets: []*policyv1.PodDisruptionBudget{budget("b", 5, func(b *policyv1.PodDisruptionBudget) { b.Generation = 2 })},
+		{name: "stale status",
+			budgets: []*policyv1.PodDisruptionBudget{
+				budget("b", 5, func(b *policyv1.PodDisruptionBudget) { b.Generation = 2 })},
 			refused: apierrors.IsTooManyRequests, left: 5},
-		{name: "two budgets", budgets: []*policyv1.PodDisruptionBudget{budget("b", 1, nil), budget("c", 1, nil)}, refused: apierrors.IsInternalError, left: 1},
-		{name: "unconfirmed evictions", budgets: []*policyv1.PodDisruptionBudget{budget("b", 1, func(b *policyv1.PodDisruptionBudget) {
-			b.Status.DisruptedPods = map[string]metav1.Time{}
-			for i := range 2001 {
-				b.Status.DisruptedPods[fmt.Sprint(i)] = metav1.Time{}
-			}
-		})}, refused: apierrors.IsForbidden, left: 1},
-		{name: "unhealthy may go always", budgets: []*policyv1.PodDisruptionBudget{budget("b", 0, func(b *policyv1.PodDisruptionBudget) {
-			b.Status.CurrentHealthy = 0
-			b.Spec.UnhealthyPodEvictionPolicy = ptr.To(policyv1.AlwaysAllow)
-		})}, unready: true},
+		{name: "two budgets", budgets: []*policyv1.PodDisruptionBudget{budget("b", 1, nil), budget("c", 1, nil)},
+			refused: apierrors.IsInternalError, left: 1},
+		{name: "unconfirmed evictions",
+			budgets: []*policyv1.PodDisruptionBudget{budget("b", 1, func(b *policyv1.PodDisruptionBudget) {
+				b.Status.DisruptedPods = map[string]metav1.Time{}
+				for i := range 2001 {
+					b.Status.DisruptedPods[fmt.Sprint(i)] = metav1.Time{}
+				}
+			})}, refused: apierrors.IsForbidden, left: 1},
+		{name: "unhealthy may go always",
+			budgets: []*policyv1.PodDisruptionBudget{budget("b", 0, func(b *policyv1.PodDisruptionBudget) {
+				b.Status.CurrentHealthy = 0
+				b.Spec.UnhealthyPodEvictionPolicy = ptr.To(policyv1.AlwaysAllow)
+			})}, unready: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			client := fake.NewClientset()
 			for _, b := range c.budgets {
-				if _, err := client.PolicyV1().PodDisruptionBudgets("ns").Create(t.Context(), b, metav1.CreateOptions{}); err != nil {
+				if _, err := client.PolicyV1().PodDisruptionBudgets("ns").Create(t.Context(), b,
+					metav1.CreateOptions{}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Labels: map[string]string{"app": "a"}}}
+			pod := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Labels: map[string]string{"app": "a"}}}
 			if c.labels != nil {
 				pod.Labels = c.labels
 			}
 			if !c.unready {
 				pod.Status.Conditions = isReady
 			}
-			freeOf, err := NewEviction(nil, client, true).spend(apirequest.WithNamespace(t.Context(), "ns"), pod, c.dryRun)
+			freeOf, err := NewEviction(nil, client, true).spend(apirequest.WithNamespace(t.Context(), "ns"), pod,
+				c.dryRun)
 			if (freeOf != "") != c.unready {
 				t.Errorf("the pod is free of budget %q", freeOf)
 			}
@@ -114,16 +128,19 @@ func TestEvictionIsOfOnePod(t *testing.T) {
 // after that.
 func TestEvictionAddsTheCondition(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "7"},
-		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}
+		Status: corev1.PodStatus{
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}
 	for _, c := range []struct {
 		name     string
 		deletion metav1.DeleteOptions
 		said     bool
 	}{
 		{"this pod", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(pod.UID)}}, true},
-		{"this version", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: ptr.To("7")}}, true},
+		{"this version", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: ptr.To("7")}},
+			true},
 		{"another pod", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(types.UID("v"))}}, false},
-		{"dry run", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{}, DryRun: []string{metav1.DryRunAll}}, false},
+		{"dry run", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{}, DryRun: []string{metav1.DryRunAll}},
+			false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			client := fake.NewClientset(pod)
@@ -136,9 +153,12 @@ func TestEvictionAddsTheCondition(t *testing.T) {
 			}
 			said := false
 			for _, condition := range now.Status.Conditions {
-				said = said || condition.Type == corev1.DisruptionTarget && condition.Status == corev1.ConditionTrue && condition.Reason == "EvictionByEvictionAPI"
+				said = said ||
+					condition.Type == corev1.DisruptionTarget && condition.Status == corev1.ConditionTrue &&
+						condition.Reason == "EvictionByEvictionAPI"
 			}
-			if said != c.said || now.Status.Conditions[0].Type != corev1.PodReady && now.Status.Conditions[1].Type != corev1.PodReady {
+			if said != c.said ||
+				now.Status.Conditions[0].Type != corev1.PodReady && now.Status.Conditions[1].Type != corev1.PodReady {
 				t.Errorf("conditions %+v", now.Status.Conditions)
 			}
 			if v := c.deletion.Preconditions.ResourceVersion; v != nil && *v != now.ResourceVersion {

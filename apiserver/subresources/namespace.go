@@ -45,7 +45,9 @@ func (n *Namespaces) Watch(ctx context.Context, options *metainternalversion.Lis
 func (n *Namespaces) DeleteCollection() {}
 
 // Delete implements rest.GracefulDeleter.
-func (n *Namespaces) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+func (n *Namespaces) Delete(
+	ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions,
+) (runtime.Object, bool, error) {
 	obj, err := n.Get(ctx, name, &metav1.GetOptions{})
 	if err != nil {
 		return nil, false, err
@@ -63,7 +65,8 @@ func (n *Namespaces) Delete(ctx context.Context, name string, validate rest.Vali
 	}
 	if ns.DeletionTimestamp != nil {
 		return nil, false, apierrors.NewConflict(corev1.Resource("namespaces"), name,
-			fmt.Errorf("the system is ensuring all content is removed from this namespace; upon completion, this namespace will automatically be purged"))
+			fmt.Errorf(
+				"the system is ensuring all content is removed from this namespace; upon completion, this namespace will automatically be purged"))
 	}
 	marked, err := n.mark(ctx, name, validate, preconditions, dryrun.IsDryRun(options.DryRun))
 	if err != nil {
@@ -76,29 +79,33 @@ func (n *Namespaces) Delete(ctx context.Context, name string, validate rest.Vali
 }
 
 // mark sets the deletion time and the phase.
-func (n *Namespaces) mark(ctx context.Context, name string, validate rest.ValidateObjectFunc, preconditions *storage.Preconditions, dryRun bool) (*corev1.Namespace, error) {
+func (n *Namespaces) mark(
+	ctx context.Context, name string, validate rest.ValidateObjectFunc, preconditions *storage.Preconditions,
+	dryRun bool,
+) (*corev1.Namespace, error) {
 	key, err := n.KeyFunc(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	out := &corev1.Namespace{}
-	err = n.Store.Storage.GuaranteedUpdate(ctx, key, out, false, preconditions, storage.SimpleUpdate(func(current runtime.Object) (runtime.Object, error) {
-		ns, ok := current.(*corev1.Namespace)
-		if !ok {
-			return nil, fmt.Errorf("expected a Namespace, got a %T", current)
-		}
-		if validate != nil {
-			if err := validate(ctx, ns.DeepCopy()); err != nil {
-				return nil, err
+	err = n.Store.Storage.GuaranteedUpdate(ctx, key, out, false, preconditions,
+		storage.SimpleUpdate(func(current runtime.Object) (runtime.Object, error) {
+			ns, ok := current.(*corev1.Namespace)
+			if !ok {
+				return nil, fmt.Errorf("expected a Namespace, got a %T", current)
 			}
-		}
-		if ns.DeletionTimestamp == nil {
-			at := n.now()
-			ns.DeletionTimestamp = &at
-		}
-		ns.Status.Phase = corev1.NamespaceTerminating
-		return ns, nil
-	}), dryRun, nil)
+			if validate != nil {
+				if err := validate(ctx, ns.DeepCopy()); err != nil {
+					return nil, err
+				}
+			}
+			if ns.DeletionTimestamp == nil {
+				at := n.now()
+				ns.DeletionTimestamp = &at
+			}
+			ns.Status.Phase = corev1.NamespaceTerminating
+			return ns, nil
+		}), dryRun, nil)
 	if storage.IsNotFound(err) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
 	}
@@ -141,6 +148,9 @@ func (f *Finalize) New() runtime.Object { return &corev1.Namespace{} }
 func (f *Finalize) Destroy() {}
 
 // Update implements rest.Updater.
-func (f *Finalize) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+func (f *Finalize) Update(
+	ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
+	update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
 	return f.store.Update(ctx, name, info, create, update, false, options)
 }

@@ -23,7 +23,9 @@ type Resize struct {
 var _ rest.Patcher = (*Resize)(nil)
 
 // NewResize returns the subresource of pods. prepare restores all fields but resources.
-func NewResize(pods *resource.Storage, prepare func(pod, old *corev1.Pod), validate func(pod, old *corev1.Pod) field.ErrorList) *Resize {
+func NewResize(
+	pods *resource.Storage, prepare func(pod, old *corev1.Pod), validate func(pod, old *corev1.Pod) field.ErrorList,
+) *Resize {
 	return &Resize{pods, newUpdater(pods, prepared{
 		prepare: func(_ context.Context, obj, was runtime.Object) {
 			pod, old := obj.(*corev1.Pod), was.(*corev1.Pod)
@@ -56,6 +58,9 @@ func (r *Resize) ConvertToTable(ctx context.Context, obj, options runtime.Object
 }
 
 // Update implements rest.Updater.
-func (r *Resize) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+func (r *Resize) Update(
+	ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
+	update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
 	return r.store.Update(ctx, name, info, create, update, false, options)
 }

@@ -56,7 +56,10 @@ var (
 
 // NewToken returns the subresource of service accounts. Tokens that name no audience get
 // audiences.
-func NewToken(accounts *resource.Storage, client kubernetes.Interface, issuer *authn.Issuer, audiences []string, lifetimes TokenLifetimes) *Token {
+func NewToken(
+	accounts *resource.Storage, client kubernetes.Interface, issuer *authn.Issuer, audiences []string,
+	lifetimes TokenLifetimes,
+) *Token {
 	return &Token{accounts, client, issuer, audiences, lifetimes}
 }
 
@@ -72,7 +75,10 @@ func (t *Token) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind {
 }
 
 // Create implements rest.NamedCreater.
-func (t *Token) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (t *Token) Create(
+	ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc,
+	options *metav1.CreateOptions,
+) (runtime.Object, error) {
 	req, ok := obj.(*authenticationv1.TokenRequest)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a TokenRequest object: %T", obj))
@@ -86,14 +92,16 @@ func (t *Token) Create(ctx context.Context, name string, obj runtime.Object, val
 	}
 	lifetime := time.Duration(*req.Spec.ExpirationSeconds) * time.Second
 	if errs := validateTokenRequest(req, lifetime); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), name, errs)
+		return nil,
+			apierrors.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), name, errs)
 	}
 	got, err := t.accounts.Get(ctx, name, &metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
 	binding := authn.Binding{
-		Namespace: namespace, ServiceAccount: name, ServiceAccountUID: string(got.(*corev1.ServiceAccount).UID), Audiences: req.Spec.Audiences,
+		Namespace: namespace, ServiceAccount: name, ServiceAccountUID: string(got.(*corev1.ServiceAccount).UID),
+		Audiences: req.Spec.Audiences,
 	}
 	if err := t.bind(ctx, req, &binding); err != nil {
 		return nil, err
@@ -142,22 +150,27 @@ func validateTokenRequest(req *authenticationv1.TokenRequest, lifetime time.Dura
 	at := field.NewPath("spec", "expirationSeconds")
 	switch {
 	case lifetime < minTokenLifetime:
-		return field.ErrorList{field.Invalid(at, *req.Spec.ExpirationSeconds, "may not specify a duration less than 10 minutes")}
+		return field.ErrorList{
+			field.Invalid(at, *req.Spec.ExpirationSeconds, "may not specify a duration less than 10 minutes")}
 	case *req.Spec.ExpirationSeconds > 1<<32:
-		return field.ErrorList{field.Invalid(at, *req.Spec.ExpirationSeconds, "may not specify a duration larger than 2^32 seconds")}
+		return field.ErrorList{
+			field.Invalid(at, *req.Spec.ExpirationSeconds, "may not specify a duration larger than 2^32 seconds")}
 	}
 	return nil
 }
 
 // setLifetime bounds the requested lifetime, and extends the tokens of pods.
-func (t *Token) setLifetime(ctx context.Context, req *authenticationv1.TokenRequest, b *authn.Binding, asked time.Duration) {
+func (t *Token) setLifetime(
+	ctx context.Context, req *authenticationv1.TokenRequest, b *authn.Binding, asked time.Duration,
+) {
 	b.Lifetime = asked
 	most := t.lifetimes.Max
 	if most > 0 && asked > most {
 		b.Lifetime = most
 		seconds := int64(most.Seconds())
 		req.Spec.ExpirationSeconds = &seconds
-		warning.AddWarning(ctx, "", fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", int64(asked.Seconds()), seconds))
+		warning.AddWarning(ctx, "",
+			fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", int64(asked.Seconds()), seconds))
 	}
 	if !t.lifetimes.Extend || asked != extendedRequest || b.PodName == "" || !t.forItself(b.Audiences) {
 		return
@@ -220,28 +233,39 @@ func ofSecret(req *authenticationv1.TokenRequest, b *authn.Binding) bool {
 
 // checkSecret refuses the token of a Secret that is not made for it.
 func checkSecret(req *authenticationv1.TokenRequest, b *authn.Binding, secret *corev1.Secret) error {
-	if !ofSecret(req, b) || secret.Type == corev1.SecretTypeServiceAccountToken && secret.Annotations[corev1.ServiceAccountNameKey] == b.ServiceAccount {
+	if !ofSecret(req, b) ||
+		secret.Type == corev1.SecretTypeServiceAccountToken &&
+			secret.Annotations[corev1.ServiceAccountNameKey] == b.ServiceAccount {
 		return nil
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf("secret %q of type %q does not hold tokens of serviceaccount %q: give it the type %s and the annotation %s",
-		secret.Name, secret.Type, b.ServiceAccount, corev1.SecretTypeServiceAccountToken, corev1.ServiceAccountNameKey))
+	return apierrors.NewBadRequest(
+		fmt.Sprintf(
+			"secret %q of type %q does not hold tokens of serviceaccount %q: give it the type %s and the annotation %s",
+			secret.Name, secret.Type, b.ServiceAccount, corev1.SecretTypeServiceAccountToken,
+			corev1.ServiceAccountNameKey))
 }
 
 func matches(want types.UID, kind string, obj metav1.Object) error {
 	if want != "" && want != obj.GetUID() {
 		return apierrors.NewConflict(schema.GroupResource{Resource: kind}, obj.GetName(),
-			fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", want))
+			fmt.Errorf(
+				"the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", want))
 	}
 	return nil
 }
 
-func (t *Token) bindPod(ctx context.Context, req *authenticationv1.TokenRequest, b *authn.Binding) (metav1.Object, error) {
+func (t *Token) bindPod(
+	ctx context.Context, req *authenticationv1.TokenRequest, b *authn.Binding,
+) (metav1.Object, error) {
 	pod, err := t.client.CoreV1().Pods(b.Namespace).Get(ctx, req.Spec.BoundObjectRef.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
 	if pod.Spec.ServiceAccountName != b.ServiceAccount {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name", b.ServiceAccount))
+		return nil,
+			apierrors.NewBadRequest(
+				fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name",
+					b.ServiceAccount))
 	}
 	b.PodName, b.PodUID = pod.Name, string(pod.UID)
 	if pod.Spec.NodeName == "" {

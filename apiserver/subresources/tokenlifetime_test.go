@@ -30,18 +30,28 @@ func TestTokenLifetimes(t *testing.T) {
 		warnAfter time.Duration
 		warns     bool
 	}{
-		"an hour":                            {TokenLifetimes{Max: day, Extend: true}, false, "https://api", time.Hour, time.Hour, 0, false},
-		"ten years":                          {TokenLifetimes{Max: day, Extend: true}, false, "https://api", 10 * year, day, 0, true},
-		"ten years, without a bound":         {TokenLifetimes{}, false, "https://api", 10 * year, 10 * year, 0, false},
-		"the bound":                          {TokenLifetimes{Max: day}, false, "https://api", day, day, 0, false},
-		"a pod's":                            {TokenLifetimes{Max: day, Extend: true}, true, "https://api", extendedRequest, day, extendedRequest, false},
-		"a pod's, without a bound":           {TokenLifetimes{Extend: true}, true, "https://api", extendedRequest, year, extendedRequest, false},
-		"a pod's, without extension":         {TokenLifetimes{Max: day}, true, "https://api", extendedRequest, extendedRequest, 0, false},
-		"a pod's of a lower bound":           {TokenLifetimes{Max: time.Hour, Extend: true}, true, "https://api", extendedRequest, time.Hour, 0, true},
-		"a pod's for others":                 {TokenLifetimes{Max: day, Extend: true}, true, "vault", extendedRequest, extendedRequest, 0, false},
-		"as long, of no pod":                 {TokenLifetimes{Max: day, Extend: true}, false, "https://api", extendedRequest, extendedRequest, 0, false},
-		"a pod's of a lifetime of its own":   {TokenLifetimes{Max: day, Extend: true}, true, "https://api", 2 * time.Hour, 2 * time.Hour, 0, false},
-		"a pod's of a lifetime that is long": {TokenLifetimes{Max: day, Extend: true}, true, "https://api", year, day, 0, true},
+		"an hour": {TokenLifetimes{Max: day, Extend: true}, false, "https://api", time.Hour,
+			time.Hour, 0, false},
+		"ten years": {TokenLifetimes{Max: day, Extend: true}, false, "https://api", 10 * year,
+			day, 0, true},
+		"ten years, without a bound": {TokenLifetimes{}, false, "https://api", 10 * year, 10 * year, 0, false},
+		"the bound":                  {TokenLifetimes{Max: day}, false, "https://api", day, day, 0, false},
+		"a pod's": {TokenLifetimes{Max: day, Extend: true}, true, "https://api",
+			extendedRequest, day, extendedRequest, false},
+		"a pod's, without a bound": {TokenLifetimes{Extend: true}, true, "https://api", extendedRequest, year,
+			extendedRequest, false},
+		"a pod's, without extension": {TokenLifetimes{Max: day}, true, "https://api", extendedRequest,
+			extendedRequest, 0, false},
+		"a pod's of a lower bound": {TokenLifetimes{Max: time.Hour, Extend: true}, true, "https://api",
+			extendedRequest, time.Hour, 0, true},
+		"a pod's for others": {TokenLifetimes{Max: day, Extend: true}, true, "vault", extendedRequest,
+			extendedRequest, 0, false},
+		"as long, of no pod": {TokenLifetimes{Max: day, Extend: true}, false, "https://api",
+			extendedRequest, extendedRequest, 0, false},
+		"a pod's of a lifetime of its own": {TokenLifetimes{Max: day, Extend: true}, true, "https://api",
+			2 * time.Hour, 2 * time.Hour, 0, false},
+		"a pod's of a lifetime that is long": {TokenLifetimes{Max: day, Extend: true}, true, "https://api", year, day,
+			0, true},
 	} {
 		var warned warnings
 		token := &Token{audiences: audiences, lifetimes: c.rules}
@@ -57,7 +67,9 @@ func TestTokenLifetimes(t *testing.T) {
 		}
 		var want warnings
 		if c.warns {
-			want = warnings{fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", int64(c.asked.Seconds()), int64(c.want.Seconds()))}
+			want = warnings{
+				fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", int64(c.asked.Seconds()),
+					int64(c.want.Seconds()))}
 		}
 		if !slices.Equal(warned, want) {
 			t.Errorf("%s: warned %q", name, warned)

@@ -34,7 +34,10 @@ func newUpdater(s *resource.Storage, p prepared) *updater {
 }
 
 // Update implements rest.Updater. A subresource never creates its parent.
-func (u *updater) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+func (u *updater) Update(
+	ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
+	update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
 	return u.store.Update(ctx, name, info, create, update, false, options)
 }
 

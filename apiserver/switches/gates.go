@@ -35,7 +35,8 @@ type Gates map[string]bool
 
 // addFlag adds the flag.
 func (g *Gates) addFlag(f *pflag.FlagSet) {
-	f.Var(cliflag.NewMapStringBool((*map[string]bool)(g)), gatesFlag, "feature gates of the API server, as NAME=true|false; give the same to all servers. These can be set: "+known())
+	f.Var(cliflag.NewMapStringBool((*map[string]bool)(g)), gatesFlag,
+		"feature gates of the API server, as NAME=true|false; give the same to all servers. These can be set: "+known())
 }
 
 // known describes the gates that act.
@@ -57,7 +58,9 @@ func (g Gates) check() error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(g)) {
 		if why := refusal(featuregate.Feature(name)); why != "" {
-			errs = append(errs, fmt.Errorf("--%s %s=%t: %s. These can be set: %s", gatesFlag, name, g[name], why, strings.Join(Settable(), ", ")))
+			errs = append(errs,
+				fmt.Errorf("--%s %s=%t: %s. These can be set: %s", gatesFlag, name, g[name], why,
+					strings.Join(Settable(), ", ")))
 		}
 	}
 	if len(errs) > 0 {

@@ -36,7 +36,8 @@ func (o Options) Check(served []schema.GroupVersion) error {
 func (o Options) Files() (out []configfile.State) {
 	gates, versions := map[string]bool(o.Gates.changed()), map[string]string(o.Versions.changed())
 	for _, s := range []struct{ flag, text string }{
-		{gatesFlag, cliflag.NewMapStringBool(&gates).String()}, {versionsFlag, cliflag.NewMapStringString(&versions).String()},
+		{gatesFlag, cliflag.NewMapStringBool(&gates).String()},
+		{versionsFlag, cliflag.NewMapStringString(&versions).String()},
 	} {
 		if s.text != "" {
 			out = append(out, configfile.State{Flag: "--" + s.flag, Hash: configfile.Hash([]byte(s.text))})

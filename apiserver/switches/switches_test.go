@@ -14,7 +14,8 @@ import (
 // TestCheck: a switch without an effect, or of a version with which the cluster works, is refused.
 // The error names the switches that there are.
 func TestCheck(t *testing.T) {
-	served := []schema.GroupVersion{{Version: "v1"}, {Group: "apps", Version: "v1"}, {Group: "autoscaling", Version: "v2"}, {Group: "autoscaling", Version: "v1"}}
+	served := []schema.GroupVersion{{Version: "v1"}, {Group: "apps", Version: "v1"},
+		{Group: "autoscaling", Version: "v2"}, {Group: "autoscaling", Version: "v1"}}
 	for args, want := range map[string]string{
 		"":                 "",
 		"--feature-gates=": "",
@@ -73,7 +74,8 @@ func TestFiles(t *testing.T) {
 		}
 		return strings.Join(out, "; ")
 	}
-	a, b := hash("--feature-gates=WatchList=false,ShardedListAndWatch=true"), hash("--feature-gates=ShardedListAndWatch=true --feature-gates=WatchList=false")
+	a, b := hash("--feature-gates=WatchList=false,ShardedListAndWatch=true"),
+		hash("--feature-gates=ShardedListAndWatch=true --feature-gates=WatchList=false")
 	if a != b || !strings.HasPrefix(a, "--feature-gates ") {
 		t.Errorf("%q and %q", a, b)
 	}
@@ -83,7 +85,9 @@ func TestFiles(t *testing.T) {
 	if c := hash("--runtime-config=autoscaling/v1=false"); !strings.HasPrefix(c, "--runtime-config ") {
 		t.Errorf("versions have %q", c)
 	}
-	for _, args := range []string{"", "--feature-gates=WatchList=true,ShardedListAndWatch=false", "--runtime-config=api/all=true,api/ga=1,api/beta=true,api/alpha=false", "--runtime-config=autoscaling/v1=true,events.k8s.io/v1=T"} {
+	for _, args := range []string{"", "--feature-gates=WatchList=true,ShardedListAndWatch=false",
+		"--runtime-config=api/all=true,api/ga=1,api/beta=true,api/alpha=false",
+		"--runtime-config=autoscaling/v1=true,events.k8s.io/v1=T"} {
 		if c := hash(args); c != "" {
 			t.Errorf("%q switches nothing, and there is %q", args, c)
 		}
@@ -121,7 +125,8 @@ func TestApply(t *testing.T) {
 	}
 	for _, f := range families {
 		for _, m := range f.Metric {
-			if f.GetName() == "kubernetes_feature_enabled" && strings.Contains(m.String(), gate) && m.GetGauge().GetValue() == 1 {
+			if f.GetName() == "kubernetes_feature_enabled" && strings.Contains(m.String(), gate) &&
+				m.GetGauge().GetValue() == 1 {
 				return
 			}
 		}

@@ -27,7 +27,8 @@ type Versions map[string]string
 
 // addFlag adds the flag.
 func (c *Versions) addFlag(f *pflag.FlagSet) {
-	f.Var(cliflag.NewMapStringString((*map[string]string)(c)), versionsFlag, "API versions to serve or not, as GROUP/VERSION=true|false, or api/all, api/ga, api/beta, api/alpha; give the same to all servers. These can be off: "+joined(optional))
+	f.Var(cliflag.NewMapStringString((*map[string]string)(c)), versionsFlag,
+		"API versions to serve or not, as GROUP/VERSION=true|false, or api/all, api/ga, api/beta, api/alpha; give the same to all servers. These can be off: "+joined(optional))
 }
 
 // check returns an error for versions that cannot be switched. served are all versions.
@@ -59,7 +60,8 @@ func checkVersion(key string, on bool, served []schema.GroupVersion) error {
 		return nil
 	case "api/all", "api/ga":
 		if !on {
-			return errors.New("the cluster itself works with these versions; name those to turn off: " + joined(optional))
+			return errors.New(
+				"the cluster itself works with these versions; name those to turn off: " + joined(optional))
 		}
 		return nil
 	}

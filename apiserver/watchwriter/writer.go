@@ -29,7 +29,8 @@ func Handler(next http.Handler) http.Handler {
 			return
 		}
 		gathering := &writer{ResponseWriter: w, flusher: flusher, turn: newTurn(turns)}
-		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(gathering), r.WithContext(context.WithValue(r.Context(), writerKey{}, gathering)))
+		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(gathering),
+			r.WithContext(context.WithValue(r.Context(), writerKey{}, gathering)))
 	})
 }
 

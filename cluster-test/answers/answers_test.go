@@ -113,7 +113,8 @@ func TestMerge(t *testing.T) {
 }
 
 func TestSteady(t *testing.T) {
-	o := object(t, `{metadata: {uid: u, name: n}, spec: {clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ports: [{nodePort: 30000}], volumes: [{name: kube-api-access-abcde}]}}`)
+	o := object(t,
+		`{metadata: {uid: u, name: n}, spec: {clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ports: [{nodePort: 30000}], volumes: [{name: kube-api-access-abcde}]}}`)
 	want := object(t, `{metadata: {name: n}, spec: {ports: [{}], volumes: [{name: kube-api-access-*}]}}`)
 	if diff := cmp.Diff(any(want), steady(o, nil)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -125,15 +126,18 @@ func TestSteady(t *testing.T) {
 }
 
 func TestSteadyTable(t *testing.T) {
-	o := object(t, `{columnDefinitions: [{name: Age, description: d}], rows: [{cells: [s, 10.43.1.2, "80:31000/TCP", 12s], object: {metadata: {name: s, uid: u}}}]}`)
-	want := object(t, `{columnDefinitions: [{name: Age}], rows: [{cells: [s, "*", "80*/TCP", "*"], object: {metadata: {name: s}}}]}`)
+	o := object(t,
+		`{columnDefinitions: [{name: Age, description: d}], rows: [{cells: [s, 10.43.1.2, "80:31000/TCP", 12s], object: {metadata: {name: s, uid: u}}}]}`)
+	want := object(t,
+		`{columnDefinitions: [{name: Age}], rows: [{cells: [s, "*", "80*/TCP", "*"], object: {metadata: {name: s}}}]}`)
 	if diff := cmp.Diff(any(want), steady(o, nil)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
 func TestOthers(t *testing.T) {
-	o := &other{Name: "Deployment scale", Method: "PUT", Path: "apis/apps/v1/deployments/d/scale", Object: object(t, `{kind: Scale}`)}
+	o := &other{Name: "Deployment scale", Method: "PUT", Path: "apis/apps/v1/deployments/d/scale",
+		Object: object(t, `{kind: Scale}`)}
 	if got := o.kind().path; got != "/apis/apps/v1/namespaces/answers/deployments/d/scale" {
 		t.Error(got)
 	}

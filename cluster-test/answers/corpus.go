@@ -60,18 +60,26 @@ type request struct {
 const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 // clusterScoped are the kinds without a namespace; all others in objects/ have one.
-var clusterScoped = []string{"Namespace", "Node", "PersistentVolume", "ClusterRole", "ClusterRoleBinding", "PriorityClass", "IngressClass",
-	"ServiceCIDR", "IPAddress", "RuntimeClass", "StorageClass", "CSIDriver", "CSINode", "VolumeAttachment", "VolumeAttributesClass",
-	"CertificateSigningRequest", "ClusterTrustBundle", "FlowSchema", "PriorityLevelConfiguration", "ValidatingWebhookConfiguration",
-	"MutatingWebhookConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicy",
+var clusterScoped = []string{"Namespace", "Node", "PersistentVolume", "ClusterRole", "ClusterRoleBinding",
+	"PriorityClass", "IngressClass",
+	"ServiceCIDR", "IPAddress", "RuntimeClass", "StorageClass", "CSIDriver", "CSINode", "VolumeAttachment",
+	"VolumeAttributesClass",
+	"CertificateSigningRequest", "ClusterTrustBundle", "FlowSchema", "PriorityLevelConfiguration",
+	"ValidatingWebhookConfiguration",
+	"MutatingWebhookConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+	"MutatingAdmissionPolicy",
 	"MutatingAdmissionPolicyBinding", "DeviceClass", "DeviceTaintRule", "ResourceSlice", "StorageVersionMigration",
 	"CustomResourceDefinition", "APIService"}
 
 // withStatus are the kinds whose status is written apart.
-var withStatus = []string{"Pod", "Service", "Node", "Namespace", "Deployment", "ReplicaSet", "ReplicationController", "DaemonSet", "StatefulSet",
-	"Job", "CronJob", "HorizontalPodAutoscaler", "PersistentVolume", "PersistentVolumeClaim", "ResourceQuota", "Ingress", "PodDisruptionBudget",
-	"ServiceCIDR", "VolumeAttachment", "CSINode", "CertificateSigningRequest", "PodCertificateRequest", "FlowSchema", "PriorityLevelConfiguration",
-	"ValidatingAdmissionPolicy", "ResourceClaim", "DeviceTaintRule", "StorageVersionMigration", "CustomResourceDefinition", "APIService"}
+var withStatus = []string{"Pod", "Service", "Node", "Namespace", "Deployment", "ReplicaSet", "ReplicationController",
+	"DaemonSet", "StatefulSet",
+	"Job", "CronJob", "HorizontalPodAutoscaler", "PersistentVolume", "PersistentVolumeClaim", "ResourceQuota",
+	"Ingress", "PodDisruptionBudget",
+	"ServiceCIDR", "VolumeAttachment", "CSINode", "CertificateSigningRequest", "PodCertificateRequest", "FlowSchema",
+	"PriorityLevelConfiguration",
+	"ValidatingAdmissionPolicy", "ResourceClaim", "DeviceTaintRule", "StorageVersionMigration",
+	"CustomResourceDefinition", "APIService"}
 
 // namedByRest are the kinds whose names follow from their other fields: no second one can be made.
 var namedByRest = []string{"IPAddress", "CustomResourceDefinition", "APIService"}
@@ -184,7 +192,8 @@ func (k *kind) setUp() []request {
 		return nil
 	}
 	simple := func(apiVersion, kind, name, path string) request {
-		return request{name: "make " + kind, method: "POST", path: path, body: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name}}}
+		return request{name: "make " + kind, method: "POST", path: path,
+			body: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name}}}
 	}
 	return []request{
 		simple("v1", "Namespace", k.namespace(), "/api/v1/namespaces"),
@@ -200,7 +209,8 @@ func (k *kind) requests() []request {
 	var out []request
 	if k.sent != nil {
 		for _, m := range k.mutations() {
-			out = append(out, request{name: k.name + " " + m.name, method: k.sent.Method, path: k.path + dry, body: m.object})
+			out = append(out,
+				request{name: k.name + " " + m.name, method: k.sent.Method, path: k.path + dry, body: m.object})
 		}
 		return out
 	}
@@ -210,16 +220,21 @@ func (k *kind) requests() []request {
 		created := clone(m.object)
 		// A kind without a second object answers a valid one by a conflict, and refuses an invalid
 		// one before that.
-		if meta, ok := created["metadata"].(map[string]any); ok && meta["name"] == name && !slices.Contains(namedByRest, k.name) {
+		if meta, ok := created["metadata"].(map[string]any); ok && meta["name"] == name &&
+			!slices.Contains(namedByRest, k.name) {
 			meta["name"] = name + "-new"
 		}
-		out = append(out, request{name: k.name + " create " + m.name, method: "POST", path: k.path + dry, body: created})
+		out = append(out,
+			request{name: k.name + " create " + m.name, method: "POST", path: k.path + dry, body: created})
 		if meta, ok := m.object["metadata"].(map[string]any); !ok || meta["name"] != name {
 			continue // it would be an update of another object
 		}
-		out = append(out, request{name: k.name + " update " + m.name, method: "PUT", path: k.path + "/" + name + dry, body: m.object})
+		out = append(out,
+			request{name: k.name + " update " + m.name, method: "PUT", path: k.path + "/" + name + dry, body: m.object})
 		if k.status && (strings.HasPrefix(m.name, "status") || m.name == "nothing") {
-			out = append(out, request{name: k.name + " status " + m.name, method: "PUT", path: k.path + "/" + name + "/status" + dry, body: m.object})
+			out = append(out,
+				request{name: k.name + " status " + m.name, method: "PUT", path: k.path + "/" + name + "/status" + dry,
+					body: m.object})
 		}
 	}
 	return out

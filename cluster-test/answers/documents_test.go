@@ -29,7 +29,8 @@ func published(t *testing.T) string {
 	if folder := strings.TrimSpace(string(dir)); err == nil && folder != "" {
 		return filepath.Join(folder, "api", "openapi-spec")
 	}
-	needs.Missing(t, "k8s.io/kubernetes in the module cache (`make answers` gets it)", "that the OpenAPI documents are upstream's")
+	needs.Missing(t, "k8s.io/kubernetes in the module cache (`make answers` gets it)",
+		"that the OpenAPI documents are upstream's")
 	return ""
 }
 
@@ -100,13 +101,15 @@ func TestPublishedDocuments(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs := readDocument(t, filepath.Join(folder, "swagger.json"))
-	maps.DeleteFunc(ours["paths"].(map[string]any), func(path string, _ any) bool { return strings.HasPrefix(path, metricsPath) })
+	maps.DeleteFunc(ours["paths"].(map[string]any),
+		func(path string, _ any) bool { return strings.HasPrefix(path, metricsPath) })
 	served(theirs, ours)
 	served(ours, ours)
 	// They list all groups, and some are not served.
 	for _, name := range []string{"DeleteOptions", "WatchEvent"} {
 		for _, doc := range []map[string]any{theirs, ours} {
-			delete(doc["definitions"].(map[string]any)["io.k8s.apimachinery.pkg.apis.meta.v1."+name].(map[string]any), "x-kubernetes-group-version-kind")
+			delete(doc["definitions"].(map[string]any)["io.k8s.apimachinery.pkg.apis.meta.v1."+name].(map[string]any),
+				"x-kubernetes-group-version-kind")
 		}
 	}
 	compare(documentV2, theirs, ours)
@@ -114,7 +117,9 @@ func TestPublishedDocuments(t *testing.T) {
 
 func TestStatements(t *testing.T) {
 	theirs, ours := statements{}, statements{}
-	theirs.add("", object(t, `{info: {version: a}, a: {description: "text\n\nPossible enum values:\n - A", enum: [A], required: [x, y]}, b: {}, c: 1}`))
+	theirs.add("",
+		object(t,
+			`{info: {version: a}, a: {description: "text\n\nPossible enum values:\n - A", enum: [A], required: [x, y]}, b: {}, c: 1}`))
 	ours.add("", object(t, `{info: {version: b}, a: {description: text, required: [y, x]}, b: {}, c: 2, d: [e]}`))
 	theirs.withoutEnums()
 	differ, same := compareStatements(theirs, ours)
@@ -125,7 +130,8 @@ func TestStatements(t *testing.T) {
 }
 
 func TestServed(t *testing.T) {
-	theirs := object(t, `{paths: {/a: {$ref: "#/definitions/A"}, /z: {$ref: "#/definitions/Z"}}, definitions: {A: {items: [{$ref: "#/definitions/B"}]}, B: {$ref: "#/definitions/A"}, Z: {}}}`)
+	theirs := object(t,
+		`{paths: {/a: {$ref: "#/definitions/A"}, /z: {$ref: "#/definitions/Z"}}, definitions: {A: {items: [{$ref: "#/definitions/B"}]}, B: {$ref: "#/definitions/A"}, Z: {}}}`)
 	served(theirs, object(t, `{paths: {/a: {}}}`))
 	var left []string
 	for _, part := range []string{"paths", "definitions"} {

@@ -31,7 +31,8 @@ import (
 
 func main() {
 	var o options
-	only := flag.String("only", "", "send only requests whose names match this regular expression, such as '^Pod create'")
+	only := flag.String("only", "",
+		"send only requests whose names match this regular expression, such as '^Pod create'")
 	flag.StringVar(&o.bin, "bin", "bin/upstream", "directory that has, or gets, kube-apiserver and etcd")
 	flag.IntVar(&o.show, "show", 3, "how many requests are shown of those that differ in the same way")
 	flag.BoolVar(&o.texts, "texts", false, "show also where only the texts of causes differ")

@@ -20,7 +20,10 @@ func (k *kind) mutations() []mutation {
 	for i, patch := range k.variants {
 		object := clone(k.object)
 		merge(object, patch)
-		out = append(out, mutation{fmt.Sprintf("%s variant %d: %s", strings.Join(slices.Sorted(maps.Keys(patch)), ","), i, brief(patch)), object})
+		out = append(out,
+			mutation{
+				fmt.Sprintf("%s variant %d: %s", strings.Join(slices.Sorted(maps.Keys(patch)), ","), i, brief(patch)),
+				object})
 	}
 	k.walk(clone(k.object), nil, func(path []any, what string, value any) {
 		object := clone(k.object)

@@ -100,7 +100,8 @@ func (r *report) print(w io.Writer) {
 		fmt.Fprintf(w, "    %s\n\n", key)
 	}
 	if len(r.unanswered) > 0 {
-		fmt.Fprintf(w, "kube-apiserver closes the connection without an answer, and nothing is compared:\n    %s\n\n", strings.Join(r.unanswered, "\n    "))
+		fmt.Fprintf(w, "kube-apiserver closes the connection without an answer, and nothing is compared:\n    %s\n\n",
+			strings.Join(r.unanswered, "\n    "))
 	}
 	for _, kind := range slices.Sorted(maps.Keys(r.kinds)) {
 		t := r.kinds[kind]

@@ -18,6 +18,8 @@ func startUpstream(ctx context.Context, bin, work string) (*server, error) {
 		return nil, err
 	}
 	s := c.Servers[0]
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.Roots, Certificates: []tls.Certificate{c.Client}}}}
+	client := &http.Client{
+		Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{RootCAs: s.Roots, Certificates: []tls.Certificate{c.Client}}}}
 	return &server{name: "kube-apiserver", url: s.URL, client: client, stop: c.Stop}, nil
 }

@@ -37,7 +37,8 @@ func TestWanted(t *testing.T) {
 }
 
 func TestWantedBulks(t *testing.T) {
-	for only, want := range map[string]int{"": len(bulks), "^pages$": 1, "^node$": 1, "^(memory|collection)$": 2, "^list": 0} {
+	for only, want := range map[string]int{"": len(bulks), "^pages$": 1, "^node$": 1, "^(memory|collection)$": 2,
+		"^list": 0} {
 		if got := wantedBulks(regexp.MustCompile(only)); len(got) != want {
 			t.Errorf("%q: %v", only, got)
 		}
@@ -106,7 +107,8 @@ func TestRow(t *testing.T) {
 	if n := strings.Count(got, "|"); strings.Count(head, "|") != n || strings.Count(dashes, "|") != n {
 		t.Errorf("the header has other columns than %s", got)
 	}
-	first := []sample{{perSecond: 20, median: time.Millisecond, most: 9 * time.Millisecond, megabytes: 120}, {perSecond: 30, median: 2 * time.Millisecond, most: 8 * time.Millisecond, megabytes: 130}}
+	first := []sample{{perSecond: 20, median: time.Millisecond, most: 9 * time.Millisecond, megabytes: 120},
+		{perSecond: 30, median: 2 * time.Millisecond, most: 8 * time.Millisecond, megabytes: 130}}
 	if got, want := rates(first), "20.0 (20.0 to 30.0), 1.0 (1.0 to 2.0) ms, at most 9.0 ms, 120 MB/s"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -119,7 +121,8 @@ type slowly struct{ code int }
 func (s slowly) RoundTrip(*http.Request) (*http.Response, error) {
 	time.Sleep(time.Second)
 	header := http.Header{"Content-Type": {"application/json"}}
-	return &http.Response{StatusCode: s.code, Header: header, Body: io.NopCloser(&slowBody{[]time.Duration{2 * time.Second, 5 * time.Second}})}, nil
+	return &http.Response{StatusCode: s.code, Header: header,
+		Body: io.NopCloser(&slowBody{[]time.Duration{2 * time.Second, 5 * time.Second}})}, nil
 }
 
 type slowBody struct{ waits []time.Duration }
@@ -136,7 +139,8 @@ func (b *slowBody) Read(p []byte) (int, error) {
 func TestRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := connection{&http.Client{Transport: slowly{http.StatusOK}}, "http://server"}
-		if a, err := c.read(t.Context(), http.MethodGet, "/", inJSON, nil); err != nil || a != (answer{3 * time.Second, 2}) {
+		if a, err := c.read(t.Context(), http.MethodGet, "/", inJSON, nil); err != nil ||
+			a != (answer{3 * time.Second, 2}) {
 			t.Errorf("%+v, %v", a, err)
 		}
 		var f failures
@@ -153,7 +157,9 @@ func TestRead(t *testing.T) {
 
 // An answer without a body is one.
 func TestReadNothing(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "application/json") }))
+	s := httptest.NewServer(
+		http.HandlerFunc(
+			func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "application/json") }))
 	defer s.Close()
 	a, err := connection{s.Client(), s.URL}.read(t.Context(), http.MethodGet, "/", inJSON, nil)
 	if err != nil || a.bytes != 0 {
@@ -205,7 +211,8 @@ func TestPaced(t *testing.T) {
 			time.Sleep(time.Second)
 			return nil
 		})
-		if got := w.done(); err != nil || got < 2*mostClient || got > 3*mostClient || slices.Max(w.took) <= 2*time.Second || w.lasted <= 2*time.Second {
+		if got := w.done(); err != nil || got < 2*mostClient || got > 3*mostClient ||
+			slices.Max(w.took) <= 2*time.Second || w.lasted <= 2*time.Second {
 			t.Errorf("%d of %d in %v, the longest in %v, %v", got, w.offered, w.lasted, slices.Max(w.took), err)
 		}
 		var begun atomic.Int64
@@ -218,7 +225,8 @@ func TestPaced(t *testing.T) {
 		if err != nil || w.done() != 1 || w.server != 9 || w.others != 0 {
 			t.Errorf("%+v, %v", w, err)
 		}
-		if _, err := l.paced(t.Context(), 10, time.Second, func(context.Context, int) error { return io.EOF }); !errors.Is(err, io.EOF) {
+		if _, err := l.paced(t.Context(), 10, time.Second,
+			func(context.Context, int) error { return io.EOF }); !errors.Is(err, io.EOF) {
 			t.Errorf("none succeeds: %v", err)
 		}
 	})
@@ -238,7 +246,8 @@ func TestEach(t *testing.T) {
 	if err != nil || len(done) != 1000 {
 		t.Errorf("%d, %v", len(done), err)
 	}
-	if err := l.each(t.Context(), 10, "things", func(context.Context, int, int) error { return io.EOF }); !errors.Is(err, io.EOF) {
+	if err := l.each(t.Context(), 10, "things",
+		func(context.Context, int, int) error { return io.EOF }); !errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
 }
@@ -262,7 +271,8 @@ func (p *pager) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.FormValue("limit") != "500" {
 		p.t.Errorf("%s", r.URL)
 	}
-	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}, nil
+	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(body))}, nil
 }
 
 // A list whose token has expired, or whose page failed, begins anew. It is given up when nothing
@@ -270,12 +280,16 @@ func (p *pager) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestListAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l load
-		l.clients[0] = connection{&http.Client{Transport: &pager{t: t, code: map[int]int{2: http.StatusGone, 4: http.StatusServiceUnavailable}}}, "http://server"}
+		l.clients[0] = connection{
+			&http.Client{
+				Transport: &pager{t: t, code: map[int]int{2: http.StatusGone, 4: http.StatusServiceUnavailable}}},
+			"http://server"}
 		ctx, cancel := context.WithTimeout(t.Context(), 8500*time.Millisecond)
 		defer cancel()
 		// The pages: 1, expired, 1, failed, 1, 2, 1, 2; the last one is not there yet.
 		p, err := l.listAll(ctx)
-		if err != nil || len(p.took) != 6 || p.took[0] != time.Second || p.whole != 2 || p.expired != 1 || p.failures != (failures{server: 1}) {
+		if err != nil || len(p.took) != 6 || p.took[0] != time.Second || p.whole != 2 || p.expired != 1 ||
+			p.failures != (failures{server: 1}) {
 			t.Errorf("%+v, %v", p, err)
 		}
 		broken := map[int]int{}
@@ -321,7 +335,8 @@ func TestServeWatches(t *testing.T) {
 	s.StartTLS()
 	defer s.Close()
 	a, err := addressOf(sides.Endpoint{
-		URL: s.URL, TLS: s.TLS, Authority: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+		URL: s.URL, TLS: s.TLS,
+		Authority: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -332,7 +347,8 @@ func TestServeWatches(t *testing.T) {
 	go func() { ended <- serveWatches(in, out) }()
 	w := &watchers{ask: ask, answers: json.NewDecoder(answer)}
 	paths := []string{"/path0?watch=true", "/path1?watch=true"}
-	if err := json.NewEncoder(ask).Encode(order{Servers: []address{a, a}, Watches: watches, Paths: paths, Encoding: "JSON"}); err != nil {
+	if err := json.NewEncoder(ask).Encode(
+		order{Servers: []address{a, a}, Watches: watches, Paths: paths, Encoding: "JSON"}); err != nil {
 		t.Fatal(err)
 	}
 	n, err := w.answer()

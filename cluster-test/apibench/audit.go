@@ -69,7 +69,8 @@ func useGuarded(ctx context.Context, _ options, l *load) (figures []figure.Figur
 		}{
 			{"create of " + k.many, auditWrites, l.asking(testCase{"create", k, inProtobuf, auditClients})},
 			{"update of " + k.many, auditWrites, l.asking(testCase{"update", k, inProtobuf, auditClients})},
-			{fmt.Sprintf("list of %d %s", auditListed, k.many), auditLists, l.asking(testCase{"list", k, inProtobuf, auditClients})},
+			{fmt.Sprintf("list of %d %s", auditListed, k.many), auditLists,
+				l.asking(testCase{"list", k, inProtobuf, auditClients})},
 		} {
 			before, err := l.use()
 			if err != nil {
@@ -85,7 +86,8 @@ func useGuarded(ctx context.Context, _ options, l *load) (figures []figure.Figur
 				return nil, err
 			}
 			figures = append(figures,
-				figure.Spread("CPU time of all servers for a "+do.what, "ms", used.servers.Seconds()*1000/float64(do.times)),
+				figure.Spread("CPU time of all servers for a "+do.what, "ms",
+					used.servers.Seconds()*1000/float64(do.times)),
 				figure.Spread(do.what+", a second", "", float64(do.times)/took.Seconds()))
 		}
 		if err := l.emptied(ctx, k); err != nil {

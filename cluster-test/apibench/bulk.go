@@ -32,7 +32,8 @@ var bulks = []bulk{
 	{name: "collection", prepare: deleteTwice, measure: deleteOnce},
 	{name: "pages", prepare: makePods, measure: listPages, apart: true},
 	// The nodes do not exist. Upstream runs nothing that would remove their pods.
-	{name: "node", prepare: makeNodePods, measure: watchNodes, args: []string{"--controllers=*,-pod-garbage-collector-controller"}},
+	{name: "node", prepare: makeNodePods, measure: watchNodes,
+		args: []string{"--controllers=*,-pod-garbage-collector-controller"}},
 	{name: "audit", prepare: layGuarded, measure: useGuarded, sides: withoutAudit},
 }
 

@@ -25,7 +25,8 @@ func deleteTwice(ctx context.Context, o options, l *load) ([]figure.Figure, erro
 		}
 	}
 	after, err := l.weigh(ctx, o.rest)
-	return append(before.figures("before"), after.figures(fmt.Sprintf("%d pods were made and deleted", 2*o.deleted))...), err
+	return append(before.figures("before"),
+		after.figures(fmt.Sprintf("%d pods were made and deleted", 2*o.deleted))...), err
 }
 
 // deleteOnce makes pods, and measures the request that deletes them.

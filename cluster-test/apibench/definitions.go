@@ -146,28 +146,37 @@ func definition(i int) *apiextensionsv1.CustomResourceDefinition {
 	singular := fmt.Sprintf("thing%d", i)
 	spec := apiextensionsv1.JSONSchemaProps{
 		Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{},
-		XValidations: apiextensionsv1.ValidationRules{{Rule: "!has(self.field1) || self.field1 != 'none'", Message: "field1 must not be none"}},
+		XValidations: apiextensionsv1.ValidationRules{
+			{Rule: "!has(self.field1) || self.field1 != 'none'", Message: "field1 must not be none"}},
 	}
 	for f := range fields {
 		spec.Properties[fmt.Sprintf("field%d", f)] = apiextensionsv1.JSONSchemaProps{
-			Type: "string", Description: fmt.Sprintf("Field %d says what this thing does when its time has come, and nothing else.", f),
+			Type:        "string",
+			Description: fmt.Sprintf("Field %d says what this thing does when its time has come, and nothing else.", f),
 		}
 	}
-	return namespaced(group, fmt.Sprintf("Thing%d", i), singular+"s", spec, apiextensionsv1.JSONSchemaProps{Type: "object"})
+	return namespaced(group, fmt.Sprintf("Thing%d", i), singular+"s", spec,
+		apiextensionsv1.JSONSchemaProps{Type: "object"})
 }
 
 // namespaced defines a kind of namespaced objects with a status.
-func namespaced(group, kind, plural string, spec, status apiextensionsv1.JSONSchemaProps) *apiextensionsv1.CustomResourceDefinition {
+func namespaced(
+	group, kind, plural string, spec, status apiextensionsv1.JSONSchemaProps,
+) *apiextensionsv1.CustomResourceDefinition {
 	return &apiextensionsv1.CustomResourceDefinition{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
 		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: group, Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Singular: strings.ToLower(kind), Kind: kind, ListKind: kind + "List"},
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Singular: strings.ToLower(kind),
+				Kind: kind, ListKind: kind + "List"},
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: "v1", Served: true, Storage: true, Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
+				Name: "v1", Served: true, Storage: true,
+				Subresources: &apiextensionsv1.CustomResourceSubresources{
+					Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
 				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-					Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": spec, "status": status},
+					Type:       "object",
+					Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": spec, "status": status},
 				}},
 			}},
 		},

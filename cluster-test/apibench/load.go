@@ -81,7 +81,9 @@ func (c connection) write(ctx context.Context, method, path string, e encoding, 
 }
 
 // copy sends a request and copies the body of the answer.
-func (c connection) copy(ctx context.Context, to io.Writer, method, path string, e encoding, body []byte) (a answer, err error) {
+func (c connection) copy(
+	ctx context.Context, to io.Writer, method, path string, e encoding, body []byte,
+) (a answer, err error) {
 	began := time.Now()
 	res, err := c.send(ctx, method, path, e.media, body)
 	if err != nil {
@@ -128,7 +130,9 @@ func (c connection) send(ctx context.Context, method, path, media string, body [
 	}
 	if res.StatusCode >= 300 {
 		said, _ := io.ReadAll(io.LimitReader(res.Body, 300))
-		return nil, errors.Join(refusal{res.StatusCode, fmt.Sprintf("%s %s: %s: %s", method, path, res.Status, said)}, res.Body.Close())
+		return nil,
+			errors.Join(refusal{res.StatusCode, fmt.Sprintf("%s %s: %s: %s", method, path, res.Status, said)},
+				res.Body.Close())
 	}
 	if got := res.Header.Get("Content-Type"); !strings.HasPrefix(got, strings.Split(media, ";")[0]) {
 		return nil, errors.Join(fmt.Errorf("%s %s: %s instead of %s", method, path, got, media), res.Body.Close())
@@ -149,7 +153,9 @@ func newLoad(ctx context.Context, s *sides.Side) (*load, error) {
 		l.clients[i] = l.connect(i)
 	}
 	for _, name := range []string{laid, long, made} {
-		body, err := inJSON.encode(&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name}})
+		body, err := inJSON.encode(
+			&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+				ObjectMeta: metav1.ObjectMeta{Name: name}})
 		if err == nil {
 			err = l.clients[0].do(ctx, http.MethodPost, "/api/v1/namespaces", inJSON, body)
 		}
@@ -218,7 +224,9 @@ func (l *load) each(ctx context.Context, n int, what string, do func(ctx context
 }
 
 // by is each with a number of clients.
-func (l *load) by(ctx context.Context, clients, n int, what string, do func(ctx context.Context, client, i int) error) error {
+func (l *load) by(
+	ctx context.Context, clients, n int, what string, do func(ctx context.Context, client, i int) error,
+) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, eachBound, fmt.Errorf("%d %s took more than %v", n, what, eachBound))
 	defer cancel()
 	began := time.Now()

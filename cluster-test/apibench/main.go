@@ -57,10 +57,13 @@ func main() {
 	clustertest.ReapIfAsked()
 	watchIfAsked()
 	var o options
-	only := flag.String("only", "", "regular expression that names what is measured, such as '^list JSON 16$', '^first', ' custom ', '^definitions$' or '^(memory|collection|pages|node|audit)$'")
-	filled := flag.String("filled", "0,10000,50000,100000", "how many ConfigMaps there are when memory looks at it, again and again")
+	only := flag.String("only", "",
+		"regular expression that names what is measured, such as '^list JSON 16$', '^first', ' custom ', '^definitions$' or '^(memory|collection|pages|node|audit)$'")
+	filled := flag.String("filled", "0,10000,50000,100000",
+		"how many ConfigMaps there are when memory looks at it, again and again")
 	flag.StringVar(&o.bin, "bin", "bin/upstream", "directory that has, or gets, kube-apiserver and etcd")
-	flag.IntVar(&o.repeats, "repeats", 5, "how often each case is measured on each side; memory and definitions are measured once")
+	flag.IntVar(&o.repeats, "repeats", 5,
+		"how often each case is measured on each side; memory and definitions are measured once")
 	flag.DurationVar(&o.each, "each", 3*time.Second, "how long a case of requests or watches is measured each time")
 	flag.IntVar(&o.listed, "listed", 5000, "how many ConfigMaps, or custom resources, list and first read")
 	flag.IntVar(&o.definitions, "definitions", 500, "how many CustomResourceDefinitions are made")
@@ -68,10 +71,14 @@ func main() {
 	flag.IntVar(&o.pods, "pods", 100_000, "how many pods pages lists")
 	flag.IntVar(&o.rate, "rate", 500, "how many writes a second pages offers")
 	flag.IntVar(&o.nodes, "nodes", 1000, "how many nodes have a watch each in node")
-	flag.DurationVar(&o.watched, "watched", 30*time.Second, "how long pages and node write, each time and in each circumstance")
-	flag.DurationVar(&o.rest, "rest", 90*time.Second, "how long servers are left alone before their memory is looked at")
-	flag.BoolVar(&o.alone, "alone", false, "whether memory, collection, pages and node leave upstream out: with 100,000 pods three of its servers need more than 24 GiB")
-	flag.StringVar(&o.profiles, "profiles", "", "directory for a CPU profile of each of Barque's servers under each case; then nothing is compared, and upstream's servers are not started")
+	flag.DurationVar(&o.watched, "watched", 30*time.Second,
+		"how long pages and node write, each time and in each circumstance")
+	flag.DurationVar(&o.rest, "rest", 90*time.Second,
+		"how long servers are left alone before their memory is looked at")
+	flag.BoolVar(&o.alone, "alone", false,
+		"whether memory, collection, pages and node leave upstream out: with 100,000 pods three of its servers need more than 24 GiB")
+	flag.StringVar(&o.profiles, "profiles", "",
+		"directory for a CPU profile of each of Barque's servers under each case; then nothing is compared, and upstream's servers are not started")
 	flag.Parse()
 	klog.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -95,8 +102,10 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
-	if min(o.repeats, o.listed, o.definitions, o.deleted, o.pods, o.rate, o.nodes) < 1 || min(o.each, o.watched, o.rest) <= 0 {
-		return errors.New("-repeats, -each, -listed, -definitions, -deleted, -pods, -rate, -nodes, -watched and -rest must be above 0")
+	if min(o.repeats, o.listed, o.definitions, o.deleted, o.pods, o.rate, o.nodes) < 1 ||
+		min(o.each, o.watched, o.rest) <= 0 {
+		return errors.New(
+			"-repeats, -each, -listed, -definitions, -deleted, -pods, -rate, -nodes, -watched and -rest must be above 0")
 	}
 	if o.profiles != "" {
 		return profile(ctx, o, wanted(o.only))
@@ -109,13 +118,15 @@ func run(ctx context.Context, o options) error {
 	fmt.Printf("load average at the start: %s\n", sides.LoadAverage())
 	measured := false
 	if cases := wanted(o.only); len(cases) > 0 {
-		if err := withSides(ctx, o, nil, func(theirs, ours *sides.Side) error { return requests(ctx, o, cases, theirs, ours) }); err != nil {
+		if err := withSides(ctx, o, nil,
+			func(theirs, ours *sides.Side) error { return requests(ctx, o, cases, theirs, ours) }); err != nil {
 			return err
 		}
 		measured = true
 	}
 	if o.only.MatchString("definitions") {
-		if err := withSides(ctx, o, nil, func(theirs, ours *sides.Side) error { return definitions(ctx, o, theirs, ours) }); err != nil {
+		if err := withSides(ctx, o, nil,
+			func(theirs, ours *sides.Side) error { return definitions(ctx, o, theirs, ours) }); err != nil {
 			return err
 		}
 		measured = true

@@ -50,7 +50,9 @@ func fill(ctx context.Context, o options, l *load) (figures []figure.Figure, err
 			if err != nil {
 				return nil, err
 			}
-			figures = append(figures, figure.One(fmt.Sprintf("ConfigMaps created in a second, up to %d", size), "", float64(more)/time.Since(began).Seconds()))
+			figures = append(figures,
+				figure.One(fmt.Sprintf("ConfigMaps created in a second, up to %d", size), "",
+					float64(more)/time.Since(began).Seconds()))
 		}
 		w, err := l.weigh(ctx, o.rest)
 		if err != nil {
@@ -62,7 +64,8 @@ func fill(ctx context.Context, o options, l *load) (figures []figure.Figure, err
 			continue
 		}
 		figures = append(figures, figure.Figure{
-			What: fmt.Sprintf("memory of each server for an object, %d ConfigMaps", size), Unit: "bytes", Values: perObject(first.anonymous, w.anonymous, size-o.filled[0]),
+			What: fmt.Sprintf("memory of each server for an object, %d ConfigMaps", size), Unit: "bytes",
+			Values: perObject(first.anonymous, w.anonymous, size-o.filled[0]),
 		})
 	}
 	return figures, nil
@@ -85,7 +88,8 @@ type weight struct {
 func (w weight) figures(when string) []figure.Figure {
 	out := []figure.Figure{{What: "memory of each server (RssAnon), " + when, Unit: "MiB", Values: w.anonymous}}
 	if w.heap != nil {
-		out = append(out, figure.Figure{What: "heap in use of each API server, without etcd, " + when, Unit: "MiB", Values: w.heap})
+		out = append(out,
+			figure.Figure{What: "heap in use of each API server, without etcd, " + when, Unit: "MiB", Values: w.heap})
 	}
 	return out
 }

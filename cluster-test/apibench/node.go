@@ -62,7 +62,9 @@ func watchNodes(ctx context.Context, o options, l *load) ([]figure.Figure, error
 
 // watched writes while paths are watched, and returns the CPU time of all servers, in ms, for a
 // write with its consequences.
-func (l *load) watched(ctx context.Context, o options, when string, paths []string) (each float64, figures []figure.Figure, err error) {
+func (l *load) watched(
+	ctx context.Context, o options, when string, paths []string,
+) (each float64, figures []figure.Figure, err error) {
 	progress("writing for %v, while %s", o.watched, when)
 	var all []*watchers
 	if len(paths) > 0 {
@@ -83,7 +85,9 @@ func (l *load) watched(ctx context.Context, o options, when string, paths []stri
 		}
 		defer w.close()
 		all = append(all, w)
-		figures = append(figures, figure.Spread("CPU time of all servers to open a watch, "+when, "ms", opened.Seconds()*1000/float64(len(paths))))
+		figures = append(figures,
+			figure.Spread("CPU time of all servers to open a watch, "+when, "ms",
+				opened.Seconds()*1000/float64(len(paths))))
 	}
 	before, err := l.use(all...)
 	if err != nil {
@@ -107,7 +111,8 @@ func (l *load) watched(ctx context.Context, o options, when string, paths []stri
 	figures = append(figures, w.figures("while "+when)...)
 	figures = append(figures,
 		figure.Spread("CPU time of all servers for a write, while "+when, "ms", each),
-		figure.Spread("CPU time of all clients for a write, while "+when, "ms", used.clients.Seconds()*1000/float64(w.done())))
+		figure.Spread("CPU time of all clients for a write, while "+when, "ms",
+			used.clients.Seconds()*1000/float64(w.done())))
 	if len(paths) > 0 {
 		figures = append(figures,
 			figure.Spread("events of a write, while "+when, "", float64(n.Events)/float64(w.done())),
@@ -122,7 +127,8 @@ func (w *watchers) await(ctx context.Context, events int64, watches int) (n coun
 	until := time.Now().Add(arrival)
 	for {
 		n, err = w.count()
-		if err != nil || n.Events >= events || n.Ended == watches || time.Now().After(until) { // brief: missing events are a figure
+		if err != nil || n.Events >= events || n.Ended == watches ||
+			time.Now().After(until) { // brief: missing events are a figure
 			return n, err
 		}
 		if !sleepUntil(ctx, time.Now().Add(10*time.Millisecond)) {

@@ -49,7 +49,8 @@ func (w writes) figures(when string) []figure.Figure {
 	out := spreads(figure.Percentiles("a write, "+when, "ms", w.took))
 	out = append(out,
 		figure.Spread("writes in a second, "+when, "", float64(w.done())/w.lasted.Seconds()),
-		figure.Spread(fmt.Sprintf("writes of %d that were not begun, %s", w.offered, when), "", float64(w.offered-len(w.took))))
+		figure.Spread(fmt.Sprintf("writes of %d that were not begun, %s", w.offered, when), "",
+			float64(w.offered-len(w.took))))
 	return append(out, w.failures.figures("writes, "+when+",")...)
 }
 
@@ -64,7 +65,9 @@ func spreads(figures []figure.Figure) []figure.Figure {
 // paced offers writes at a steady rate, a second, for a while. All clients write, each the next one
 // that is due, and leave out those that are still to be begun in the end. write gets the number of
 // the client.
-func (l *load) paced(ctx context.Context, rate int, during time.Duration, write func(ctx context.Context, client int) error) (writes, error) {
+func (l *load) paced(
+	ctx context.Context, rate int, during time.Duration, write func(ctx context.Context, client int) error,
+) (writes, error) {
 	w := writes{offered: max(1, int(during.Seconds()*float64(rate)))}
 	var next atomic.Int64
 	var mu sync.Mutex

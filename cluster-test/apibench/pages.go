@@ -31,7 +31,8 @@ func makePods(ctx context.Context, o options, l *load) (figures []figure.Figure,
 	if l.pods, err = l.createPods(ctx, o.pods, func(int) string { return "" }); err != nil {
 		return nil, err
 	}
-	figures = append(figures, figure.One("pods created in a second", "", float64(len(l.pods))/time.Since(began).Seconds()))
+	figures = append(figures,
+		figure.One("pods created in a second", "", float64(len(l.pods))/time.Since(began).Seconds()))
 	w, err := l.weigh(ctx, o.rest)
 	return append(figures, w.figures(fmt.Sprintf("%d pods", len(l.pods)))...), err
 }
@@ -71,8 +72,11 @@ func listPages(ctx context.Context, o options, l *load) ([]figure.Figure, error)
 		return nil, errors.New("no write was begun")
 	}
 	figures := append(alone.figures("while nobody lists"), beside.figures("while pages are listed")...)
-	figures = append(figures, figure.Spread("p99 of the writes while pages are listed, to that while nobody lists", "", p99(beside)/p99(alone)))
-	figures = append(figures, spreads(figure.Percentiles(fmt.Sprintf("a page of %d of %d pods", pageSize, len(l.pods)), "ms", p.took))...)
+	figures = append(figures,
+		figure.Spread("p99 of the writes while pages are listed, to that while nobody lists", "",
+			p99(beside)/p99(alone)))
+	figures = append(figures,
+		spreads(figure.Percentiles(fmt.Sprintf("a page of %d of %d pods", pageSize, len(l.pods)), "ms", p.took))...)
 	figures = append(figures,
 		figure.Spread("pages in a second", "", float64(len(p.took))/beside.lasted.Seconds()),
 		figure.Spread("lists that came to their end", "", float64(p.whole)),

@@ -15,7 +15,8 @@ const header = `| case | kube-apiserver: a second, p50 | CPU s for 1,000 of serv
 // row shows a case. The ratios are those of the medians, of Barque to kube-apiserver.
 func row(name string, theirs, ours []sample) string {
 	ratio := func(of func(sample) float64) float64 { return middle(ours, of) / middle(theirs, of) }
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %.1fx | %.2fx |", name, rates(theirs), costs(theirs), rates(ours), costs(ours),
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %.1fx | %.2fx |", name, rates(theirs), costs(theirs), rates(ours),
+		costs(ours),
 		ratio(func(s sample) float64 { return s.perSecond }), ratio(func(s sample) float64 { return s.cpu.Seconds() }))
 }
 

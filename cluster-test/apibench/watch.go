@@ -65,7 +65,9 @@ func (l *load) measureWatch(ctx context.Context, c testCase, each time.Duration)
 	}
 	n := int(last.Events - first.Events)
 	if n == 0 || last.Ended == c.clients {
-		return sample{}, fmt.Errorf("%s on %s: %d events came; %d watches have ended, %d updates failed", c, l.Name, n, last.Ended, failed.Load())
+		return sample{},
+			fmt.Errorf("%s on %s: %d events came; %d watches have ended, %d updates failed", c, l.Name, n, last.Ended,
+				failed.Load())
 	}
 	s := sample{perSecond: float64(n) / lasted.Seconds(), failed: int(failed.Load()) + last.Ended}
 	s.cpu, s.clients = used.perThousand(n)

@@ -134,7 +134,8 @@ func (a address) endpoint() (sides.Endpoint, error) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(a.Authority)
 	return sides.Endpoint{
-		URL: a.URL, TLS: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}}, Authority: a.Authority,
+		URL: a.URL, TLS: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}},
+		Authority: a.Authority,
 	}, err
 }
 

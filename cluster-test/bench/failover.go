@@ -51,8 +51,10 @@ func measureFailover(ctx context.Context, kills int) (_ []result, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("kill %d of %d: %w", i+1, kills, err)
 		}
-		progress("kill %d of %d, of %s: writes stopped for %v, a controller acted after %v, %v after it could (%v for the round)", i+1, kills, k.leader,
-			k.gap.Round(time.Millisecond), k.acted.Round(time.Millisecond), k.waited.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+		progress(
+			"kill %d of %d, of %s: writes stopped for %v, a controller acted after %v, %v after it could (%v for the round)", i+1, kills, k.leader,
+			k.gap.Round(time.Millisecond), k.acted.Round(time.Millisecond), k.waited.Round(time.Millisecond),
+			time.Since(began).Round(time.Millisecond))
 		gaps, acts, waits = append(gaps, k.gap), append(acts, k.acted), append(waits, k.waited)
 	}
 	return []result{
@@ -82,7 +84,9 @@ func newFailover(ctx context.Context, c *clustertest.Cluster) (f *failover, err 
 	}
 	progress("%d objects", objects)
 	for i := range objects {
-		if _, err := c.Client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("object-%d", i)}}, metav1.CreateOptions{}); err != nil {
+		if _, err := c.Client.CoreV1().ConfigMaps("default").Create(ctx,
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("object-%d", i)}},
+			metav1.CreateOptions{}); err != nil {
 			return nil, err
 		}
 	}
@@ -153,7 +157,8 @@ func (f *failover) kill(ctx context.Context, round int) (k killed, err error) {
 	case <-ctx.Done():
 		return k, errors.New("no controller has acted within a minute")
 	}
-	if err := f.Client.AppsV1().Deployments("default").Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}); err != nil {
+	if err := f.Client.AppsV1().Deployments("default").Delete(ctx, name,
+		metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}); err != nil {
 		return k, err
 	}
 	return k, f.DevResult(ctx, "start", status.Leader).Error
@@ -163,7 +168,8 @@ func (f *failover) kill(ctx context.Context, round int) (k killed, err error) {
 // between two acknowledgements. It closes ready when writes succeed.
 func (f *failover) writeAlong(ctx context.Context, ready, dead chan struct{}) (longest time.Duration, err error) {
 	patch := func(ctx context.Context, c kubernetes.Interface) error {
-		_, err := c.CoreV1().ConfigMaps("default").Patch(ctx, "object-0", types.MergePatchType, fmt.Appendf(nil, `{"data":{"now":"%d"}}`, time.Now().UnixNano()), metav1.PatchOptions{})
+		_, err := c.CoreV1().ConfigMaps("default").Patch(ctx, "object-0", types.MergePatchType,
+			fmt.Appendf(nil, `{"data":{"now":"%d"}}`, time.Now().UnixNano()), metav1.PatchOptions{})
 		return err
 	}
 	var last time.Time
@@ -232,7 +238,8 @@ func (f *failover) awaitReplicaSet(ctx context.Context, server int, deployment s
 	if err != nil {
 		return nil, err
 	}
-	events, err := m.Client().AppsV1().ReplicaSets("default").Watch(ctx, metav1.ListOptions{LabelSelector: "bench=" + deployment})
+	events, err := m.Client().AppsV1().ReplicaSets("default").Watch(ctx,
+		metav1.ListOptions{LabelSelector: "bench=" + deployment})
 	if err != nil {
 		return nil, err
 	}

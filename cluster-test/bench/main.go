@@ -101,7 +101,8 @@ func report(results []result) error {
 	fmt.Fprintln(w, "what\tn\tmin\tmedian\tp90\tmax\tunit\t")
 	for _, r := range results {
 		v := slices.Sorted(slices.Values(r.values))
-		fmt.Fprintf(w, "%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%s\t\n", r.what, len(v), v[0], v[len(v)/2], v[len(v)*9/10], v[len(v)-1], r.unit)
+		fmt.Fprintf(w, "%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%s\t\n", r.what, len(v), v[0], v[len(v)/2], v[len(v)*9/10],
+			v[len(v)-1], r.unit)
 	}
 	return w.Flush()
 }
@@ -126,7 +127,8 @@ func machine() string {
 	if data, err := os.ReadFile("/proc/loadavg"); err == nil {
 		load, _, _ = strings.Cut(string(data), " ")
 	}
-	return fmt.Sprintf("%d cores of %s, %s, %s/%s, %s, load average %s", runtime.NumCPU(), model, kernel, runtime.GOOS, runtime.GOARCH, time.Now().UTC().Format(time.DateOnly), load)
+	return fmt.Sprintf("%d cores of %s, %s, %s/%s, %s, load average %s", runtime.NumCPU(), model, kernel, runtime.GOOS,
+		runtime.GOARCH, time.Now().UTC().Format(time.DateOnly), load)
 }
 
 // progress prints that a long step begins.

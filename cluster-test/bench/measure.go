@@ -122,8 +122,10 @@ func runPods(ctx context.Context, c *clustertest.Cluster, n int) (time.Duration,
 		var err error
 		for i := range n {
 			pod := &corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("bench-%d", i), Labels: map[string]string{"bench": "pods"}},
-				Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: new(int64), Containers: []corev1.Container{{Name: "hello", Image: "barque.local/hello:1"}}},
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("bench-%d", i),
+					Labels: map[string]string{"bench": "pods"}},
+				Spec: corev1.PodSpec{TerminationGracePeriodSeconds: new(int64),
+					Containers: []corev1.Container{{Name: "hello", Image: "barque.local/hello:1"}}},
 			}
 			_, e := client.Create(ctx, pod, metav1.CreateOptions{})
 			err = errors.Join(err, e)
@@ -141,7 +143,8 @@ func runPods(ctx context.Context, c *clustertest.Cluster, n int) (time.Duration,
 	if err := errors.Join(err, <-created); err != nil {
 		return 0, fmt.Errorf("%d of %d pods run: %w", len(running), n, err)
 	}
-	if err := client.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: benchLabel}); err != nil {
+	if err := client.DeleteCollection(ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{LabelSelector: benchLabel}); err != nil {
 		return 0, err
 	}
 	return took, follow(ctx, events, func(e watch.Event) bool {
@@ -185,7 +188,8 @@ func memoryOf(ctx context.Context, c *clustertest.Cluster) ([]result, error) {
 	if err := json.Unmarshal([]byte(r.Out), &status); err != nil {
 		return nil, err
 	}
-	server, runtime := result{what: "memory (RSS) of an idle server", unit: "MiB"}, result{what: "memory (RSS) of its containerd", unit: "MiB"}
+	server, runtime := result{what: "memory (RSS) of an idle server", unit: "MiB"},
+		result{what: "memory (RSS) of its containerd", unit: "MiB"}
 	for _, n := range status.Nodes {
 		size, err := residentMiB(n.PID)
 		if err != nil {

@@ -49,7 +49,8 @@ func measureStarved(ctx context.Context, pods, busy int) (_ []result, err error)
 		return nil, err
 	}
 	defer maker.Close()
-	if _, err := c.Client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "starved"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.Client.CoreV1().ConfigMaps("default").Create(ctx,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "starved"}}, metav1.CreateOptions{}); err != nil {
 		return nil, err
 	}
 	before, err := c.Status(ctx)
@@ -150,7 +151,8 @@ func longestGap(ctx context.Context, writer *clustertest.Mover) (longest time.Du
 	last := time.Now()
 	for ctx.Err() == nil {
 		err := writer.Kube(ctx, func(ctx context.Context, c kubernetes.Interface) error {
-			_, err := c.CoreV1().ConfigMaps("default").Patch(ctx, "starved", types.MergePatchType, fmt.Appendf(nil, `{"data":{"now":"%d"}}`, time.Now().UnixNano()), metav1.PatchOptions{})
+			_, err := c.CoreV1().ConfigMaps("default").Patch(ctx, "starved", types.MergePatchType,
+				fmt.Appendf(nil, `{"data":{"now":"%d"}}`, time.Now().UnixNano()), metav1.PatchOptions{})
 			return err
 		})
 		if ctx.Err() == nil || err == nil {
@@ -167,7 +169,8 @@ func longestGap(ctx context.Context, writer *clustertest.Mover) (longest time.Du
 func makePod(ctx context.Context, m *clustertest.Mover, i int) error {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("bench-%d", i), Labels: map[string]string{"bench": "pods"}},
-		Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: new(int64), Containers: []corev1.Container{{Name: "hello", Image: "barque.local/hello:1"}}},
+		Spec: corev1.PodSpec{TerminationGracePeriodSeconds: new(int64),
+			Containers: []corev1.Container{{Name: "hello", Image: "barque.local/hello:1"}}},
 	}
 	_, err := m.Client().CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{})
 	return err

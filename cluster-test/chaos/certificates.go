@@ -39,7 +39,8 @@ func renewCertificates(ctx context.Context, t *trial) error {
 		return err
 	}
 	for _, node := range t.all() {
-		err := t.awaitShown(ctx, node, "another one", func(_ time.Time, c *x509.Certificate) bool { return !c.Equal(before[node]) })
+		err := t.awaitShown(ctx, node, "another one",
+			func(_ time.Time, c *x509.Certificate) bool { return !c.Equal(before[node]) })
 		if err != nil {
 			return err
 		}
@@ -132,7 +133,8 @@ func end(ca *pki.Authority, path string) error {
 	if err != nil {
 		return err
 	}
-	request := pki.Request{CommonName: leaf.Subject.CommonName, Organization: leaf.Subject.Organization, Names: leaf.DNSNames}
+	request := pki.Request{CommonName: leaf.Subject.CommonName, Organization: leaf.Subject.Organization,
+		Names: leaf.DNSNames}
 	for _, ip := range leaf.IPAddresses {
 		request.Names = append(request.Names, ip.String())
 	}
@@ -176,7 +178,8 @@ func endedOfServer(ctx context.Context, t *trial) error {
 	t.meet(node)
 	back, err := t.cluster.MoveClocks(-pki.LeafLifetime-overSince, node)
 	if err == nil {
-		err = t.awaitShown(ctx, node, "one that has ended", func(now time.Time, c *x509.Certificate) bool { return now.After(c.NotAfter) })
+		err = t.awaitShown(ctx, node, "one that has ended",
+			func(now time.Time, c *x509.Certificate) bool { return now.After(c.NotAfter) })
 	}
 	if err := errors.Join(err, back()); err != nil {
 		return err
@@ -190,11 +193,14 @@ func endedOfServer(ctx context.Context, t *trial) error {
 }
 
 // awaitShown waits until a server's API shows a certificate of a kind.
-func (t *trial) awaitShown(ctx context.Context, node, want string, is func(now time.Time, c *x509.Certificate) bool) error {
+func (t *trial) awaitShown(
+	ctx context.Context, node, want string, is func(now time.Time, c *x509.Certificate) bool,
+) error {
 	return clustertest.Poll(ctx, patience, func(ctx context.Context) error {
 		c, err := t.shown(ctx, node)
 		if err == nil && !is(time.Now(), c) {
-			err = fmt.Errorf("%s shows a certificate that is good from %v to %v, want %s", node, c.NotBefore, c.NotAfter, want)
+			err = fmt.Errorf("%s shows a certificate that is good from %v to %v, want %s", node, c.NotBefore,
+				c.NotAfter, want)
 		}
 		return err
 	})
@@ -206,7 +212,8 @@ func (t *trial) shown(ctx context.Context, node string) (*x509.Certificate, erro
 	if err != nil {
 		return nil, err
 	}
-	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", net.JoinHostPort(address, "6443"))
+	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp",
+		net.JoinHostPort(address, "6443"))
 	if err != nil {
 		return nil, err
 	}

@@ -30,8 +30,9 @@ func TestMain(m *testing.M) {
 
 // short is the choice of faults for the run of the tests: each of the mechanisms, and the
 // worst faults.
-var short = regexp.MustCompile(`^(kill the leader|kill all|kill containerd|clock jumps: leader|leader alone|packet loss|slow network|` +
-	`disk hangs: leader|disk full: leader|power off: follower|torn log|leave and join|restore)$`)
+var short = regexp.MustCompile(
+	`^(kill the leader|kill all|kill containerd|clock jumps: leader|leader alone|packet loss|slow network|` +
+		`disk hangs: leader|disk full: leader|power off: follower|torn log|leave and join|restore)$`)
 
 // shortDuration is for how long faults begin in the short run, which goes on until each kind was
 // made once.
@@ -46,7 +47,8 @@ func TestShortRun(t *testing.T) {
 	plan.Duration, plan.Least = shortDuration, len(plan.Faults)
 	t.Logf("repeat with -seed %d", plan.Seed)
 	needs.LeftOut(t, left)
-	cfg := config{Schedule: plan, out: t.Output(), page: filepath.Join(t.TempDir(), "page.html"), repeat: fmt.Sprintf("go test ./cluster-test/chaos -seed %d", plan.Seed)}
+	cfg := config{Schedule: plan, out: t.Output(), page: filepath.Join(t.TempDir(), "page.html"),
+		repeat: fmt.Sprintf("go test ./cluster-test/chaos -seed %d", plan.Seed)}
 	r, err := execute(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +76,8 @@ func TestShortRun(t *testing.T) {
 		t.Errorf("a server's watch of pods told of %d changes only", n)
 	}
 	if t.Failed() { // on a machine of another speed there are more faults, or fewer
-		t.Logf("make chaos SEED=%d COUNT=%d FAULTS='%s' makes these faults, and one more", plan.Seed, len(r.Spans())+1, short)
+		t.Logf("make chaos SEED=%d COUNT=%d FAULTS='%s' makes these faults, and one more", plan.Seed, len(r.Spans())+1,
+			short)
 	}
 }
 

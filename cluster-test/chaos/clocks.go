@@ -25,7 +25,8 @@ func clockFaults() []fault {
 }
 
 // jumps is how far a clock is moved.
-var jumps = [...]time.Duration{30 * time.Second, -30 * time.Second, 10 * time.Minute, -10 * time.Minute, time.Hour, -time.Hour}
+var jumps = [...]time.Duration{30 * time.Second, -30 * time.Second, 10 * time.Minute, -10 * time.Minute, time.Hour,
+	-time.Hour}
 
 // clockJumps moves wall clocks for a while. No node may be taken for dead for it: an eviction is
 // a failure.
@@ -64,7 +65,8 @@ func (t *trial) tokensHold(ctx context.Context, node string) error {
 	for _, issuer := range t.servers {
 		var token string
 		err := clustertest.Poll(ctx, time.Minute, func(ctx context.Context) error {
-			r, err := issuer.Client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+			r, err := issuer.Client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "default",
+				&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 			if err == nil {
 				token = r.Status.Token
 			}
@@ -80,14 +82,16 @@ func (t *trial) tokensHold(ctx context.Context, node string) error {
 			var review *authenticationv1.TokenReview
 			err := clustertest.Poll(ctx, time.Minute, func(ctx context.Context) (err error) {
 				review, err = reader.Client.AuthenticationV1().TokenReviews().Create(ctx,
-					&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+					&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}},
+					metav1.CreateOptions{})
 				return err
 			})
 			if err != nil {
 				return fmt.Errorf("show %s a token: %w", reader.Name, err)
 			}
 			if !review.Status.Authenticated {
-				return fmt.Errorf("%s does not take a new token of %s: %s", reader.Name, issuer.Name, review.Status.Error)
+				return fmt.Errorf("%s does not take a new token of %s: %s", reader.Name, issuer.Name,
+					review.Status.Error)
 			}
 		}
 	}
@@ -106,7 +110,8 @@ func (t *trial) checkClock(ctx context.Context, node string, by time.Duration) e
 		return err
 	}
 	// A node that has much to do may not answer at once.
-	return clustertest.Poll(ctx, patience, func(ctx context.Context) error { return t.askClock(ctx, node, address, by) })
+	return clustertest.Poll(ctx, patience,
+		func(ctx context.Context) error { return t.askClock(ctx, node, address, by) })
 }
 
 // askClock is checkClock, once.
@@ -116,7 +121,8 @@ func (t *trial) askClock(ctx context.Context, node, address string, by time.Dura
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	ctx, cancel := clustertest.TryOnce(ctx)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+net.JoinHostPort(address, "10250")+"/", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+net.JoinHostPort(address, "10250")+"/",
+		nil)
 	if err != nil {
 		return err
 	}

@@ -115,7 +115,10 @@ func flip(kind damage.Kind) func(rnd *rand.Rand, dir string) (note string, err e
 // spoilt spoils files of a server that was killed. It must refuse them at its start or find them
 // later; at the latest the clients' answers show a fault that it did not find. It is replaced in
 // any case: damaged data that was not read yet might be read at any time.
-func spoilt(choose func(*trial, context.Context) (string, error), spoil func(rnd *rand.Rand, dir string) (note string, err error)) func(context.Context, *trial) error {
+func spoilt(
+	choose func(*trial, context.Context) (string, error),
+	spoil func(rnd *rand.Rand, dir string) (note string, err error),
+) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		node, err := choose(t, ctx)
 		if err != nil {

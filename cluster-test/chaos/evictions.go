@@ -183,7 +183,8 @@ func (e *evictions) explain(pod *corev1.Pod, now time.Time) string {
 		wrong = "nothing had happened to any node"
 	}
 	for _, t := range e.troubles {
-		if t.node != pod.Spec.NodeName && pod.Spec.NodeName != "" || now.Before(t.from) || !t.told.IsZero() && !now.Before(t.told.Add(late)) {
+		if t.node != pod.Spec.NodeName && pod.Spec.NodeName != "" || now.Before(t.from) ||
+			!t.told.IsZero() && !now.Before(t.told.Add(late)) {
 			continue
 		}
 		lasted := now.Sub(t.from)
@@ -191,7 +192,8 @@ func (e *evictions) explain(pod *corev1.Pod, now time.Time) string {
 			lasted = min(lasted, t.to.Sub(t.from))
 		}
 		if pod.Status.StartTime != nil && lasted < tooSoon {
-			wrong = fmt.Sprintf("that node had been in trouble for %v only: pods stay for %v", lasted.Round(100*time.Millisecond), tooSoon)
+			wrong = fmt.Sprintf("that node had been in trouble for %v only: pods stay for %v",
+				lasted.Round(100*time.Millisecond), tooSoon)
 			continue
 		}
 		return ""

@@ -12,8 +12,11 @@ import (
 
 // taken is a pod that its kubelet has taken and whose container runs.
 func taken(node string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u"}, Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{
-		StartTime: new(metav1.Time), ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Running: new(corev1.ContainerStateRunning)}}}}}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u"}, Spec: corev1.PodSpec{NodeName: node},
+		Status: corev1.PodStatus{
+			StartTime: new(metav1.Time),
+			ContainerStatuses: []corev1.ContainerStatus{
+				{State: corev1.ContainerState{Running: new(corev1.ContainerStateRunning)}}}}}
 }
 
 // ended is one that was asked to end, and has.
@@ -52,7 +55,8 @@ func TestEvictions(t *testing.T) {
 		{"evicted soon after", evicted, "s1", 130*time.Second + late - time.Second, ""},
 		{"evicted later", evicted, "s1", 130*time.Second + late, none},
 		{"evicted ten seconds later", evicted, "s1", 140 * time.Second, none},
-		{"evicted after a short one, when it has been long ago enough for a long one", evicted, "s5", 100*time.Second + tooSoon + time.Second, soon},
+		{"evicted after a short one, when it has been long ago enough for a long one", evicted, "s5",
+			100*time.Second + tooSoon + time.Second, soon},
 		{"evicted after a short one that some watch has not told of yet", evicted, "s6", 200 * time.Second, soon},
 		{"evicted after a long one that some watch has not told of yet", evicted, "s7", 200 * time.Second, ""},
 		{"evicted before", evicted, "s1", 99 * time.Second, none},
@@ -81,11 +85,14 @@ func TestEvictions(t *testing.T) {
 		{"never bound, while a node is in trouble", untaken, "", 101 * time.Second, ""},
 	} {
 		seconds := func(node string, from, to, told int) trouble {
-			return trouble{node, at(time.Duration(from) * time.Second), at(time.Duration(to) * time.Second), at(time.Duration(told) * time.Second)}
+			return trouble{node, at(time.Duration(from) * time.Second), at(time.Duration(to) * time.Second),
+				at(time.Duration(told) * time.Second)}
 		}
-		e := &evictions{troubles: []trouble{seconds("s1", 100, 120, 130), {node: "s3", from: at(0)}, seconds("s4", 0, 20, 30), seconds("s4", 31, 33, 34),
-			seconds("s5", 100, 102, 110), {node: "s6", from: at(100 * time.Second), to: at(102 * time.Second)},
-			{node: "s7", from: at(100 * time.Second), to: at(120 * time.Second)}}}
+		e := &evictions{
+			troubles: []trouble{seconds("s1", 100, 120, 130), {node: "s3", from: at(0)}, seconds("s4", 0, 20, 30),
+				seconds("s4", 31, 33, 34),
+				seconds("s5", 100, 102, 110), {node: "s6", from: at(100 * time.Second), to: at(102 * time.Second)},
+				{node: "s7", from: at(100 * time.Second), to: at(120 * time.Second)}}}
 		if c.node == "" {
 			e.troubles = e.troubles[:1]
 		}

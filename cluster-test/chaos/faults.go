@@ -56,7 +56,8 @@ type trial struct {
 
 // allFaults in the order of the docs.
 func allFaults() []fault {
-	return slices.Concat(processFaults(), clockFaults(), networkFaults(), diskFaults(), memberFaults(), keyFaults(), certificateFaults())
+	return slices.Concat(processFaults(), clockFaults(), networkFaults(), diskFaults(), memberFaults(), keyFaults(),
+		certificateFaults())
 }
 
 // betweenFaults is how long all is well.

@@ -35,8 +35,9 @@ func (r *run) startInformers(ctx context.Context) *informerSet {
 		of := informersOf{s.Name, f, f.Core().V1().Pods().Informer(), f.Core().V1().ConfigMaps().Informer()}
 		// It cannot fail: the informer was not started.
 		_, _ = of.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { r.pods.own(o.(*corev1.Pod)) },
-			UpdateFunc: func(_, o any) { r.pods.own(o.(*corev1.Pod)) }, // another pod of its name, when one watch missed the other's end
+			AddFunc: func(o any) { r.pods.own(o.(*corev1.Pod)) },
+			// another pod of its name, when one watch missed the other's end
+			UpdateFunc: func(_, o any) { r.pods.own(o.(*corev1.Pod)) },
 		})
 		f.Start(ctx.Done())
 		set.all = append(set.all, of)
@@ -73,7 +74,8 @@ func (s *informerSet) converged(ctx context.Context) error {
 			kind := [...]string{"pods", "ConfigMaps"}[i]
 			objects := informer.GetStore().List()
 			if len(objects) != len(truth[i]) {
-				return fmt.Errorf("the informer of %s on %s has %d, and there are %d", kind, of.server, len(objects), len(truth[i]))
+				return fmt.Errorf("the informer of %s on %s has %d, and there are %d", kind, of.server, len(objects),
+					len(truth[i]))
 			}
 			for _, o := range objects {
 				m, err := meta.Accessor(o)
@@ -81,7 +83,8 @@ func (s *informerSet) converged(ctx context.Context) error {
 					return err
 				}
 				if want := truth[i][m.GetName()]; want != m.GetResourceVersion() {
-					return fmt.Errorf("the informer of %s on %s has %s at revision %s, the store at %q", kind, of.server, m.GetName(), m.GetResourceVersion(), want)
+					return fmt.Errorf("the informer of %s on %s has %s at revision %s, the store at %q", kind,
+						of.server, m.GetName(), m.GetResourceVersion(), want)
 				}
 			}
 		}

@@ -103,7 +103,8 @@ func departed(command func(t *trial, node string) []string) func(context.Context
 // byItself is the command at the leaving server, and byAnother the one elsewhere.
 func byItself(t *trial, node string) []string {
 	// Without a kubeconfig the server at 127.0.0.1 is asked, which is not this one here.
-	return []string{"cluster", "leave", "--data-dir", t.cluster.DataDir(node), "--kubeconfig", t.cluster.Kubeconfig(), "--yes"}
+	return []string{"cluster", "leave", "--data-dir", t.cluster.DataDir(node), "--kubeconfig", t.cluster.Kubeconfig(),
+		"--yes"}
 }
 func byAnother(_ *trial, node string) []string { return []string{"cluster", "remove", node, "--yes"} }
 
@@ -243,7 +244,8 @@ func backedUp(f func(ctx context.Context, t *trial, file string) error) func(con
 		defer os.RemoveAll(dir)
 		var file string
 		tries := 0
-		err = clustertest.Poll(ctx, time.Minute, func(ctx context.Context) error { // the server that is asked may have no leader yet
+		// the server that is asked may have no leader yet
+		err = clustertest.Poll(ctx, time.Minute, func(ctx context.Context) error {
 			tries++
 			file = filepath.Join(dir, fmt.Sprintf("%d.backup", tries)) // a try that was cut off may have made its file
 			_, err := t.barque(ctx, "snapshot", "save", "--unsealed", file)
@@ -270,7 +272,8 @@ func restore(ctx context.Context, t *trial, file string) error {
 	if err != nil {
 		return err
 	}
-	if r := t.cluster.KubectlResult(ctx, "", "create", "configmap", "after-the-backup", "-n", namespace); r.Error != nil {
+	if r := t.cluster.KubectlResult(ctx, "", "create", "configmap", "after-the-backup", "-n",
+		namespace); r.Error != nil {
 		return r.Error
 	}
 	if _, err := t.barque(ctx, "snapshot", "restore", file, "--yes"); err != nil {

@@ -16,19 +16,26 @@ func TestJoined(t *testing.T) {
 		runs         bool
 		start, ready error
 	}
-	noOther, givenUp, notReady := errors.New("no other server is ready"), errors.New("not ready within a minute"), errors.New("it is not ready")
+	noOther, givenUp, notReady := errors.New("no other server is ready"), errors.New("not ready within a minute"),
+		errors.New("it is not ready")
 	runsAlready := errors.New("it runs; stop it")
 	for what, c := range map[string]struct {
 		tries  []moment // the last one stays
 		starts int
 		want   []string // in the error; none: there is none
 	}{
-		"at once":                          {[]moment{{}}, 1, nil},
-		"when another one is ready":        {[]moment{{start: noOther}, {start: noOther}, {}}, 3, nil},
-		"given up, and ready at last":      {[]moment{{start: givenUp}, {runs: true, start: runsAlready, ready: notReady}, {runs: true, start: runsAlready}}, 1, nil},
-		"given up, and ended":              {[]moment{{start: givenUp}, {runs: true, start: runsAlready, ready: notReady}, {}}, 2, nil},
-		"given up, and never ready":        {[]moment{{start: givenUp}, {runs: true, start: runsAlready, ready: notReady}}, 1, []string{"not within", notReady.Error(), "first try: " + givenUp.Error()}},
-		"it runs before it may":            {[]moment{{runs: true, start: runsAlready, ready: notReady}}, 1, []string{notReady.Error(), "first try: " + runsAlready.Error()}},
+		"at once":                   {[]moment{{}}, 1, nil},
+		"when another one is ready": {[]moment{{start: noOther}, {start: noOther}, {}}, 3, nil},
+		"given up, and ready at last": {
+			[]moment{{start: givenUp}, {runs: true, start: runsAlready, ready: notReady},
+				{runs: true, start: runsAlready}}, 1, nil},
+		"given up, and ended": {
+			[]moment{{start: givenUp}, {runs: true, start: runsAlready, ready: notReady}, {}}, 2, nil},
+		"given up, and never ready": {
+			[]moment{{start: givenUp}, {runs: true, start: runsAlready, ready: notReady}}, 1,
+			[]string{"not within", notReady.Error(), "first try: " + givenUp.Error()}},
+		"it runs before it may": {[]moment{{runs: true, start: runsAlready, ready: notReady}}, 1,
+			[]string{notReady.Error(), "first try: " + runsAlready.Error()}},
 		"never let in, for the same cause": {[]moment{{start: noOther}}, -1, []string{noOther.Error()}},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -138,7 +138,9 @@ func (r *run) remains() (m remains, err error) {
 	}
 	for line := range strings.Lines(string(mounts)) {
 		fields := strings.Fields(line)
-		if len(fields) > 4 && strings.HasPrefix(fields[4], r.cluster.Dir+"/") && (strings.Contains(fields[4], "/pods/") || strings.Contains(fields[4], "/cni-") || strings.HasSuffix(fields[4], "/rootfs")) {
+		if len(fields) > 4 && strings.HasPrefix(fields[4], r.cluster.Dir+"/") &&
+			(strings.Contains(fields[4], "/pods/") || strings.Contains(fields[4], "/cni-") ||
+				strings.HasSuffix(fields[4], "/rootfs")) {
 			m.mounts = append(m.mounts, "mount "+fields[4])
 		}
 	}
@@ -148,7 +150,8 @@ func (r *run) remains() (m remains, err error) {
 	}
 	for node, before := range r.rules {
 		if now[node] != before {
-			m.rules = append(m.rules, fmt.Sprintf("node %s has %+v, and before there were pods it had %+v", node, now[node], before))
+			m.rules = append(m.rules,
+				fmt.Sprintf("node %s has %+v, and before there were pods it had %+v", node, now[node], before))
 		}
 	}
 	return m, nil

@@ -56,7 +56,9 @@ func template(labels map[string]string) corev1.PodTemplateSpec {
 			TerminationGracePeriodSeconds: &grace,
 			Containers: []corev1.Container{{
 				Name: "hello", Image: image,
-				ReadinessProbe: &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080)}}},
+				ReadinessProbe: &corev1.Probe{PeriodSeconds: 1,
+					ProbeHandler: corev1.ProbeHandler{
+						HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080)}}},
 			}},
 		},
 	}
@@ -78,14 +80,16 @@ func (r *run) startPods(ctx context.Context) (*pods, error) {
 	}
 	_, err = client.AppsV1().Deployments(namespace).Create(ctx, &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: web},
-		Spec:       appsv1.DeploymentSpec{Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template(labels)},
+		Spec: appsv1.DeploymentSpec{Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: template(labels)},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
 	service, err := client.CoreV1().Services(namespace).Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: web},
-		Spec:       corev1.ServiceSpec{Selector: labels, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080)}}},
+		Spec: corev1.ServiceSpec{Selector: labels,
+			Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080)}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
@@ -103,7 +107,8 @@ func (r *run) startPods(ctx context.Context) (*pods, error) {
 	}
 	there, err := r.remains()
 	if kinds := there.blind(); err == nil && len(kinds) > 0 {
-		err = fmt.Errorf("pods run, and nothing is seen of their %s: what is left of them would not be found", strings.Join(kinds, " and "))
+		err = fmt.Errorf("pods run, and nothing is seen of their %s: what is left of them would not be found",
+			strings.Join(kinds, " and "))
 	}
 	if err != nil {
 		p.stop()
@@ -133,7 +138,9 @@ func (p *pods) keep(ctx context.Context, name string) {
 		_, err := client.Get(limited, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			made := template(map[string]string{"app": "fixed"})
-			_, err = client.Create(limited, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: made.Labels}, Spec: made.Spec}, metav1.CreateOptions{})
+			_, err = client.Create(limited,
+				&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: made.Labels}, Spec: made.Spec},
+				metav1.CreateOptions{})
 		}
 		cancel()
 		if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -150,7 +157,8 @@ func (p *pods) whole(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s := d.Status; s.ObservedGeneration < d.Generation || s.ReadyReplicas != replicas || s.Replicas != replicas || s.UpdatedReplicas != replicas {
+	if s := d.Status; s.ObservedGeneration < d.Generation || s.ReadyReplicas != replicas || s.Replicas != replicas ||
+		s.UpdatedReplicas != replicas {
 		return fmt.Errorf("of %d replicas of %s %d are there and %d ready", replicas, web, s.Replicas, s.ReadyReplicas)
 	}
 	list, err := p.run.cluster.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})

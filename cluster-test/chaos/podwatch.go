@@ -61,7 +61,9 @@ func (h *podHistory) take(kind watch.EventType, pod *corev1.Pod) (wrong []string
 	defer h.mu.Unlock()
 	revision, err := strconv.ParseUint(pod.ResourceVersion, 10, 64)
 	if err != nil || revision < h.revision || revision == h.revision && kind != watch.Bookmark {
-		wrong = append(wrong, fmt.Sprintf("%s of pod %s at revision %q, after %d was told", kind, pod.Name, pod.ResourceVersion, h.revision))
+		wrong = append(wrong,
+			fmt.Sprintf("%s of pod %s at revision %q, after %d was told", kind, pod.Name, pod.ResourceVersion,
+				h.revision))
 	}
 	h.revision = max(h.revision, revision)
 	if kind == watch.Bookmark {
@@ -72,11 +74,16 @@ func (h *podHistory) take(kind watch.EventType, pod *corev1.Pod) (wrong []string
 	case old == nil && kind != watch.Added:
 		wrong = append(wrong, fmt.Sprintf("pod %s is %s at revision %d, and was not there", pod.Name, kind, revision))
 	case old != nil && (kind == watch.Added || old.UID != pod.UID):
-		wrong = append(wrong, fmt.Sprintf("two pods %s at revision %d: %s (on %q) is %s, and %s (on %q) is there", pod.Name, revision, pod.UID, pod.Spec.NodeName, kind, old.UID, old.Spec.NodeName))
+		wrong = append(wrong,
+			fmt.Sprintf("two pods %s at revision %d: %s (on %q) is %s, and %s (on %q) is there", pod.Name, revision,
+				pod.UID, pod.Spec.NodeName, kind, old.UID, old.Spec.NodeName))
 	case old != nil && old.Spec.NodeName != "" && pod.Spec.NodeName != old.Spec.NodeName:
-		wrong = append(wrong, fmt.Sprintf("pod %s goes from node %s to %q at revision %d", pod.Name, old.Spec.NodeName, pod.Spec.NodeName, revision))
+		wrong = append(wrong,
+			fmt.Sprintf("pod %s goes from node %s to %q at revision %d", pod.Name, old.Spec.NodeName, pod.Spec.NodeName,
+				revision))
 	case old != nil && kind == watch.Modified && old.DeletionTimestamp != nil && pod.DeletionTimestamp == nil:
-		wrong = append(wrong, fmt.Sprintf("pod %s was to be deleted, and is not any more at revision %d", pod.Name, revision))
+		wrong = append(wrong,
+			fmt.Sprintf("pod %s was to be deleted, and is not any more at revision %d", pod.Name, revision))
 	}
 	if kind == watch.Deleted {
 		delete(h.pods, pod.Name)
@@ -95,7 +102,8 @@ func (h *podHistory) hasAll(list *corev1.PodList) error {
 	for i := range list.Items {
 		pod := &list.Items[i]
 		if has := left[pod.Name]; has == nil || has.UID != pod.UID || has.ResourceVersion != pod.ResourceVersion {
-			return fmt.Errorf("the watch of pods on %s has not told of pod %s at revision %s", h.server, pod.Name, pod.ResourceVersion)
+			return fmt.Errorf("the watch of pods on %s has not told of pod %s at revision %s", h.server, pod.Name,
+				pod.ResourceVersion)
 		}
 		delete(left, pod.Name)
 	}
@@ -127,14 +135,17 @@ func (r *run) allTold(ctx context.Context) error {
 func (h *podHistory) tooMany() []string {
 	var names []string
 	for name, pod := range h.pods {
-		if pod.Labels["app"] == web && pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+		if pod.Labels["app"] == web && pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded &&
+			pod.Status.Phase != corev1.PodFailed {
 			names = append(names, name)
 		}
 	}
 	if len(names) <= replicas {
 		return nil
 	}
-	return []string{fmt.Sprintf("%d pods of %s at revision %d, and %d are declared: %q", len(names), web, h.revision, replicas, names)}
+	return []string{
+		fmt.Sprintf("%d pods of %s at revision %d, and %d are declared: %q", len(names), web, h.revision, replicas,
+			names)}
 }
 
 // watchPods follows the pods through a server for as long as the run lasts. The history is the

@@ -13,7 +13,9 @@ import (
 
 // podAt is one of a Deployment's, at a revision.
 func podAt(name, uid, node string, revision int) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid), ResourceVersion: fmt.Sprint(revision), Labels: map[string]string{"app": web}},
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid), ResourceVersion: fmt.Sprint(revision),
+			Labels: map[string]string{"app": web}},
 		Spec: corev1.PodSpec{NodeName: node}}
 }
 
@@ -36,25 +38,50 @@ func TestPodHistory(t *testing.T) {
 		events []event
 		wrong  string // of the last one; empty: nothing
 	}{
-		"life and death": {[]event{{watch.Modified, podAt("w1", "a", "s1", 11)}, {watch.Modified, asked(podAt("w1", "a", "s1", 12))},
-			{watch.Added, podAt("w9", "i", "", 13)}, {watch.Modified, podAt("w9", "i", "s2", 14)}, {watch.Bookmark, podAt("", "", "", 14)},
-			{watch.Bookmark, podAt("", "", "", 20)}, {watch.Deleted, podAt("w1", "a", "s1", 21)}, {watch.Deleted, podAt("w9", "i", "s2", 22)}, {watch.Added, podAt("w1", "j", "", 30)},
-			{watch.Deleted, podAt("w1", "j", "", 31)}}, ""},
-		"one that has failed is replaced":   {[]event{{watch.Modified, failed}, {watch.Added, podAt("w9", "i", "s1", 13)}}, ""},
-		"one too many":                      {[]event{{watch.Added, podAt("w9", "i", "s1", 11)}}, "5 pods of web at revision 11, and 4 are declared"},
-		"a name twice":                      {[]event{{watch.Added, podAt("w1", "i", "", 11)}}, "two pods w1 at revision 11"},
-		"a name goes to another":            {[]event{{watch.Modified, podAt("w1", "i", "s1", 11)}}, "two pods w1 at revision 11"},
-		"a name twice, when one ends":       {[]event{{watch.Modified, asked(podAt("w1", "a", "s1", 11))}, {watch.Added, podAt("w1", "i", "", 12)}}, "two pods w1"},
-		"from nowhere":                      {[]event{{watch.Modified, podAt("w9", "i", "s1", 11)}}, "was not there"},
-		"deleted twice":                     {[]event{{watch.Deleted, podAt("w1", "a", "s1", 11)}, {watch.Deleted, podAt("w1", "a", "s1", 12)}}, "was not there"},
-		"it moves":                          {[]event{{watch.Modified, podAt("w1", "a", "s2", 11)}}, `from node s1 to "s2"`},
-		"it is unbound":                     {[]event{{watch.Modified, podAt("w1", "a", "", 11)}}, `from node s1 to ""`},
-		"it comes back":                     {[]event{{watch.Modified, asked(podAt("w1", "a", "s1", 11))}, {watch.Modified, podAt("w1", "a", "s1", 12)}}, "is not any more"},
-		"the revision stands still":         {[]event{{watch.Modified, podAt("w1", "a", "s1", 10)}}, `revision "10", after 10`},
-		"the revision goes back":            {[]event{{watch.Modified, podAt("w1", "a", "s1", 11)}, {watch.Modified, podAt("w2", "b", "s1", 9)}}, `revision "9", after 11`},
-		"progress goes back":                {[]event{{watch.Bookmark, podAt("", "", "", 9)}}, `revision "9", after 10`},
-		"progress has overtaken an event":   {[]event{{watch.Bookmark, podAt("", "", "", 15)}, {watch.Modified, podAt("w1", "a", "s1", 12)}}, `revision "12", after 15`},
-		"a revision that is not a revision": {[]event{{watch.Modified, func() *corev1.Pod { p := podAt("w1", "a", "s1", 0); p.ResourceVersion = ""; return p }()}}, `revision ""`},
+		"life and death": {
+			[]event{{watch.Modified, podAt("w1", "a", "s1", 11)}, {watch.Modified, asked(podAt("w1", "a", "s1", 12))},
+				{watch.Added, podAt("w9", "i", "", 13)}, {watch.Modified, podAt("w9", "i", "s2", 14)},
+				{watch.Bookmark, podAt("", "", "", 14)},
+				{watch.Bookmark, podAt("", "", "", 20)}, {watch.Deleted, podAt("w1", "a", "s1", 21)},
+				{watch.Deleted, podAt("w9", "i", "s2", 22)}, {watch.Added, podAt("w1", "j", "", 30)},
+				{watch.Deleted, podAt("w1", "j", "", 31)}}, ""},
+		"one that has failed is replaced": {
+			[]event{{watch.Modified, failed}, {watch.Added, podAt("w9", "i", "s1", 13)}}, ""},
+		"one too many": {[]event{{watch.Added, podAt("w9", "i", "s1", 11)}},
+			"5 pods of web at revision 11, and 4 are declared"},
+		"a name twice": {[]event{{watch.Added, podAt("w1", "i", "", 11)}},
+			"two pods w1 at revision 11"},
+		"a name goes to another": {[]event{{watch.Modified, podAt("w1", "i", "s1", 11)}},
+			"two pods w1 at revision 11"},
+		"a name twice, when one ends": {
+			[]event{{watch.Modified, asked(podAt("w1", "a", "s1", 11))}, {watch.Added, podAt("w1", "i", "", 12)}},
+			"two pods w1"},
+		"from nowhere": {[]event{{watch.Modified, podAt("w9", "i", "s1", 11)}}, "was not there"},
+		"deleted twice": {
+			[]event{{watch.Deleted, podAt("w1", "a", "s1", 11)}, {watch.Deleted, podAt("w1", "a", "s1", 12)}},
+			"was not there"},
+		"it moves": {[]event{{watch.Modified, podAt("w1", "a", "s2", 11)}},
+			`from node s1 to "s2"`},
+		"it is unbound": {[]event{{watch.Modified, podAt("w1", "a", "", 11)}},
+			`from node s1 to ""`},
+		"it comes back": {
+			[]event{{watch.Modified, asked(podAt("w1", "a", "s1", 11))}, {watch.Modified, podAt("w1", "a", "s1", 12)}},
+			"is not any more"},
+		"the revision stands still": {[]event{{watch.Modified, podAt("w1", "a", "s1", 10)}},
+			`revision "10", after 10`},
+		"the revision goes back": {
+			[]event{{watch.Modified, podAt("w1", "a", "s1", 11)}, {watch.Modified, podAt("w2", "b", "s1", 9)}},
+			`revision "9", after 11`},
+		"progress goes back": {[]event{{watch.Bookmark, podAt("", "", "", 9)}},
+			`revision "9", after 10`},
+		"progress has overtaken an event": {
+			[]event{{watch.Bookmark, podAt("", "", "", 15)}, {watch.Modified, podAt("w1", "a", "s1", 12)}},
+			`revision "12", after 15`},
+		"a revision that is not a revision": {
+			[]event{
+				{watch.Modified,
+					func() *corev1.Pod { p := podAt("w1", "a", "s1", 0); p.ResourceVersion = ""; return p }()}},
+			`revision ""`},
 	} {
 		h, list := new(podHistory), &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "10"}}
 		for i, uid := range []string{"a", "b", "c", "d"} {
@@ -83,9 +110,11 @@ func TestPodHistoryBeginsAnew(t *testing.T) {
 	if missing, wrong := h.begin(list); len(wrong)+len(missing) > 0 {
 		t.Errorf("%q, missing %v", wrong, missing)
 	}
-	list = &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "12"}, Items: []corev1.Pod{list.Items[0], *podAt("is another", "of that name", "s2", 11)}}
+	list = &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "12"},
+		Items: []corev1.Pod{list.Items[0], *podAt("is another", "of that name", "s2", 11)}}
 	missing, wrong := h.begin(list)
-	if len(wrong) > 0 || len(missing) != 2 || missing[0].UID == missing[1].UID || missing[0].Name == "stays" || missing[1].Name == "stays" {
+	if len(wrong) > 0 || len(missing) != 2 || missing[0].UID == missing[1].UID || missing[0].Name == "stays" ||
+		missing[1].Name == "stays" {
 		t.Errorf("%q, missing %v", wrong, missing)
 	}
 	list.ResourceVersion = "9"
@@ -93,7 +122,8 @@ func TestPodHistoryBeginsAnew(t *testing.T) {
 		list.Items = append(list.Items, *podAt(fmt.Sprintf("w%d", i), fmt.Sprint(i), "s1", 5))
 	}
 	_, wrong = h.begin(list)
-	if text := strings.Join(wrong, "; "); !strings.Contains(text, "at revision 9, after 12") || !strings.Contains(text, "7 pods of web") {
+	if text := strings.Join(wrong, "; "); !strings.Contains(text, "at revision 9, after 12") ||
+		!strings.Contains(text, "7 pods of web") {
 		t.Errorf("%q", wrong)
 	}
 	list.ResourceVersion = "x"
@@ -121,9 +151,11 @@ func TestHasAll(t *testing.T) {
 		list *corev1.PodList
 		want string
 	}{
-		"all":               {list(podAt("w2", "b", "s1", 4), podAt("w1", "a", "s1", 3)), ""},
-		"one has come":      {list(podAt("w1", "a", "s1", 3), podAt("w2", "b", "s1", 4), podAt("w3", "c", "s1", 12)), "s2 has not told of pod w3 at revision 12"},
-		"one has changed":   {list(podAt("w1", "a", "s1", 3), podAt("w2", "b", "s1", 12)), "has not told of pod w2 at revision 12"},
+		"all": {list(podAt("w2", "b", "s1", 4), podAt("w1", "a", "s1", 3)), ""},
+		"one has come": {list(podAt("w1", "a", "s1", 3), podAt("w2", "b", "s1", 4), podAt("w3", "c", "s1", 12)),
+			"s2 has not told of pod w3 at revision 12"},
+		"one has changed": {list(podAt("w1", "a", "s1", 3), podAt("w2", "b", "s1", 12)),
+			"has not told of pod w2 at revision 12"},
 		"one was made anew": {list(podAt("w1", "a", "s1", 3), podAt("w2", "c", "s1", 4)), "has not told of pod w2"},
 		"one has gone":      {list(podAt("w2", "b", "s1", 4)), "has not told that pod w1 is gone"},
 		"there are none":    {list(), "is gone"},

@@ -95,7 +95,8 @@ func killShim(ctx context.Context, t *trial) error {
 
 // containers returns the containers of a node's pods that are said to run.
 func (t *trial) containers(ctx context.Context, node string) (ids []string, err error) {
-	list, err := t.cluster.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	list, err := t.cluster.Client.CoreV1().Pods(namespace).List(ctx,
+		metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +180,8 @@ func withPods(nodes []string, pods []corev1.Pod) (node string, count int) {
 // awaitEvicted waits until all pods of a node are on their way out.
 func (t *trial) awaitEvicted(ctx context.Context, node string) error {
 	return clustertest.Poll(ctx, patience, func(ctx context.Context) error {
-		list, err := t.cluster.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+		list, err := t.cluster.Client.CoreV1().Pods(namespace).List(ctx,
+			metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 		if err != nil {
 			return err
 		}

@@ -16,9 +16,10 @@ func TestWithPods(t *testing.T) {
 		node  string
 		count int
 	}{
-		"only the second has some":       {[]corev1.Pod{elsewhere, stays}, "a1", 1},
-		"the first has one that ends":    {[]corev1.Pod{ends, stays}, "a1", 1},
-		"both have some":                 {[]corev1.Pod{stays, *podAt("w4", "d", "a2", 4), *podAt("w5", "e", "a2", 5)}, "a2", 2},
+		"only the second has some":    {[]corev1.Pod{elsewhere, stays}, "a1", 1},
+		"the first has one that ends": {[]corev1.Pod{ends, stays}, "a1", 1},
+		"both have some": {[]corev1.Pod{stays, *podAt("w4", "d", "a2", 4), *podAt("w5", "e", "a2", 5)},
+			"a2", 2},
 		"none has any but one that ends": {[]corev1.Pod{ends, elsewhere}, "a2", 0},
 		"there are no pods":              {nil, "a2", 0},
 	} {

@@ -20,9 +20,13 @@ func (r *run) report(w io.Writer) error {
 	r.pods.mu.Lock()
 	t.Facts = []string{
 		fmt.Sprintf("%d servers, %d agents, %d faults of %d kinds", servers, agents, len(r.Spans()), len(r.cfg.Faults)),
-		fmt.Sprintf("%d writes of the probe acknowledged, %d calls of clients judged, %d calls of the Service (%d failed)", r.acked, r.calls, r.pods.calls, r.pods.bad),
-		fmt.Sprintf("%d pods evicted in order and %d removed by force, each after something had happened to its node", orderly, forced),
-		fmt.Sprintf("changes of pods looked at, of the server whose watch told of the fewest: %d", r.fewestPodChanges()),
+		fmt.Sprintf(
+			"%d writes of the probe acknowledged, %d calls of clients judged, %d calls of the Service (%d failed)",
+			r.acked, r.calls, r.pods.calls, r.pods.bad),
+		fmt.Sprintf("%d pods evicted in order and %d removed by force, each after something had happened to its node",
+			orderly, forced),
+		fmt.Sprintf("changes of pods looked at, of the server whose watch told of the fewest: %d",
+			r.fewestPodChanges()),
 	}
 	r.pods.mu.Unlock()
 	return r.Report(w, r.cfg.page, t)

@@ -126,7 +126,8 @@ func (r *run) begin(ctx context.Context) (err error) {
 	if r.rules, err = r.allRules(); err != nil {
 		return err
 	}
-	if _, err := r.cluster.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+	if _, err := r.cluster.Client.CoreV1().Namespaces().Create(ctx,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	if r.pods, err = r.startPods(ctx); err != nil {
@@ -194,7 +195,8 @@ func (r *run) turn(ctx context.Context, turn int, number *int) (more bool) {
 	r.probe.Observe = r.observer(false)
 	r.probe.Start(background)
 	w, err := verify.Start(background, verify.Config{
-		Servers: r.servers, Namespace: namespace, Run: fmt.Sprintf("turn-%d", turn), Seed: r.cfg.Seed + uint64(turn), Observe: r.observer(true),
+		Servers: r.servers, Namespace: namespace, Run: fmt.Sprintf("turn-%d", turn), Seed: r.cfg.Seed + uint64(turn),
+		Observe: r.observer(true),
 	})
 	if err != nil {
 		r.Fail("start the clients: %v", err)

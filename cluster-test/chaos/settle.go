@@ -35,7 +35,8 @@ func (r *run) settle(f fault) {
 		}
 		for _, n := range r.cluster.Nodes() {
 			if !r.cluster.Alive(n) {
-				r.Fail("after %s: node %s has ended by itself; its log ends with:\n%s", after, n, clustertest.Tail(r.cluster.LogFile(n), 15))
+				r.Fail("after %s: node %s has ended by itself; its log ends with:\n%s", after, n,
+					clustertest.Tail(r.cluster.LogFile(n), 15))
 				return
 			}
 		}

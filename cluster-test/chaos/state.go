@@ -66,7 +66,9 @@ func mustNot(s *clustertest.Status) error {
 		if other == nil {
 			first[m.Store.Revision] = m
 		} else if other.Store.Hash != m.Store.Hash {
-			return &stateError{fmt.Sprintf("at revision %d %s has the hash %s, and %s has %s", m.Store.Revision, other.Name, other.Store.Hash, m.Name, m.Store.Hash), false}
+			return &stateError{
+				fmt.Sprintf("at revision %d %s has the hash %s, and %s has %s", m.Store.Revision, other.Name,
+					other.Store.Hash, m.Name, m.Store.Hash), false}
 		}
 	}
 	return nil

@@ -39,15 +39,17 @@ func TestAwaitState(t *testing.T) {
 		says    string   // of the error
 		broken  bool
 	}{
-		"at once":                 {[]string{same}, "", false},
-		"one is behind":           {[]string{"9/a/ 9/a/ 8/b/", same}, "", false},
-		"one is away":             {[]string{"9/a/ 9/a/ -", same}, "", false},
-		"one stays away":          {[]string{"9/a/ 9/a/ -"}, "the store of s3 does not answer", false},
-		"one is not told of":      {[]string{"9/a/ 9/a/"}, "2 servers of 3", false},
-		"none is told of":         {[]string{""}, "0 servers of 3", false},
-		"no hash":                 {[]string{"9// 9// 9//"}, "tells no hash", false},
-		"divergence that heals":   {[]string{"9/a/ 9/a/ 9/b/", same}, "at revision 9 s1 has the hash a, and s3 has b", true},
-		"divergence, one ahead":   {[]string{"10/c/ 9/a/ 9/b/", same}, "at revision 9 s2 has the hash a, and s3 has b", true},
+		"at once":            {[]string{same}, "", false},
+		"one is behind":      {[]string{"9/a/ 9/a/ 8/b/", same}, "", false},
+		"one is away":        {[]string{"9/a/ 9/a/ -", same}, "", false},
+		"one stays away":     {[]string{"9/a/ 9/a/ -"}, "the store of s3 does not answer", false},
+		"one is not told of": {[]string{"9/a/ 9/a/"}, "2 servers of 3", false},
+		"none is told of":    {[]string{""}, "0 servers of 3", false},
+		"no hash":            {[]string{"9// 9// 9//"}, "tells no hash", false},
+		"divergence that heals": {[]string{"9/a/ 9/a/ 9/b/", same}, "at revision 9 s1 has the hash a, and s3 has b",
+			true},
+		"divergence, one ahead": {[]string{"10/c/ 9/a/ 9/b/", same}, "at revision 9 s2 has the hash a, and s3 has b",
+			true},
 		"a quarantine that heals": {[]string{"9/a/ - 8/b/differs", same}, "s3 is in quarantine: differs", true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -57,7 +59,8 @@ func TestAwaitState(t *testing.T) {
 				return statusOf(t, strings.Fields(c.answers[min(n, len(c.answers))-1])...), nil
 			})
 			var broken *stateError
-			if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) || errors.As(err, &broken) != c.broken {
+			if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) ||
+				errors.As(err, &broken) != c.broken {
 				t.Errorf("%s: %q, %v; want %q", name, state, err, c.says)
 			} else if err == nil && (state != "revision 9, hash a" || n != len(c.answers)) {
 				t.Errorf("%s: %q after %d answers", name, state, n)

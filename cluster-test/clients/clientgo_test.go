@@ -37,13 +37,17 @@ import (
 )
 
 func accessReview(namespace, account string) *authorizationv1.LocalSubjectAccessReview {
-	return &authorizationv1.LocalSubjectAccessReview{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: "system:serviceaccount:" + namespace + ":" + account, ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "list", Resource: "configmaps"},
-	}}
+	return &authorizationv1.LocalSubjectAccessReview{ObjectMeta: metav1.ObjectMeta{Namespace: namespace},
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: "system:serviceaccount:" + namespace + ":" + account,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "list",
+				Resource: "configmaps"},
+		}}
 }
 
 func configMap(name, value string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"set": "watched"}}, Data: map[string]string{"value": value}}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"set": "watched"}},
+		Data: map[string]string{"value": value}}
 }
 
 var (
@@ -101,15 +105,18 @@ func TestInformers(t *testing.T) {
 	for name, build := range map[string]func(*rest.Config) (cache.SharedIndexInformer, error){
 		"typed": func(config *rest.Config) (cache.SharedIndexInformer, error) {
 			typed, err := kubernetes.NewForConfig(config)
-			return informers.NewSharedInformerFactoryWithOptions(typed, 0, informers.WithNamespace("default"), informers.WithTweakListOptions(tweak)).Core().V1().ConfigMaps().Informer(), err
+			return informers.NewSharedInformerFactoryWithOptions(typed, 0, informers.WithNamespace("default"),
+				informers.WithTweakListOptions(tweak)).Core().V1().ConfigMaps().Informer(), err
 		},
 		"dynamic": func(config *rest.Config) (cache.SharedIndexInformer, error) {
 			d, err := dynamic.NewForConfig(config)
-			return dynamicinformer.NewFilteredDynamicSharedInformerFactory(d, 0, "default", tweak).ForResource(configMaps).Informer(), err
+			return dynamicinformer.NewFilteredDynamicSharedInformerFactory(d, 0, "default", tweak).ForResource(
+				configMaps).Informer(), err
 		},
 		"metadata": func(config *rest.Config) (cache.SharedIndexInformer, error) {
 			m, err := metadata.NewForConfig(config)
-			return metadatainformer.NewFilteredSharedInformerFactory(m, 0, "default", tweak).ForResource(configMaps).Informer(), err
+			return metadatainformer.NewFilteredSharedInformerFactory(m, 0, "default", tweak).ForResource(
+				configMaps).Informer(), err
 		},
 	} {
 		counter := &requests{counts: map[string]int{}}
@@ -158,14 +165,18 @@ func TestInformers(t *testing.T) {
 	change := func(round string) {
 		t.Helper()
 		eventually(t, "objects change", func(ctx context.Context) error {
-			_, err := maps_.Patch(ctx, "m0", types.MergePatchType, []byte(`{"data":{"value":"`+round+`"}}`), metav1.PatchOptions{})
+			_, err := maps_.Patch(ctx, "m0", types.MergePatchType, []byte(`{"data":{"value":"`+round+`"}}`),
+				metav1.PatchOptions{})
 			return err
 		})
 		must(maps_.Create(ctx, configMap("new-"+round, ""), metav1.CreateOptions{}))(t)
-		if err := maps_.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "set=watched", FieldSelector: "metadata.name=m" + round}); err != nil {
+		if err := maps_.DeleteCollection(ctx, metav1.DeleteOptions{},
+			metav1.ListOptions{LabelSelector: "set=watched", FieldSelector: "metadata.name=m" + round}); err != nil {
 			t.Fatal(err)
 		}
-		must(maps_.Patch(ctx, "m1"+round, types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/labels/set"}]`), metav1.PatchOptions{}))(t) // it leaves the selector
+		must(
+			maps_.Patch(ctx, "m1"+round, types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/labels/set"}]`),
+				metav1.PatchOptions{}))(t) // it leaves the selector
 	}
 	change("1")
 	same("after changes")
@@ -177,7 +188,8 @@ func TestInformers(t *testing.T) {
 	same("after a crash")
 	for name, counter := range counters {
 		if counter.of("watchlist") == 0 || counter.of("list") > 0 {
-			t.Errorf("the %s informer made %d streamed lists and %d others", name, counter.of("watchlist"), counter.of("list"))
+			t.Errorf("the %s informer made %d streamed lists and %d others", name, counter.of("watchlist"),
+				counter.of("list"))
 		}
 	}
 	for _, o := range informersOf["metadata"].GetStore().List() {
@@ -209,7 +221,8 @@ func TestPagination(t *testing.T) {
 	t.Run("Consistent", func(t *testing.T) {
 		first := must(page(""))(t)
 		if len(first.Items) != 10 || first.Continue == "" || first.RemainingItemCount != nil {
-			t.Fatalf("%d items, continue %q, remaining %v (a selector hides how many)", len(first.Items), first.Continue, first.RemainingItemCount)
+			t.Fatalf("%d items, continue %q, remaining %v (a selector hides how many)", len(first.Items),
+				first.Continue, first.RemainingItemCount)
 		}
 		whole := must(maps_.List(ctx, metav1.ListOptions{Limit: 10}))(t)
 		if whole.RemainingItemCount == nil || *whole.RemainingItemCount != total+1-10 { // one is the CA's
@@ -251,7 +264,8 @@ func TestPagination(t *testing.T) {
 			}
 			return nil
 		})
-		if !apierrors.IsResourceExpired(expired) || expired.Status().Code != http.StatusGone || expired.Status().Continue == "" {
+		if !apierrors.IsResourceExpired(expired) || expired.Status().Code != http.StatusGone ||
+			expired.Status().Continue == "" {
 			t.Fatalf("the old token: %+v", expired.Status())
 		}
 		// The token that comes with the error reads the rest of the present objects.
@@ -278,7 +292,9 @@ func TestPagination(t *testing.T) {
 		if len(names) != total-1 || names["m24"] {
 			t.Errorf("%d names in all pages: %v", len(names), names)
 		}
-		if _, err := maps_.List(ctx, metav1.ListOptions{ResourceVersion: first.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact}); !apierrors.IsResourceExpired(err) {
+		if _, err := maps_.List(ctx,
+			metav1.ListOptions{ResourceVersion: first.ResourceVersion,
+				ResourceVersionMatch: metav1.ResourceVersionMatchExact}); !apierrors.IsResourceExpired(err) {
 			t.Errorf("an exact version that has left history: %v", err)
 		}
 	})
@@ -338,9 +354,14 @@ func churn(t testing.TB, maps_ typedcorev1.ConfigMapInterface) {
 	const historyBytes = 64 << 20 // the history that the store keeps
 	big := strings.Repeat("history ", 900<<10/8)
 	name := "churn-" + strings.ToLower(rand.Text())
-	must(maps_.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))(t)
+	must(
+		maps_.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			metav1.CreateOptions{}))(t)
 	for i := range historyBytes/len(big) + 10 {
-		must(maps_.Update(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"big": fmt.Sprint(i, big)}}, metav1.UpdateOptions{}))(t)
+		must(
+			maps_.Update(t.Context(),
+				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name},
+					Data: map[string]string{"big": fmt.Sprint(i, big)}}, metav1.UpdateOptions{}))(t)
 	}
 	if err := maps_.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -367,7 +388,8 @@ func TestWatchResumes(t *testing.T) {
 			n++
 			value := fmt.Sprint(n)
 			eventually(t, "the object changes", func(ctx context.Context) error {
-				_, err := maps_.Patch(ctx, "watched", types.MergePatchType, []byte(`{"data":{"value":"`+value+`"}}`), metav1.PatchOptions{})
+				_, err := maps_.Patch(ctx, "watched", types.MergePatchType, []byte(`{"data":{"value":"`+value+`"}}`),
+					metav1.PatchOptions{})
 				return err
 			})
 		}
@@ -389,7 +411,8 @@ func TestWatchResumes(t *testing.T) {
 				if want := fmt.Sprint(seen); e.Type != watch.Modified || m.Data["value"] != want {
 					t.Fatalf("%s %q, want MODIFIED %q", e.Type, m.Data["value"], want)
 				}
-				if newer, err := resourceversion.CompareResourceVersion(m.ResourceVersion, last); err != nil || newer <= 0 {
+				if newer, err := resourceversion.CompareResourceVersion(m.ResourceVersion, last); err != nil ||
+					newer <= 0 {
 					t.Fatalf("version %s after %s, %v", m.ResourceVersion, last, err)
 				}
 				last = m.ResourceVersion
@@ -416,7 +439,9 @@ func TestDynamic(t *testing.T) {
 	m := must(metadata.NewForConfig(s.config()))(t).Resource(configMaps).Namespace("default")
 	object := func(value string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "dynamic", "labels": map[string]any{"set": "watched"}}, "data": map[string]any{"value": value},
+			"apiVersion": "v1", "kind": "ConfigMap",
+			"metadata": map[string]any{"name": "dynamic", "labels": map[string]any{"set": "watched"}},
+			"data":     map[string]any{"value": value},
 		}}
 	}
 	created := must(d.Create(ctx, object("1"), metav1.CreateOptions{FieldValidation: "Strict"}))(t)
@@ -426,10 +451,13 @@ func TestDynamic(t *testing.T) {
 	wrong := object("1")
 	wrong.Object["daata"] = map[string]any{}
 	wrong.SetName("wrong")
-	if _, err := d.Create(ctx, wrong, metav1.CreateOptions{FieldValidation: "Strict"}); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), `unknown field "daata"`) {
+	if _, err := d.Create(ctx, wrong, metav1.CreateOptions{FieldValidation: "Strict"}); !apierrors.IsBadRequest(err) ||
+		!strings.Contains(err.Error(), `unknown field "daata"`) {
 		t.Errorf("an unknown field: %v", err)
 	}
-	if _, err := d.Apply(ctx, "dynamic", object("2"), metav1.ApplyOptions{FieldManager: "applier"}); !apierrors.IsConflict(err) || !apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict) {
+	if _, err := d.Apply(ctx, "dynamic", object("2"),
+		metav1.ApplyOptions{FieldManager: "applier"}); !apierrors.IsConflict(err) ||
+		!apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict) {
 		t.Errorf("applying over another's field: %v", err)
 	}
 	applied := must(d.Apply(ctx, "dynamic", object("2"), metav1.ApplyOptions{FieldManager: "applier", Force: true}))(t)
@@ -443,11 +471,14 @@ func TestDynamic(t *testing.T) {
 	}
 	w := must(m.Watch(ctx, metav1.ListOptions{ResourceVersion: partial.ResourceVersion}))(t)
 	defer w.Stop()
-	patched := must(m.Patch(ctx, "dynamic", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`), metav1.PatchOptions{}))(t)
+	patched := must(
+		m.Patch(ctx, "dynamic", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`),
+			metav1.PatchOptions{}))(t)
 	if patched.Annotations["a"] != "b" {
 		t.Errorf("patched %+v", patched)
 	}
-	if e := <-w.ResultChan(); e.Type != watch.Modified || e.Object.(*metav1.PartialObjectMetadata).Annotations["a"] != "b" {
+	if e := <-w.ResultChan(); e.Type != watch.Modified ||
+		e.Object.(*metav1.PartialObjectMetadata).Annotations["a"] != "b" {
 		t.Errorf("event %+v", e)
 	}
 	list := must(m.List(ctx, watched))(t)
@@ -455,7 +486,8 @@ func TestDynamic(t *testing.T) {
 		t.Errorf("%d items at %q", len(list.Items), list.ResourceVersion)
 	}
 	uid := types.UID("another")
-	if err := m.Delete(ctx, "dynamic", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); !apierrors.IsConflict(err) {
+	if err := m.Delete(ctx, "dynamic",
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); !apierrors.IsConflict(err) {
 		t.Errorf("deleting another one: %v", err)
 	}
 	if err := m.DeleteCollection(ctx, metav1.DeleteOptions{}, watched); err != nil {

@@ -50,11 +50,14 @@ func newHelm(t testing.TB, s *server, namespace string) *helm {
 
 func (h *helm) install(ctx context.Context, name, namespace string, values map[string]any) (release.Releaser, error) {
 	i := action.NewInstall(h.Configuration)
-	i.ReleaseName, i.Namespace, i.CreateNamespace, i.Timeout, i.WaitStrategy = name, namespace, true, hang, kube.HookOnlyStrategy
+	i.ReleaseName, i.Namespace, i.CreateNamespace, i.Timeout, i.WaitStrategy = name, namespace, true, hang,
+		kube.HookOnlyStrategy
 	return i.RunWithContext(ctx, h.chart, values)
 }
 
-func (h *helm) upgrade(ctx context.Context, name, namespace string, wait kube.WaitStrategy, values map[string]any) (release.Releaser, error) {
+func (h *helm) upgrade(
+	ctx context.Context, name, namespace string, wait kube.WaitStrategy, values map[string]any,
+) (release.Releaser, error) {
 	u := action.NewUpgrade(h.Configuration)
 	u.Namespace, u.Timeout, u.WaitStrategy = namespace, hang, wait
 	return u.RunWithContext(ctx, name, h.chart, values)
@@ -90,11 +93,14 @@ func TestHelm(t *testing.T) {
 		svc := must(c.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{}))(t)
 		f := must(d.Resource(farewells).Namespace(namespace).Get(ctx, name, metav1.GetOptions{}))(t)
 		said, _, _ := unstructured.NestedString(f.Object, "spec", "text")
-		if m.Data["text"] != text || said != text || *dep.Spec.Replicas != replicas || len(svc.Spec.Ports) != 1 || svc.Spec.Ports[0].Port != port || svc.Spec.ClusterIP == "" {
-			t.Errorf("text %q and %q, %d replicas, ports %+v at %q", m.Data["text"], said, *dep.Spec.Replicas, svc.Spec.Ports, svc.Spec.ClusterIP)
+		if m.Data["text"] != text || said != text || *dep.Spec.Replicas != replicas || len(svc.Spec.Ports) != 1 ||
+			svc.Spec.Ports[0].Port != port || svc.Spec.ClusterIP == "" {
+			t.Errorf("text %q and %q, %d replicas, ports %+v at %q", m.Data["text"], said, *dep.Spec.Replicas,
+				svc.Spec.Ports, svc.Spec.ClusterIP)
 		}
 		for _, o := range []metav1.Object{m, dep, svc, f} {
-			if o.GetLabels()["app.kubernetes.io/managed-by"] != "Helm" || o.GetAnnotations()["meta.helm.sh/release-name"] != name {
+			if o.GetLabels()["app.kubernetes.io/managed-by"] != "Helm" ||
+				o.GetAnnotations()["meta.helm.sh/release-name"] != name {
 				t.Errorf("%s is not marked as Helm's: %v, %v", o.GetName(), o.GetLabels(), o.GetAnnotations())
 			}
 		}
@@ -110,11 +116,13 @@ func TestHelm(t *testing.T) {
 	t.Run("DryRun", func(t *testing.T) {
 		// The chart brings the kind of one of its objects along: a dry run on the server must miss
 		// it, as with any server.
-		if _, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+		if _, err := c.CoreV1().Namespaces().Create(ctx,
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		i := action.NewInstall(h.Configuration)
-		i.ReleaseName, i.Namespace, i.DryRunStrategy, i.SkipCRDs, i.WaitStrategy = name, namespace, action.DryRunServer, true, kube.HookOnlyStrategy
+		i.ReleaseName, i.Namespace, i.DryRunStrategy, i.SkipCRDs, i.WaitStrategy = name, namespace, action.DryRunServer,
+			true, kube.HookOnlyStrategy
 		_, err := i.RunWithContext(ctx, h.chart, nil)
 		if err == nil || !strings.Contains(err.Error(), `no matches for kind "Farewell"`) {
 			t.Errorf("a dry run without the CRD: %v", err)
@@ -136,15 +144,18 @@ func TestHelm(t *testing.T) {
 		if secret.Type != "helm.sh/release.v1" {
 			t.Errorf("the release is in a secret of type %s", secret.Type)
 		}
-		if s := must(c.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{}))(t); string(s.Data["password"]) != "secret" {
+		if s := must(c.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{}))(t); string(
+			s.Data["password"]) != "secret" {
 			t.Errorf("stringData became %v", s.Data)
 		}
-		if _, err := h.install(ctx, name, namespace, nil); err == nil || !strings.Contains(err.Error(), "still in use") {
+		if _, err := h.install(ctx, name, namespace, nil); err == nil ||
+			!strings.Contains(err.Error(), "still in use") {
 			t.Errorf("installing it again: %v", err)
 		}
 		// The access that the chart gives counts.
 		eventually(t, "the chart's account may do what it is to do", func(ctx context.Context) error {
-			review, err := c.AuthorizationV1().LocalSubjectAccessReviews(namespace).Create(ctx, accessReview(namespace, name), metav1.CreateOptions{})
+			review, err := c.AuthorizationV1().LocalSubjectAccessReviews(namespace).Create(ctx,
+				accessReview(namespace, name), metav1.CreateOptions{})
 			if err == nil && !review.Status.Allowed {
 				err = fmt.Errorf("%+v", review.Status)
 			}
@@ -153,25 +164,33 @@ func TestHelm(t *testing.T) {
 	})
 
 	t.Run("Upgrade", func(t *testing.T) {
-		must(h.upgrade(ctx, name, namespace, kube.HookOnlyStrategy, map[string]any{"text": "good day", "replicas": 2, "port": 8080, "extra": true}))(t)
+		must(
+			h.upgrade(ctx, name, namespace, kube.HookOnlyStrategy,
+				map[string]any{"text": "good day", "replicas": 2, "port": 8080, "extra": true}))(t)
 		holds(t, "good day", 2, 8080)
 		status(t, 2, "deployed")
 		must(c.PolicyV1().PodDisruptionBudgets(namespace).Get(ctx, name, metav1.GetOptions{}))(t)
-		if hook := must(c.CoreV1().ConfigMaps(namespace).Get(ctx, name+"-before", metav1.GetOptions{}))(t); hook.Data["revision"] != "2" {
+		if hook := must(c.CoreV1().ConfigMaps(namespace).Get(ctx, name+"-before", metav1.GetOptions{}))(
+			t); hook.Data["revision"] != "2" {
 			t.Errorf("the hook's ConfigMap has %v", hook.Data)
 		}
 		// A request that the API refuses leaves the release failed.
-		if _, err := h.upgrade(ctx, name, namespace, kube.HookOnlyStrategy, map[string]any{"text": "bad", "port": 70000}); err == nil || !strings.Contains(err.Error(), "must be between 1 and 65535") {
+		if _, err := h.upgrade(ctx, name, namespace, kube.HookOnlyStrategy,
+			map[string]any{"text": "bad", "port": 70000}); err == nil ||
+			!strings.Contains(err.Error(), "must be between 1 and 65535") {
 			t.Errorf("a port that is none: %v", err)
 		}
 		status(t, 3, "failed")
 	})
 
 	t.Run("UpgradeWaits", func(t *testing.T) {
-		must(h.upgrade(ctx, name, namespace, kube.StatusWatcherStrategy, map[string]any{"text": "quiet", "replicas": 0}))(t)
+		must(
+			h.upgrade(ctx, name, namespace, kube.StatusWatcherStrategy,
+				map[string]any{"text": "quiet", "replicas": 0}))(t)
 		holds(t, "quiet", 0, 80)
 		status(t, 4, "deployed")
-		if _, err := c.PolicyV1().PodDisruptionBudgets(namespace).Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		if _, err := c.PolicyV1().PodDisruptionBudgets(namespace).Get(ctx, name,
+			metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("what the new version of the chart has no more: %v", err)
 		}
 	})
@@ -188,7 +207,8 @@ func TestHelm(t *testing.T) {
 			v := r.(*releasev1.Release)
 			states[strconv.Itoa(v.Version)] = v.Info.Status.String()
 		}
-		if want := map[string]string{"1": "superseded", "2": "superseded", "3": "failed", "4": "superseded", "5": "deployed"}; !maps.Equal(states, want) {
+		if want := map[string]string{"1": "superseded", "2": "superseded", "3": "failed", "4": "superseded",
+			"5": "deployed"}; !maps.Equal(states, want) {
 			t.Errorf("history %v, want %v", states, want)
 		}
 		list := must(action.NewList(h.Configuration).Run())(t)
@@ -208,7 +228,8 @@ func TestHelm(t *testing.T) {
 			_, noDep := c.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
 			_, noFarewell := d.Resource(farewells).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 			_, noRole := c.RbacV1().ClusterRoles().Get(ctx, name+"-"+namespace, metav1.GetOptions{})
-			_, noHook := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, name+".helm.example.org", metav1.GetOptions{})
+			_, noHook := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx,
+				name+".helm.example.org", metav1.GetOptions{})
 			for _, err := range []error{noMap, noDep, noFarewell, noRole, noHook} {
 				if !apierrors.IsNotFound(err) {
 					return fmt.Errorf("%v", errors.Join(noMap, noDep, noFarewell, noRole, noHook))
@@ -248,7 +269,8 @@ func testJobHook(t *testing.T, s *server, c kubernetes.Interface) {
 			if seen == nil {
 				t.Fatal("the release was installed without its hook")
 			}
-			if seen.Annotations["helm.sh/hook"] != "post-install" || seen.Spec.Selector == nil || *seen.Spec.BackoffLimit != 6 {
+			if seen.Annotations["helm.sh/hook"] != "post-install" || seen.Spec.Selector == nil ||
+				*seen.Spec.BackoffLimit != 6 {
 				t.Errorf("the hook was stored as %+v", seen)
 			}
 			eventually(t, "the hook that succeeded is gone", func(ctx context.Context) error {
@@ -272,9 +294,12 @@ func testJobHook(t *testing.T, s *server, c kubernetes.Interface) {
 		now := metav1.Now()
 		job.Status = batchv1.JobStatus{StartTime: &job.CreationTimestamp, CompletionTime: &now, Succeeded: 1}
 		for _, kind := range []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobComplete} {
-			job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: kind, Status: corev1.ConditionTrue, LastProbeTime: now, LastTransitionTime: now, Reason: "CompletionsReached"})
+			job.Status.Conditions = append(job.Status.Conditions,
+				batchv1.JobCondition{Type: kind, Status: corev1.ConditionTrue, LastProbeTime: now,
+					LastTransitionTime: now, Reason: "CompletionsReached"})
 		}
-		if _, err := c.BatchV1().Jobs(namespace).UpdateStatus(ctx, job, metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) {
+		if _, err := c.BatchV1().Jobs(namespace).UpdateStatus(ctx, job, metav1.UpdateOptions{}); err != nil &&
+			!apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) {
 			t.Error(err)
 		}
 	}

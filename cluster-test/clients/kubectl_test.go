@@ -98,37 +98,56 @@ var kubectlSteps = []struct {
 }{
 	{"Apply", []step{
 		{args: "diff -f -", stdin: web, want: []string{"+  colour: blue", "+kind: Deployment"}, fails: true},
-		{args: "apply -f - --dry-run=server", stdin: web, want: []string{"configmap/settings created (server dry run)"}},
+		{args: "apply -f - --dry-run=server", stdin: web,
+			want: []string{"configmap/settings created (server dry run)"}},
 		{args: "get cm settings", want: []string{"NotFound"}, fails: true},
-		{args: "apply -f -", stdin: web, want: []string{"configmap/settings created", "deployment.apps/web created", "service/web created"}},
-		{args: "apply -f -", stdin: web, want: []string{"configmap/settings unchanged", "deployment.apps/web unchanged", "service/web unchanged"}},
+		{args: "apply -f -", stdin: web,
+			want: []string{"configmap/settings created", "deployment.apps/web created", "service/web created"}},
+		{args: "apply -f -", stdin: web,
+			want: []string{"configmap/settings unchanged", "deployment.apps/web unchanged", "service/web unchanged"}},
 		{args: "diff -f -", stdin: web, not: "+"},
 		{args: "diff -f -", stdin: red, want: []string{"-  colour: blue", "+  colour: red"}, fails: true},
-		{args: "apply -f -", stdin: red, want: []string{"configmap/settings configured", "deployment.apps/web unchanged"}},
+		{args: "apply -f -", stdin: red,
+			want: []string{"configmap/settings configured", "deployment.apps/web unchanged"}},
 		{args: "apply view-last-applied cm settings", want: []string{"colour: red"}},
-		{args: "apply -f -", stdin: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndaata: {}\n", want: []string{`unknown field "daata"`}, fails: true},
-		{args: "apply -f - --validate=warn", stdin: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: warned}\ndaata: {}\n", want: []string{`Warning: unknown field "daata"`, "configmap/warned created"}},
-		{args: "apply -f -", stdin: "apiVersion: nosuch/v1\nkind: Nothing\nmetadata: {name: x}\n", want: []string{`no matches for kind "Nothing" in version "nosuch/v1"`}, fails: true},
-		{args: "replace -f -", stdin: red, want: []string{"configmap/settings replaced", "deployment.apps/web replaced", "service/web replaced"}},
-		{args: "apply -f - --prune -l app=none --prune-allowlist=core/v1/ConfigMap", stdin: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: pruned, labels: {app: none}}\n", want: []string{"configmap/pruned created"}},
-		{args: "apply -f - --prune -l app=none --prune-allowlist=core/v1/ConfigMap", stdin: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kept, labels: {app: none}}\n", want: []string{"configmap/kept created", "configmap/pruned pruned"}},
+		{args: "apply -f -", stdin: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndaata: {}\n",
+			want: []string{`unknown field "daata"`}, fails: true},
+		{args: "apply -f - --validate=warn",
+			stdin: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: warned}\ndaata: {}\n",
+			want:  []string{`Warning: unknown field "daata"`, "configmap/warned created"}},
+		{args: "apply -f -", stdin: "apiVersion: nosuch/v1\nkind: Nothing\nmetadata: {name: x}\n",
+			want: []string{`no matches for kind "Nothing" in version "nosuch/v1"`}, fails: true},
+		{args: "replace -f -", stdin: red,
+			want: []string{"configmap/settings replaced", "deployment.apps/web replaced", "service/web replaced"}},
+		{args: "apply -f - --prune -l app=none --prune-allowlist=core/v1/ConfigMap",
+			stdin: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: pruned, labels: {app: none}}\n",
+			want:  []string{"configmap/pruned created"}},
+		{args: "apply -f - --prune -l app=none --prune-allowlist=core/v1/ConfigMap",
+			stdin: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kept, labels: {app: none}}\n",
+			want:  []string{"configmap/kept created", "configmap/pruned pruned"}},
 	}},
 	{"ServerSideApply", []step{
 		{args: "apply --server-side -f -", stdin: ssa("one"), want: []string{"configmap/shared serverside-applied"}},
 		{args: "apply --server-side --field-manager other -f -", stdin: ssa("two"), fails: true,
 			want: []string{`Apply failed with 1 conflict: conflict with "kubectl": .data.key`}},
-		{args: "apply --server-side --field-manager other --force-conflicts -f -", stdin: ssa("two"), want: []string{"configmap/shared serverside-applied"}},
-		{args: "get cm shared -o jsonpath={.data.key},{.metadata.managedFields[*].manager} --show-managed-fields", want: []string{"two,other"}},
-		{args: "diff --server-side --field-manager other -f -", stdin: ssa("three"), want: []string{"-  key: two", "+  key: three"}, fails: true},
-		{args: "apply --server-side -f -", stdin: red, want: []string{"configmap/settings serverside-applied", "deployment.apps/web serverside-applied"}},
-		{args: "apply --server-side --subresource=status --field-manager status -f -", stdin: "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nstatus: {loadBalancer: {ingress: [{ip: 10.1.2.3}]}}\n",
-			want: []string{"may only be used when `spec.type` is 'LoadBalancer'"}, fails: true},
+		{args: "apply --server-side --field-manager other --force-conflicts -f -", stdin: ssa("two"),
+			want: []string{"configmap/shared serverside-applied"}},
+		{args: "get cm shared -o jsonpath={.data.key},{.metadata.managedFields[*].manager} --show-managed-fields",
+			want: []string{"two,other"}},
+		{args: "diff --server-side --field-manager other -f -", stdin: ssa("three"),
+			want: []string{"-  key: two", "+  key: three"}, fails: true},
+		{args: "apply --server-side -f -", stdin: red,
+			want: []string{"configmap/settings serverside-applied", "deployment.apps/web serverside-applied"}},
+		{args: "apply --server-side --subresource=status --field-manager status -f -",
+			stdin: "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nstatus: {loadBalancer: {ingress: [{ip: 10.1.2.3}]}}\n",
+			want:  []string{"may only be used when `spec.type` is 'LoadBalancer'"}, fails: true},
 		{args: "apply -f -", stdin: web, want: []string{"configmap/settings configured"}},
 	}},
 	{"Patch", []step{
 		{args: `patch cm settings -p {"data":{"a":"1","b":"1"}}`, want: []string{"configmap/settings patched"}},
 		{args: `patch cm settings -p {"data":{"a":"1"}}`, want: []string{"configmap/settings patched (no change)"}},
-		{args: `patch cm settings --type merge -p {"data":{"a":null,"b":"2"}}`, want: []string{"configmap/settings patched"}},
+		{args: `patch cm settings --type merge -p {"data":{"a":null,"b":"2"}}`,
+			want: []string{"configmap/settings patched"}},
 		{args: `patch cm settings --type json -p [{"op":"test","path":"/data/b","value":"3"}]`, fails: true},
 		{args: `patch cm settings --type json -p [{"op":"add","path":"/data/c","value":"3"},{"op":"move","from":"/data/b","path":"/data/d"}]`},
 		{args: "get cm settings -o jsonpath={.data}", want: []string{`{"c":"3","colour":"blue","d":"2"}`}},
@@ -136,37 +155,51 @@ var kubectlSteps = []struct {
 		{args: "get deploy web -o jsonpath={.spec.template.spec.containers[*].name}", want: []string{"d c"}},
 		{args: `patch deploy web --type strategic -p {"spec":{"template":{"spec":{"containers":[{"name":"d","$patch":"delete"}]}}}}`},
 		{args: "get deploy web -o jsonpath={.spec.template.spec.containers[*].name}", want: []string{"c"}, not: "d"},
-		{args: `patch deploy web --subresource scale --type merge -p {"spec":{"replicas":3}}`, want: []string{"scale.autoscaling/web patched"}},
-		{args: `patch svc web --type merge -p {"spec":{"clusterIP":"10.43.9.9"}}`, want: []string{"field is immutable"}, fails: true},
-		{args: `patch deploy web -p {"spec":{"selector":{"matchLabels":{"x":"y"}}}}`, want: []string{"The Deployment \"web\" is invalid"}, fails: true},
+		{args: `patch deploy web --subresource scale --type merge -p {"spec":{"replicas":3}}`,
+			want: []string{"scale.autoscaling/web patched"}},
+		{args: `patch svc web --type merge -p {"spec":{"clusterIP":"10.43.9.9"}}`, want: []string{"field is immutable"},
+			fails: true},
+		{args: `patch deploy web -p {"spec":{"selector":{"matchLabels":{"x":"y"}}}}`,
+			want: []string{"The Deployment \"web\" is invalid"}, fails: true},
 		{args: `patch cm settings --type merge -p {"immutable":true}`},
-		{args: `patch cm settings -p {"data":{"a":"9"}}`, want: []string{"field is immutable when `immutable` is set"}, fails: true},
+		{args: `patch cm settings -p {"data":{"a":"9"}}`, want: []string{"field is immutable when `immutable` is set"},
+			fails: true},
 		{args: `patch cm nosuch -p {}`, want: []string{`configmaps "nosuch" not found`}, fails: true},
 	}},
 	{"Explain", []step{
 		{args: "explain pods", want: []string{"KIND:       Pod", "VERSION:    v1", "spec\t<PodSpec>"}},
-		{args: "explain deployment.spec.strategy", want: []string{"GROUP:      apps", "type\t<string>", "rollingUpdate\t<RollingUpdateDeployment>"}},
+		{args: "explain deployment.spec.strategy",
+			want: []string{"GROUP:      apps", "type\t<string>", "rollingUpdate\t<RollingUpdateDeployment>"}},
 		{args: "explain svc.spec.ports --recursive", want: []string{"port\t<integer> -required-"}},
 		{args: "explain crd.spec.names --output=plaintext-openapiv2", want: []string{"RESOURCE: names <Object>"}},
 		{args: "explain pods.nosuch", want: []string{`field "nosuch" does not exist`}, fails: true},
 	}},
 	{"CustomResources", []step{
-		{args: "apply -f -", stdin: greetingCRD, want: []string{"customresourcedefinition.apiextensions.k8s.io/greetings.clients.example.org created"}},
-		{args: "wait --for=condition=Established crd/greetings.clients.example.org --timeout=2m", want: []string{"condition met"}},
-		{args: "api-resources --api-group=clients.example.org", want: []string{"greetings", "hi", "clients.example.org/v1", "true", "Greeting"}, again: true},
-		{args: "explain greetings.spec", want: []string{"GROUP:      clients.example.org", "What the user wants.", "text\t<string> -required-", "The words to say."}, again: true},
-		{args: "apply -f -", stdin: custom("hello"), want: []string{"greeting.clients.example.org/one created"}, again: true},
+		{args: "apply -f -", stdin: greetingCRD,
+			want: []string{"customresourcedefinition.apiextensions.k8s.io/greetings.clients.example.org created"}},
+		{args: "wait --for=condition=Established crd/greetings.clients.example.org --timeout=2m",
+			want: []string{"condition met"}},
+		{args: "api-resources --api-group=clients.example.org",
+			want: []string{"greetings", "hi", "clients.example.org/v1", "true", "Greeting"}, again: true},
+		{args: "explain greetings.spec",
+			want: []string{"GROUP:      clients.example.org", "What the user wants.", "text\t<string> -required-",
+				"The words to say."}, again: true},
+		{args: "apply -f -", stdin: custom("hello"), want: []string{"greeting.clients.example.org/one created"},
+			again: true},
 		{args: "apply -f -", stdin: custom("good day"), want: []string{"configured"}},
-		{args: "apply --server-side --field-manager other -f -", stdin: custom("bye"), want: []string{`.spec.text`}, fails: true},
+		{args: "apply --server-side --field-manager other -f -", stdin: custom("bye"), want: []string{`.spec.text`},
+			fails: true},
 		{args: "apply -f -", stdin: custom("nothing"), want: []string{"say something"}, fails: true},
-		{args: "apply -f -", stdin: strings.Replace(custom("x"), "text:", "txet:", 1), want: []string{`unknown field "spec.txet"`}, fails: true},
+		{args: "apply -f -", stdin: strings.Replace(custom("x"), "text:", "txet:", 1),
+			want: []string{`unknown field "spec.txet"`}, fails: true},
 		{args: "get hi", want: []string{"NAME   TEXT       AGE", "one    good day"}},
 		{args: "get greetings --field-selector spec.language=de", want: []string{"one"}},
 		{args: "get greetings --field-selector spec.language=fr", want: []string{"No resources found"}},
 		{args: "scale greeting/one --replicas=4", want: []string{"greeting.clients.example.org/one scaled"}},
 		{args: "get greeting one -o jsonpath={.spec.copies},{.metadata.generation}", want: []string{"4,3"}},
 		{args: `patch greeting one --type merge -p {"spec":{"text":"patched"}}`, want: []string{"patched"}},
-		{args: `patch greeting one -p {"spec":{"text":"patched"}} --type strategic`, want: []string{"strategic"}, fails: true},
+		{args: `patch greeting one -p {"spec":{"text":"patched"}} --type strategic`, want: []string{"strategic"},
+			fails: true},
 		{args: `patch greeting one --subresource=status --type merge -p {"status":{"text":"seen"}}`},
 		{args: "wait --for=jsonpath={.status.text}=seen greeting/one --timeout=2m", want: []string{"condition met"}},
 		{args: "describe greeting one", want: []string{"Kind:         Greeting", "Text:      patched"}},
@@ -176,12 +209,19 @@ var kubectlSteps = []struct {
 		{args: "get hi", fails: true, again: true}, // its message depends on kubectl's cache
 	}},
 	{"Show", []step{
-		{args: "get deploy web -o wide", want: []string{"NAME   READY   UP-TO-DATE   AVAILABLE   AGE   CONTAINERS   IMAGES         SELECTOR", "app=web"}},
+		{args: "get deploy web -o wide",
+			want: []string{"NAME   READY   UP-TO-DATE   AVAILABLE   AGE   CONTAINERS   IMAGES         SELECTOR",
+				"app=web"}},
 		{args: "get rs -o wide", want: []string{"DESIRED", "CURRENT", "CONTAINERS", "pod-template-hash="}},
-		{args: "get pods -o wide", want: []string{"NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP", "NODE", "NOMINATED NODE", "READINESS GATES", "Pending"}, again: true},
-		{args: "get svc -o wide", want: []string{"NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)", "AGE", "SELECTOR", "80/TCP", "app=web"}},
+		{args: "get pods -o wide",
+			want: []string{"NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP", "NODE", "NOMINATED NODE",
+				"READINESS GATES", "Pending"}, again: true},
+		{args: "get svc -o wide",
+			want: []string{"NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)", "AGE", "SELECTOR", "80/TCP",
+				"app=web"}},
 		{args: "get cm,sa", want: []string{"configmap/settings", "serviceaccount/default", "DATA", "SECRETS"}},
-		{args: "get cm -o custom-columns=N:.metadata.name,C:.data.colour", want: []string{"N ", "C", "settings", "blue"}},
+		{args: "get cm -o custom-columns=N:.metadata.name,C:.data.colour",
+			want: []string{"N ", "C", "settings", "blue"}},
 		{args: "get cm settings -o name", want: []string{"configmap/settings"}},
 		{args: "get cm --sort-by=.metadata.creationTimestamp --no-headers", want: []string{"settings"}, not: "NAME"},
 		{args: "get cm --chunk-size=1", want: []string{"settings", "shared", "kube-root-ca.crt"}},
@@ -192,13 +232,17 @@ var kubectlSteps = []struct {
 		{args: `get cm -l "app in (none,other)"`, want: []string{"kept"}},
 		{args: `get cm -l "app in none"`, want: []string{"unable to parse requirement"}, fails: true},
 		{args: "get nosuch", want: []string{`the server doesn't have a resource type "nosuch"`}, fails: true},
-		{args: "get cm nosuch", want: []string{`Error from server (NotFound): configmaps "nosuch" not found`}, fails: true},
+		{args: "get cm nosuch", want: []string{`Error from server (NotFound): configmaps "nosuch" not found`},
+			fails: true},
 		{args: "get deploy/web cm/settings -o json", want: []string{`"kind": "List"`}},
-		{args: "describe deploy web", want: []string{"Replicas:", "desired", "Pod Template:", "StrategyType:", "RollingUpdate", "Events:"}},
+		{args: "describe deploy web",
+			want: []string{"Replicas:", "desired", "Pod Template:", "StrategyType:", "RollingUpdate", "Events:"}},
 		{args: "describe svc web", want: []string{"IP Family Policy:", "SingleStack", "Port:", "80/TCP"}},
-		{args: "get --raw /api/v1/namespaces/default/serviceaccounts/default", want: []string{`"kind":"ServiceAccount"`}},
+		{args: "get --raw /api/v1/namespaces/default/serviceaccounts/default",
+			want: []string{`"kind":"ServiceAccount"`}},
 		{args: "api-resources", want: []string{"configmaps", "deployments", "apps/v1", "roles"}},
-		{args: "api-resources --verbs=list --namespaced=false -o name", want: []string{"nodes", "clusterroles.rbac.authorization.k8s.io"}, not: "configmaps"},
+		{args: "api-resources --verbs=list --namespaced=false -o name",
+			want: []string{"nodes", "clusterroles.rbac.authorization.k8s.io"}, not: "configmaps"},
 		{args: "api-versions", want: []string{"apps/v1", "v1", "rbac.authorization.k8s.io/v1"}},
 		{args: "version", want: []string{"Server Version: v1."}},
 		{args: "cluster-info", want: []string{"Kubernetes control plane"}},
@@ -221,20 +265,27 @@ var kubectlSteps = []struct {
 		{args: "auth can-i create pods", want: []string{"yes"}},
 		{args: "auth can-i create pods --as system:serviceaccount:default:default", want: []string{"no"}, fails: true},
 		{args: "create role reader --verb=get,list --resource=pods,pods/log", want: []string{"created"}},
-		{args: "create rolebinding reader --role=reader --user=bob --serviceaccount=default:robot", want: []string{"created"}},
+		{args: "create rolebinding reader --role=reader --user=bob --serviceaccount=default:robot",
+			want: []string{"created"}},
 		{args: "auth can-i list pods --as bob", want: []string{"yes"}},
 		{args: "auth can-i get pods --subresource=log --as bob", want: []string{"yes"}},
 		{args: "auth can-i --list --as bob", want: []string{"pods/log", "[get list]", "selfsubjectaccessreviews"}},
-		{args: "get cm --as bob", want: []string{`Error from server (Forbidden): configmaps is forbidden: User "bob" cannot list resource "configmaps" in API group "" in the namespace`}, fails: true},
+		{args: "get cm --as bob",
+			want: []string{
+				`Error from server (Forbidden): configmaps is forbidden: User "bob" cannot list resource "configmaps" in API group "" in the namespace`}, fails: true},
 		{args: "auth whoami --as bob --as-group devs", want: []string{"bob", "devs", "system:authenticated"}},
-		{args: "auth reconcile -f -", stdin: "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: lookers}\nrules:\n- {apiGroups: [\"\"], resources: [secrets], verbs: [get]}\n", want: []string{"clusterrole.rbac.authorization.k8s.io/lookers reconciled"}},
+		{args: "auth reconcile -f -",
+			stdin: "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: lookers}\nrules:\n- {apiGroups: [\"\"], resources: [secrets], verbs: [get]}\n", want: []string{"clusterrole.rbac.authorization.k8s.io/lookers reconciled"}},
 		{args: "create rolebinding lookers --clusterrole=lookers --user=bob", want: []string{"created"}},
 		{args: "auth can-i get secrets --as bob", want: []string{"yes"}},
 		{args: "create sa robot", want: []string{"serviceaccount/robot created"}},
 		{args: "create token nosuch", want: []string{`serviceaccounts "nosuch" not found`}, fails: true},
-		{args: "create token robot --duration 1s", want: []string{"may not specify a duration less than 10 minutes"}, fails: true},
-		{args: "create token robot --bound-object-kind Secret --bound-object-name nosuch", want: []string{`secrets "nosuch" not found`}, fails: true},
-		{args: "create clusterrole metrics --verb=get --non-resource-url=/metrics --dry-run=server", want: []string{"created (server dry run)"}},
+		{args: "create token robot --duration 1s", want: []string{"may not specify a duration less than 10 minutes"},
+			fails: true},
+		{args: "create token robot --bound-object-kind Secret --bound-object-name nosuch",
+			want: []string{`secrets "nosuch" not found`}, fails: true},
+		{args: "create clusterrole metrics --verb=get --non-resource-url=/metrics --dry-run=server",
+			want: []string{"created (server dry run)"}},
 	}},
 	{"Create", []step{
 		{args: "create quota few --hard=pods=10,configmaps=50", want: []string{"resourcequota/few created"}},
@@ -246,28 +297,34 @@ var kubectlSteps = []struct {
 		{args: "create secret docker-registry reg --docker-username=u --docker-password=p", want: []string{"created"}},
 		{args: "create ingress in --rule=foo.com/*=web:80", want: []string{"ingress.networking.k8s.io/in created"}},
 		{args: "get ing in", want: []string{"CLASS", "HOSTS", "foo.com", "80"}},
-		{args: "create poddisruptionbudget budget --selector=app=web --min-available=1", want: []string{"poddisruptionbudget.policy/budget created"}},
+		{args: "create poddisruptionbudget budget --selector=app=web --min-available=1",
+			want: []string{"poddisruptionbudget.policy/budget created"}},
 		{args: "create priorityclass urgent --value=10 --dry-run=server", want: []string{"created (server dry run)"}},
-		{args: "expose deploy web --name exposed --port 81 --target-port 80", want: []string{"service/exposed exposed"}},
+		{args: "expose deploy web --name exposed --port 81 --target-port 80",
+			want: []string{"service/exposed exposed"}},
 		{args: "create svc externalname out --external-name example.org", want: []string{"service/out created"}},
 		{args: "create svc nodeport np --tcp=80:80", want: []string{"service/np created"}},
 		{args: "run one --image=nginx:1.21.6 --dry-run=server", want: []string{"pod/one created (server dry run)"}},
 		{args: "run one --image=nginx:1.21.6 --restart=Never --labels=app=one", want: []string{"pod/one created"}},
 		{args: "run one --image=nginx:1.21.6", want: []string{`pods "one" already exists`}, fails: true},
-		{args: "wait --for=condition=Ready pod/one --timeout=1s", want: []string{"timed out waiting"}, fails: true}, // brief: it is to time out
-		{args: "wait --for=delete pod/nosuch --timeout=1s"},                                                         // brief: there is nothing to wait for
+		{args: "wait --for=condition=Ready pod/one --timeout=1s", // brief: it is to time out
+			want: []string{"timed out waiting"}, fails: true},
+		{args: "wait --for=delete pod/nosuch --timeout=1s"}, // brief: there is nothing to wait for
 		{args: "logs one"}, // there are none before it has a node
 		{args: "create ns apart --dry-run=server -o name", want: []string{"namespace/apart"}},
 		{args: "create job once --image=busybox:1.36 --dry-run=server -o jsonpath={.spec.backoffLimit},{.spec.template.spec.restartPolicy}", want: []string{"6,Never"}},
-		{args: "create cronjob often --image=busybox:1.36 --schedule \"*/5 * * * *\" --dry-run=server", want: []string{"cronjob.batch/often created (server dry run)"}},
-		{args: "create cronjob often --image=busybox:1.36 --schedule \"sometimes\" --dry-run=server", want: []string{"expected exactly 5 fields"}, fails: true},
+		{args: "create cronjob often --image=busybox:1.36 --schedule \"*/5 * * * *\" --dry-run=server",
+			want: []string{"cronjob.batch/often created (server dry run)"}},
+		{args: "create cronjob often --image=busybox:1.36 --schedule \"sometimes\" --dry-run=server",
+			want: []string{"expected exactly 5 fields"}, fails: true},
 		{args: "create job once --image=busybox:1.36", want: []string{"job.batch/once created"}},
 		{args: "get job once", want: []string{"STATUS", "COMPLETIONS", "DURATION", "0/1"}},
 		{args: "delete job once", want: []string{`job.batch "once" deleted`}},
 	}},
 	{"Scale", []step{
 		{args: "scale deploy web --replicas=2", want: []string{"deployment.apps/web scaled"}},
-		{args: "scale deploy web --replicas=3 --current-replicas=7", want: []string{"Expected replicas to be 7, was 2"}, fails: true},
+		{args: "scale deploy web --replicas=3 --current-replicas=7", want: []string{"Expected replicas to be 7, was 2"},
+			fails: true},
 		{args: "scale deploy web --replicas=-1", fails: true},
 		{args: "get deploy web --subresource=scale", want: []string{"NAME   DESIRED   AVAILABLE   AGE", "web    2 "}},
 	}},
@@ -278,15 +335,18 @@ var kubectlSteps = []struct {
 		{args: "rollout history deploy/web", want: []string{"newer"}, again: true},
 		{args: "rollout undo deploy/web", want: []string{"deployment.apps/web rolled back"}},
 		{args: "get deploy web -o jsonpath={.spec.template.spec.containers[0].image}", want: []string{"nginx:1.21.6"}},
-		{args: "rollout undo deploy/web --to-revision=99", want: []string{"unable to find specified revision 99"}, fails: true},
+		{args: "rollout undo deploy/web --to-revision=99", want: []string{"unable to find specified revision 99"},
+			fails: true},
 		{args: "rollout pause deploy/web", want: []string{"deployment.apps/web paused"}},
 		{args: "rollout restart deploy/web", want: []string{"can't restart paused deployment"}, fails: true},
 		{args: "rollout resume deploy/web", want: []string{"deployment.apps/web resumed"}},
 		{args: "rollout restart deploy/web", want: []string{"deployment.apps/web restarted"}},
-		{args: "rollout status deploy/web --timeout=1s", want: []string{"Waiting for deployment"}, fails: true}, // brief: it is to time out
+		{args: "rollout status deploy/web --timeout=1s", // brief: it is to time out
+			want: []string{"Waiting for deployment"}, fails: true},
 		{args: "set env deploy/web A=b", want: []string{"env updated"}},
 		{args: "set resources deploy/web --requests=cpu=10m", want: []string{"resource requirements updated"}},
-		{args: "set resources deploy/web --requests=cpu=10m --limits=cpu=5m", want: []string{"must be less than or equal to cpu limit"}, fails: true},
+		{args: "set resources deploy/web --requests=cpu=10m --limits=cpu=5m",
+			want: []string{"must be less than or equal to cpu limit"}, fails: true},
 		{args: "set sa deploy/web robot", want: []string{"serviceaccount updated"}},
 		{args: "set selector svc web app=other", want: []string{"selector updated"}},
 	}},
@@ -316,7 +376,8 @@ func ssa(value string) string {
 }
 
 func custom(text string) string {
-	return "apiVersion: clients.example.org/v1\nkind: Greeting\nmetadata: {name: one}\nspec: {text: " + text + ", language: de}\n"
+	return "apiVersion: clients.example.org/v1\nkind: Greeting\nmetadata: {name: one}\nspec: {text: " + text +
+		", language: de}\n"
 }
 
 func TestKubectl(t *testing.T) {
@@ -340,7 +401,9 @@ func TestKubectl(t *testing.T) {
 			t.Run("Certificate", func(t *testing.T) { testCertificate(t, within, namespace) })
 			t.Run("Proxy", func(t *testing.T) { testProxy(t, s, name) })
 			t.Run("Namespace", func(t *testing.T) {
-				runSteps(t, run, []step{{args: "delete ns " + namespace + " --timeout=2m", want: []string{"deleted"}}, {args: "get ns " + namespace, want: []string{"NotFound"}, fails: true}})
+				runSteps(t, run,
+					[]step{{args: "delete ns " + namespace + " --timeout=2m", want: []string{"deleted"}},
+						{args: "get ns " + namespace, want: []string{"NotFound"}, fails: true}})
 			})
 		})
 	}
@@ -368,10 +431,12 @@ func testToken(t *testing.T, run kubectl, namespace string) {
 	if err := json.Unmarshal(payload, &claims); err != nil {
 		t.Fatalf("%v in %s", err, payload)
 	}
-	if claims.Sub != "system:serviceaccount:"+namespace+":robot" || len(claims.Aud) != 1 || claims.Aud[0] != "somebody" || claims.Exp-claims.Iat != 600 {
+	if claims.Sub != "system:serviceaccount:"+namespace+":robot" || len(claims.Aud) != 1 ||
+		claims.Aud[0] != "somebody" || claims.Exp-claims.Iat != 600 {
 		t.Errorf("claims %s", payload)
 	}
-	if out, err := run("", "auth", "whoami", "--token", strings.TrimSpace(out), "--as", "nobody"); err == nil && strings.Contains(out, "robot") {
+	if out, err := run("", "auth", "whoami", "--token", strings.TrimSpace(out), "--as", "nobody"); err == nil &&
+		strings.Contains(out, "robot") {
 		t.Errorf("a token for somebody else is taken: %s", out)
 	}
 }
@@ -382,19 +447,23 @@ func testCertificate(t *testing.T, run kubectl, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "alice", Organization: []string{"devs"}}}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: "alice", Organization: []string{"devs"}}}, key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
 	manifest := func(suffix string) string {
-		return "apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\nmetadata: {name: " + name + suffix + "}\nspec: {request: " + text +
+		return "apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\nmetadata: {name: " + name +
+			suffix + "}\nspec: {request: " + text +
 			", signerName: kubernetes.io/kube-apiserver-client, expirationSeconds: 3600, usages: [client auth]}\n"
 	}
 	runSteps(t, run, []step{
-		{args: "create -f -", stdin: manifest(""), want: []string{"certificatesigningrequest.certificates.k8s.io/" + name + " created"}},
+		{args: "create -f -", stdin: manifest(""),
+			want: []string{"certificatesigningrequest.certificates.k8s.io/" + name + " created"}},
 		{args: "create -f -", stdin: manifest("-denied"), want: []string{"created"}},
-		{args: "get csr " + name, want: []string{"SIGNERNAME", "REQUESTOR", "REQUESTEDDURATION", "CONDITION", "60m", "Pending"}},
+		{args: "get csr " + name,
+			want: []string{"SIGNERNAME", "REQUESTOR", "REQUESTEDDURATION", "CONDITION", "60m", "Pending"}},
 		{args: "certificate approve " + name, want: []string{"approved"}},
 		{args: "certificate deny " + name + "-denied", want: []string{"denied"}},
 		{args: "get csr " + name, want: []string{"Approved"}},
@@ -431,7 +500,8 @@ func testProxy(t *testing.T, s *server, name string) {
 	if !ok {
 		t.Fatalf("it says %q", line[:n])
 	}
-	for path, want := range map[string]int{"/api/v1/namespaces/default": 200, "/version": 200, "/api/v1/namespaces/nosuch": 404, "/api/v1/namespaces/default/pods/x/exec": 403} {
+	for path, want := range map[string]int{"/api/v1/namespaces/default": 200, "/version": 200,
+		"/api/v1/namespaces/nosuch": 404, "/api/v1/namespaces/default/pods/x/exec": 403} {
 		res, err := http.Get("http://" + address + path)
 		if err != nil {
 			t.Fatal(err)

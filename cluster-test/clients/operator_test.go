@@ -75,7 +75,9 @@ func (o *operator) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	}
 	before := g.DeepCopyObject().(*Greeting)
 	g.Status.ObservedGeneration, g.Status.Text = g.Generation, g.Spec.Text
-	meta.SetStatusCondition(&g.Status.Conditions, metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Said", Message: "the ConfigMap is there", ObservedGeneration: g.Generation})
+	meta.SetStatusCondition(&g.Status.Conditions,
+		metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Said", Message: "the ConfigMap is there",
+			ObservedGeneration: g.Generation})
 	return ctrl.Result{}, o.Status().Patch(ctx, g, client.MergeFrom(before))
 }
 
@@ -152,7 +154,8 @@ func newWebhookServer(t *testing.T) *webhookServer {
 func operatorScheme(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, addGreetings} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme,
+		addGreetings} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -167,9 +170,11 @@ func startOperator(t *testing.T, s *server, w *webhookServer) *manager {
 	long, renew := 2*time.Minute, 100*time.Second
 	retry := 500 * time.Millisecond // a standby sees soon that the lease was given back
 	o := ctrl.Options{
-		Scheme: operatorScheme(t), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: &skip},
-		LeaderElection: true, LeaderElectionID: "greeter", LeaderElectionNamespace: "default", LeaderElectionReleaseOnCancel: true,
-		LeaseDuration: &long, RenewDeadline: &renew, RetryPeriod: &retry,
+		Scheme: operatorScheme(t), Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller:     ctrlconfig.Controller{SkipNameValidation: &skip},
+		LeaderElection: true, LeaderElectionID: "greeter", LeaderElectionNamespace: "default",
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 &long, RenewDeadline: &renew, RetryPeriod: &retry,
 	}
 	if w != nil {
 		o.WebhookServer = webhook.NewServer(webhook.Options{Host: "127.0.0.1", Port: w.port, CertDir: w.dir})
@@ -183,7 +188,8 @@ func startOperator(t *testing.T, s *server, w *webhookServer) *manager {
 		t.Fatal(err)
 	}
 	if w != nil {
-		if err := ctrl.NewWebhookManagedBy(mgr, &Greeting{}).WithDefaulter(op).WithValidator(op).Complete(); err != nil {
+		if err := ctrl.NewWebhookManagedBy(mgr, &Greeting{}).WithDefaulter(op).WithValidator(
+			op).Complete(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -221,15 +227,19 @@ func (w *webhookServer) configurations() []client.Object {
 	none := admissionregistrationv1.SideEffectClassNone
 	meta := metav1.ObjectMeta{Name: "greeter.clients.example.org"}
 	return []client.Object{
-		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{
-			Name: meta.Name, SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
-			ClientConfig: at("/mutate-clients-example-org-v1-greeting"), Rules: rules(admissionregistrationv1.Create, admissionregistrationv1.Update),
-		}}},
-		&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name: meta.Name, SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
-			ClientConfig: at("/validate-clients-example-org-v1-greeting"),
-			Rules:        rules(admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete),
-		}}},
+		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta,
+			Webhooks: []admissionregistrationv1.MutatingWebhook{{
+				Name: meta.Name, SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+				ClientConfig: at("/mutate-clients-example-org-v1-greeting"),
+				Rules:        rules(admissionregistrationv1.Create, admissionregistrationv1.Update),
+			}}},
+		&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta,
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+				Name: meta.Name, SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+				ClientConfig: at("/validate-clients-example-org-v1-greeting"),
+				Rules: rules(admissionregistrationv1.Create, admissionregistrationv1.Update,
+					admissionregistrationv1.Delete),
+			}}},
 	}
 }
 
@@ -312,7 +322,8 @@ func TestOperator(t *testing.T) {
 				return err
 			}
 			ready := meta.IsStatusConditionTrue(g.Status.Conditions, "Ready")
-			if !ready || g.Status.Text != text || g.Status.ObservedGeneration != g.Generation || m.Data["text"] != text || !metav1.IsControlledBy(m, g) {
+			if !ready || g.Status.Text != text || g.Status.ObservedGeneration != g.Generation ||
+				m.Data["text"] != text || !metav1.IsControlledBy(m, g) {
 				return fmt.Errorf("generation %d, status %+v, data %v", g.Generation, g.Status, m.Data)
 			}
 			return nil
@@ -322,7 +333,8 @@ func TestOperator(t *testing.T) {
 		t.Helper()
 		eventually(t, name+" is gone", func(ctx context.Context) error {
 			for _, o := range kinds {
-				if err := admin.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, o); !apierrors.IsNotFound(err) {
+				if err := admin.Get(ctx, client.ObjectKey{Namespace: "default", Name: name},
+					o); !apierrors.IsNotFound(err) {
 					return fmt.Errorf("%T: %v", o, err)
 				}
 			}
@@ -342,7 +354,8 @@ func TestOperator(t *testing.T) {
 		if err := admin.Get(ctx, client.ObjectKeyFromObject(g), g); err != nil || g.Generation != 1 {
 			t.Errorf("writes of status and metadata made generation %d, %v", g.Generation, err)
 		}
-		change := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"text":"good day"},"status":{"text":"ignored"}}`))
+		change := client.RawPatch("application/merge-patch+json",
+			[]byte(`{"spec":{"text":"good day"},"status":{"text":"ignored"}}`))
 		if err := admin.Patch(ctx, g, change); err != nil || g.Generation != 2 || g.Status.Text != "hello" {
 			t.Errorf("patched: generation %d, status %+v, %v", g.Generation, g.Status, err)
 		}
@@ -361,11 +374,14 @@ func TestOperator(t *testing.T) {
 			}
 		}
 		g := greeting("one", "")
-		err := admin.Patch(ctx, g, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"language":"de"}}`)))
+		err := admin.Patch(ctx, g,
+			client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"language":"de"}}`)))
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "the language cannot change") {
 			t.Errorf("changing the language: %v", err)
 		}
-		if err := admin.Patch(ctx, g, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"keep":"yes"}}}`))); err != nil {
+		if err := admin.Patch(ctx, g,
+			client.RawPatch("application/merge-patch+json",
+				[]byte(`{"metadata":{"labels":{"keep":"yes"}}}`))); err != nil {
 			t.Fatal(err)
 		}
 		if err := admin.Delete(ctx, g); !apierrors.IsForbidden(err) {
@@ -418,7 +434,8 @@ func TestOperator(t *testing.T) {
 		second := startOperator(t, s, nil)
 		lease := &coordinationv1.Lease{}
 		key := client.ObjectKey{Namespace: "default", Name: "greeter"}
-		if err := admin.Get(ctx, key, lease); err != nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+		if err := admin.Get(ctx, key, lease); err != nil || lease.Spec.HolderIdentity == nil ||
+			*lease.Spec.HolderIdentity == "" {
 			t.Fatalf("lease %+v, %v", lease.Spec, err)
 		}
 		holder := *lease.Spec.HolderIdentity
@@ -455,7 +472,8 @@ func TestOperator(t *testing.T) {
 			t.Fatal(err)
 		}
 		left := &Greeting{}
-		if err := admin.Get(ctx, client.ObjectKey{Namespace: "default", Name: "second"}, left); err != nil || left.DeletionTimestamp == nil {
+		if err := admin.Get(ctx, client.ObjectKey{Namespace: "default", Name: "second"}, left); err != nil ||
+			left.DeletionTimestamp == nil {
 			t.Errorf("a Greeting with a finalizer, deleted: %+v, %v", left.ObjectMeta, err)
 		}
 		third := startOperator(t, s, nil)
@@ -470,7 +488,8 @@ func TestOperator(t *testing.T) {
 		if err := admin.List(ctx, list); err != nil || len(list.Items) == 0 {
 			t.Fatalf("%d Greetings, %v", len(list.Items), err)
 		}
-		await(t, "an instance is elected", startOperator(t, s, nil).elected) // it removes its finalizer from the objects
+		// it removes its finalizer from the objects
+		await(t, "an instance is elected", startOperator(t, s, nil).elected)
 		left := map[string]bool{}
 		for _, g := range list.Items {
 			left[g.Name] = true
@@ -482,7 +501,8 @@ func TestOperator(t *testing.T) {
 			gone(name, &corev1.ConfigMap{})
 		}
 		eventually(t, "the CRD is gone", func(ctx context.Context) error {
-			if err := admin.Get(ctx, client.ObjectKeyFromObject(crd), &apiextensionsv1.CustomResourceDefinition{}); !apierrors.IsNotFound(err) {
+			if err := admin.Get(ctx, client.ObjectKeyFromObject(crd),
+				&apiextensionsv1.CustomResourceDefinition{}); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("it is still there: %v", err)
 			}
 			return nil

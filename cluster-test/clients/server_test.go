@@ -75,8 +75,11 @@ func startServer(t testing.TB, flags ...string) *server {
 	s := &server{t: t, binary: binary, dir: t.TempDir()}
 	s.kubeconfig = filepath.Join(s.dir, "admin.kubeconfig")
 	ports := freePorts(t, 3)
-	s.args = append([]string{"server", "--data-dir", s.dir, "--name", "clients", "--node-ip", "127.0.0.1", "--no-node", "--snapshot-schedule", "0",
-		"--raft-disk-reserve", "0", "--api-port", ports[0], "--peer-port", ports[1], "--gossip-port", ports[2]}, flags...)
+	s.args = append(
+		[]string{"server", "--data-dir", s.dir, "--name", "clients", "--node-ip", "127.0.0.1", "--no-node",
+			"--snapshot-schedule", "0",
+			"--raft-disk-reserve", "0", "--api-port", ports[0], "--peer-port", ports[1], "--gossip-port", ports[2]},
+		flags...)
 	var err error
 	if s.log, err = os.Create(filepath.Join(t.TempDir(), "log")); err != nil {
 		t.Fatal(err)
@@ -204,7 +207,8 @@ func (s *server) kubectl(t testing.TB, command ...string) kubectl {
 		ctx, cancel := context.WithTimeout(context.Background(), hang)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, command[0], append(command[1:len(command):len(command)], args...)...)
-		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfig, "HOME="+home, "KUBECACHEDIR="+filepath.Join(home, "cache"), "KUBECTL_EXTERNAL_DIFF=")
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfig, "HOME="+home,
+			"KUBECACHEDIR="+filepath.Join(home, "cache"), "KUBECTL_EXTERNAL_DIFF=")
 		cmd.Stdin = strings.NewReader(stdin)
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out

@@ -14,7 +14,8 @@ type Moved struct{}
 
 // Possible says that clocks cannot be moved here.
 func Possible() error {
-	return fmt.Errorf("clocks of processes can be moved on linux/amd64, not on %s/%s: %w", runtime.GOOS, runtime.GOARCH, errors.ErrUnsupported)
+	return fmt.Errorf("clocks of processes can be moved on linux/amd64, not on %s/%s: %w", runtime.GOOS, runtime.GOARCH,
+		errors.ErrUnsupported)
 }
 
 // Move fails.

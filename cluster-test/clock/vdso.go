@@ -56,7 +56,8 @@ func findVDSO(pid int, mem io.ReaderAt) (*vdso, error) {
 		return nil, fmt.Errorf("the vDSO of process %d has no room left: %d of %d bytes are used", pid, end, len(image))
 	}
 	// It holds zeros, or the code of an earlier move.
-	if room := image[end:][:detourCode]; len(bytes.Trim(room, "\x00")) > 0 && !bytes.Equal(room, detour(0)[:detourCode]) {
+	if room := image[end:][:detourCode]; len(bytes.Trim(room, "\x00")) > 0 &&
+		!bytes.Equal(room, detour(0)[:detourCode]) {
 		return nil, fmt.Errorf("the end of the vDSO of process %d is not empty", pid)
 	}
 	v.cave = from + end

@@ -70,7 +70,8 @@ const zones = 3
 func spread(ctx context.Context, client kubernetes.Interface, nodes []string) error {
 	for i, node := range nodes {
 		patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"z%d"}}}`, corev1.LabelTopologyZone, i%zones+1)
-		if _, err := client.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		if _, err := client.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch,
+			metav1.PatchOptions{}); err != nil {
 			return fmt.Errorf("put %s into a zone: %w", node, err)
 		}
 	}
@@ -81,7 +82,8 @@ func spread(ctx context.Context, client kubernetes.Interface, nodes []string) er
 func pulled(pod *corev1.Pod) error {
 	var lacking []string
 	for _, c := range pod.Spec.Containers {
-		i := slices.IndexFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == c.Name })
+		i := slices.IndexFunc(pod.Status.ContainerStatuses,
+			func(s corev1.ContainerStatus) bool { return s.Name == c.Name })
 		if i < 0 {
 			lacking = append(lacking, c.Image)
 		} else if s := pod.Status.ContainerStatuses[i]; s.ImageID == "" {

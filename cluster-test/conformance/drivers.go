@@ -38,7 +38,8 @@ func merged(ordinary, drivers []spec) []spec {
 	if len(drivers) == 0 {
 		return ordinary
 	}
-	return append(slices.DeleteFunc(ordinary, hasDriver), slices.DeleteFunc(drivers, func(s spec) bool { return !hasDriver(s) })...)
+	return append(slices.DeleteFunc(ordinary, hasDriver),
+		slices.DeleteFunc(drivers, func(s spec) bool { return !hasDriver(s) })...)
 }
 
 // run runs the selected specs. Those with drivers follow the others. No conformance spec has one.

@@ -15,8 +15,10 @@ func TestSpecsWithDriversRunApart(t *testing.T) {
 		t.Errorf("%+v", drivers)
 	}
 	dra := []string{"sig-node", "DRA"}
-	first := []spec{{Name: "A", State: "passed"}, {Name: "B", State: "skipped", Labels: dra}, {Name: "C", State: "failed"}}
-	second := []spec{{Name: "A", State: "skipped"}, {Name: "B", State: "passed", Labels: dra}, {Name: "C", State: "skipped"}}
+	first := []spec{{Name: "A", State: "passed"}, {Name: "B", State: "skipped", Labels: dra},
+		{Name: "C", State: "failed"}}
+	second := []spec{{Name: "A", State: "skipped"}, {Name: "B", State: "passed", Labels: dra},
+		{Name: "C", State: "skipped"}}
 	var got []string
 	for _, s := range merged(slices.Clone(first), second) {
 		got = append(got, s.Name+" "+s.State)

@@ -128,7 +128,8 @@ func (l *lab) twice(ctx context.Context, which selection, more string) (t tried,
 			return t, err
 		}
 		if n := ran(t.again); n != len(names) {
-			return t, fmt.Errorf("%d specs were to run once more, %d did; see %s.log in %s", len(names), n, more, l.suite.out)
+			return t,
+				fmt.Errorf("%d specs were to run once more, %d did; see %s.log in %s", len(names), n, more, l.suite.out)
 		}
 	}
 	t.took = time.Since(began)

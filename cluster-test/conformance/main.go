@@ -50,8 +50,9 @@ func main() {
 		"with all that they say; the page stays as it is")
 	flag.StringVar(&o.labels, "labels", "", "run the specs with these labels (a label filter of Ginkgo), such as "+
 		"'Feature: containsAny NetworkPolicy', instead of the conformance specs; the page stays as it is")
-	flag.StringVar(&o.others, "others", "", "run the ordinary specs outside of conformance of these SIGs, such as 'node,network' "+
-		"or 'all', and write their part of the page")
+	flag.StringVar(&o.others, "others", "",
+		"run the ordinary specs outside of conformance of these SIGs, such as 'node,network' "+
+			"or 'all', and write their part of the page")
 	flag.IntVar(&o.procs, "procs", 6, "how many specs run at the same time")
 	flag.StringVar(&o.page, "page", "docs/conformance.md", "the page that has the results")
 	flag.StringVar(&o.out, "out", "bin/conformance-report", "directory for reports and logs")

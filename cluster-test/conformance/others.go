@@ -17,7 +17,8 @@ import (
 
 // otherSIGs are those that OTHERS=all runs: all but Windows.
 var otherSIGs = []string{
-	"api-machinery", "apps", "architecture", "auth", "autoscaling", "cli", "instrumentation", "network", "node", "scheduling", "storage", "testing",
+	"api-machinery", "apps", "architecture", "auth", "autoscaling", "cli", "instrumentation", "network", "node",
+	"scheduling", "storage", "testing",
 }
 
 // othersArgs are arguments of servers that specs outside of conformance expect, as upstream's own
@@ -163,7 +164,8 @@ func (l *lab) others(ctx context.Context, o options) error {
 		return err
 	}
 	text, err := updateOthers(string(page), run{
-		Barque: version, Suite: l.suite.programs.version, Servers: servers, Agents: agents, Date: time.Now().UTC(), Took: t.took,
+		Barque: version, Suite: l.suite.programs.version, Servers: servers, Agents: agents, Date: time.Now().UTC(),
+		Took: t.took,
 	}, results)
 	if err != nil {
 		return fmt.Errorf("%s stays as it was: %w", o.page, err)

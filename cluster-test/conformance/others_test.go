@@ -18,11 +18,13 @@ func TestOthersReplaceTheirOwnSIGsAlone(t *testing.T) {
 		{Name: "[sig-node] D", State: "skipped", Message: "Only for gce"},
 		{Name: "[sig-node] E", State: "failed", Message: "slow"},
 		{Name: "[sig-node] E [Alpha]", State: "skipped", Labels: []string{"sig-node", "Slow", "Alpha"}},
-		{Name: "[sig-node] Privileged F", State: "skipped", Labels: []string{"Alpha", "Feature:G", "Feature:OffByDefault"}},
+		{Name: "[sig-node] Privileged F", State: "skipped",
+			Labels: []string{"Alpha", "Feature:G", "Feature:OffByDefault"}},
 		{Name: "[sig-node] H", State: "pending"},
 		{Name: "[sig-apps] I", State: "passed"},
 	}
-	again := []spec{{Name: "[sig-node] E", State: "passed"}, {Name: "[sig-node] B", State: "failed", Message: "want `4`", Where: "x.go:1"}}
+	again := []spec{{Name: "[sig-node] E", State: "passed"},
+		{Name: "[sig-node] B", State: "failed", Message: "want `4`", Where: "x.go:1"}}
 	text, err := updateOthers(page, someRun, judgeOthers(first, again, obstacles))
 	if err != nil {
 		t.Fatal(err)
@@ -70,11 +72,13 @@ Not run: 1 of a feature gate that is off, 1 of an alpha feature, 1 pending.
 		t.Fatalf("got\n%s\nwant\n%s", text, want)
 	}
 	// A run of one SIG leaves the others as they are.
-	text, err = updateOthers(text, someRun, judgeOthers([]spec{{Name: "[sig-node] A", State: "passed"}}, nil, obstacles))
+	text, err = updateOthers(text, someRun,
+		judgeOthers([]spec{{Name: "[sig-node] A", State: "passed"}}, nil, obstacles))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"| apps | 1 | 1 | 0 | 0 | 0 |\n| node | 1 | 1 | 0 | 0 | 0 |\n| **all** | **2** | **2** | **0** | **0** | **0** |\n", "#### apps\n\nBarque 1.2"} {
+	for _, line := range []string{
+		"| apps | 1 | 1 | 0 | 0 | 0 |\n| node | 1 | 1 | 0 | 0 | 0 |\n| **all** | **2** | **2** | **0** | **0** | **0** |\n", "#### apps\n\nBarque 1.2"} {
 		if !strings.Contains(text, line) {
 			t.Errorf("%q is not in\n%s", line, text)
 		}
@@ -85,7 +89,8 @@ Not run: 1 of a feature gate that is off, 1 of an alpha feature, 1 pending.
 	if _, err := updateOthers("Text.", someRun, someResults); err == nil {
 		t.Error("a page without the marks was written")
 	}
-	if _, err := updateOthers(page, someRun, judgeOthers([]spec{{Name: "[sig-node] A", State: "skipped"}}, nil, obstacles)); err == nil {
+	if _, err := updateOthers(page, someRun,
+		judgeOthers([]spec{{Name: "[sig-node] A", State: "skipped"}}, nil, obstacles)); err == nil {
 		t.Error("a page was written though a spec was not reached")
 	}
 }
@@ -103,7 +108,8 @@ func TestAnInterruptedRunIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| node | 5 | 1 | 1 | 0 | 3 |", "Not run: 1 of an alpha feature, 2 not reached before the run was interrupted.", "`too small`",
+		"| node | 5 | 1 | 1 | 0 | 3 |", "Not run: 1 of an alpha feature, 2 not reached before the run was interrupted.",
+		"`too small`",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
@@ -159,7 +165,9 @@ func TestSelectionOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	which := ordinary(chosenSIGs("node, network"), obstacles)
-	for _, want := range []string{"!Conformance && (sig-node || sig-network) && !(Feature: containsAny OffByDefault) && ", " && !Alpha", " && !Flaky"} {
+	for _, want := range []string{
+		"!Conformance && (sig-node || sig-network) && !(Feature: containsAny OffByDefault) && ", " && !Alpha",
+		" && !Flaky"} {
 		if !strings.Contains(which.labels, want) || strings.HasSuffix(which.labels, "&& ") {
 			t.Errorf("%q is not in %q", want, which.labels)
 		}
@@ -172,7 +180,8 @@ func TestSelectionOfOthers(t *testing.T) {
 	if which.skip != "(?:Privileged|Raw)|(?:DRA)" {
 		t.Error(which.skip)
 	}
-	for name, want := range map[string]bool{"[sig-node] A": true, "[sig-network] B": true, "[sig-apps] C": false, "[sig-node] D [Conformance]": false} {
+	for name, want := range map[string]bool{"[sig-node] A": true, "[sig-network] B": true, "[sig-apps] C": false,
+		"[sig-node] D [Conformance]": false} {
 		if which.wanted(spec{Name: name}) != want {
 			t.Errorf("%s: want %t", name, want)
 		}

@@ -21,8 +21,10 @@ var (
 		{Spec: "[sig-node] D", SIG: "node", Verdict: leftOut, Part: "DNS"},
 		{Spec: "[sig-node] E", SIG: "node", Verdict: leftOut, Part: "Job"},
 	}
-	someRun = run{Barque: "1.2", Suite: "v1.37.1", Servers: 3, Agents: 2, Date: time.Date(2026, 11, 3, 23, 0, 0, 0, time.UTC),
-		Took: 40*time.Minute + 20*time.Second, Artefacts: []suiterun.Artefact{{Name: "first.json", Bytes: 12, SHA256: "abc"}}}
+	someRun = run{Barque: "1.2", Suite: "v1.37.1", Servers: 3, Agents: 2,
+		Date:      time.Date(2026, 11, 3, 23, 0, 0, 0, time.UTC),
+		Took:      40*time.Minute + 20*time.Second,
+		Artefacts: []suiterun.Artefact{{Name: "first.json", Bytes: 12, SHA256: "abc"}}}
 )
 
 const writtenPage = `# Title
@@ -96,7 +98,8 @@ func TestPage(t *testing.T) {
 
 func TestEmptyListsSayNone(t *testing.T) {
 	page, err := update(emptyPage, someRun, someResults[:1])
-	if want := "### Failed\n\nNone.\n\n### Left out\n\nNone.\n\n### Passed\n\n- [sig-apps] A\n"; err != nil || !strings.Contains(page, want) {
+	if want := "### Failed\n\nNone.\n\n### Left out\n\nNone.\n\n### Passed\n\n- [sig-apps] A\n"; err != nil ||
+		!strings.Contains(page, want) {
 		t.Errorf("%v, got:\n%s", err, page)
 	}
 }
@@ -107,12 +110,14 @@ func TestPageIsKept(t *testing.T) {
 		results []result
 		want    string
 	}{
-		"a spec was not reached": {emptyPage, append(slices.Clone(someResults), result{Verdict: notReached}), "1 specs were not reached"},
-		"nothing ran":            {emptyPage, nil, "no results"},
-		"no marks":               {"# Title\n", someResults, "the page lacks the lines"},
-		"no end":                 {section.Begin, someResults, "the page lacks the lines"},
+		"a spec was not reached": {emptyPage, append(slices.Clone(someResults), result{Verdict: notReached}),
+			"1 specs were not reached"},
+		"nothing ran": {emptyPage, nil, "no results"},
+		"no marks":    {"# Title\n", someResults, "the page lacks the lines"},
+		"no end":      {section.Begin, someResults, "the page lacks the lines"},
 	} {
-		if page, err := update(c.page, someRun, c.results); err == nil || !strings.Contains(err.Error(), c.want) || page != "" {
+		if page, err := update(c.page, someRun, c.results); err == nil || !strings.Contains(err.Error(), c.want) ||
+			page != "" {
 			t.Errorf("%s: %q, %v", name, page, err)
 		}
 	}

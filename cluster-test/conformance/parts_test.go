@@ -64,18 +64,27 @@ func TestMissing(t *testing.T) {
 		{"[sig-apps] Job should delete a job [Conformance]", nil, "Job"},
 		{"[sig-apps] Job should delete a job [Conformance]", []string{"jobs.batch"}, ""},
 		{"[sig-apps] CronJob should support CronJob API operations [Conformance]", []string{"jobs.batch"}, "CronJob"},
-		{"[sig-network] IngressClass API should support creating IngressClass API operations [Conformance]", []string{"ingresses.networking.k8s.io"}, "IngressClass"},
-		{"[sig-storage] PersistentVolumes CSI Conformance should apply changes to a pv/pvc status [Conformance]", []string{"persistentvolumes"}, "PersistentVolume, PersistentVolumeClaim"},
-		{"[sig-node] [DRA] CRUD Tests resource.k8s.io/v1 ResourceClaimTemplate [Conformance]", []string{"resourceclaims.resource.k8s.io"}, "ResourceClaimTemplate"},
-		{"[sig-node] [DRA] CRUD Tests resource.k8s.io/v1 ResourceClaim [Conformance]", []string{"resourceclaims.resource.k8s.io"}, ""},
+		{"[sig-network] IngressClass API should support creating IngressClass API operations [Conformance]",
+			[]string{"ingresses.networking.k8s.io"}, "IngressClass"},
+		{"[sig-storage] PersistentVolumes CSI Conformance should apply changes to a pv/pvc status [Conformance]",
+			[]string{"persistentvolumes"}, "PersistentVolume, PersistentVolumeClaim"},
+		{"[sig-node] [DRA] CRUD Tests resource.k8s.io/v1 ResourceClaimTemplate [Conformance]",
+			[]string{"resourceclaims.resource.k8s.io"}, "ResourceClaimTemplate"},
+		{"[sig-node] [DRA] CRUD Tests resource.k8s.io/v1 ResourceClaim [Conformance]",
+			[]string{"resourceclaims.resource.k8s.io"}, ""},
 		{"[sig-api-machinery] ResourceQuota should create a ResourceQuota and capture the life of a replication controller. [Conformance]", []string{"resourcequotas"}, "ReplicationController"},
 		{"[sig-network] DNS should provide DNS for services [Conformance]", nil, "cluster DNS"},
-		{"[sig-network] DNS should provide DNS for services [Conformance]", []string{"service:kube-system/kube-dns"}, ""},
+		{"[sig-network] DNS should provide DNS for services [Conformance]", []string{"service:kube-system/kube-dns"},
+			""},
 		// Without custom resources these report success.
-		{"[sig-api-machinery] AdmissionWebhook [Privileged:ClusterAdmin] should mutate custom resource [Conformance]", []string{validate, mutate}, "CustomResourceDefinition"},
-		{"[sig-api-machinery] AdmissionWebhook [Privileged:ClusterAdmin] should mutate custom resource [Conformance]", []string{crds}, "ValidatingWebhookConfiguration, MutatingWebhookConfiguration"},
-		{"[sig-api-machinery] AdmissionWebhook [Privileged:ClusterAdmin] should mutate custom resource [Conformance]", []string{crds, validate, mutate}, ""},
-		{"[sig-api-machinery] AdmissionWebhook [Privileged:ClusterAdmin] should honor timeout [Conformance]", []string{validate, mutate}, ""},
+		{"[sig-api-machinery] AdmissionWebhook [Privileged:ClusterAdmin] should mutate custom resource [Conformance]",
+			[]string{validate, mutate}, "CustomResourceDefinition"},
+		{"[sig-api-machinery] AdmissionWebhook [Privileged:ClusterAdmin] should mutate custom resource [Conformance]",
+			[]string{crds}, "ValidatingWebhookConfiguration, MutatingWebhookConfiguration"},
+		{"[sig-api-machinery] AdmissionWebhook [Privileged:ClusterAdmin] should mutate custom resource [Conformance]",
+			[]string{crds, validate, mutate}, ""},
+		{"[sig-api-machinery] AdmissionWebhook [Privileged:ClusterAdmin] should honor timeout [Conformance]",
+			[]string{validate, mutate}, ""},
 		{"[sig-api-machinery] CustomResourceConversionWebhook [Privileged:ClusterAdmin] should be able to convert from CR v1 to CR v2 [Conformance]", []string{validate, mutate}, "CustomResourceDefinition"},
 	} {
 		has := map[string]bool{}
@@ -98,7 +107,8 @@ func TestUnused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := unused(parts, []spec{{Name: "[sig-apps] Job should delete a job"}}); !slices.Equal(got, []string{"Gone (never)"}) {
+	if got := unused(parts, []spec{{Name: "[sig-apps] Job should delete a job"}}); !slices.Equal(got,
+		[]string{"Gone (never)"}) {
 		t.Errorf("got %q", got)
 	}
 	if got := anyOf(nil); got != "" {
@@ -108,7 +118,8 @@ func TestUnused(t *testing.T) {
 
 // TestPresent: resources are found by discovery, other parts by their Service.
 func TestPresent(t *testing.T) {
-	client := fake.NewClientset(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-dns"}})
+	client := fake.NewClientset(
+		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-dns"}})
 	client.Discovery().(*fakediscovery.FakeDiscovery).Resources = []*metav1.APIResourceList{
 		{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods"}, {Name: "pods/resize"}}},
 		{GroupVersion: "batch/v1", APIResources: []metav1.APIResource{{Name: "jobs"}, {Name: "jobs/status"}}},
@@ -122,20 +133,25 @@ func TestPresent(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]bool{
-		"pods": true, "pods/resize": true, "jobs.batch": true, "jobs.batch/status": true, "service:kube-system/kube-dns": true,
-		"jobs": false, "cronjobs.batch": false, "service:kube-system/other": false,
+		"pods": true, "pods/resize": true, "jobs.batch": true, "jobs.batch/status": true,
+		"service:kube-system/kube-dns": true,
+		"jobs":                         false, "cronjobs.batch": false, "service:kube-system/other": false,
 	} {
 		if has[name] != want {
 			t.Errorf("%s: present is %v", name, has[name])
 		}
 	}
-	if _, err := present(t.Context(), fake.NewClientset(), nil); err == nil || !strings.Contains(err.Error(), "names no pods") {
+	if _, err := present(t.Context(), fake.NewClientset(), nil); err == nil ||
+		!strings.Contains(err.Error(), "names no pods") {
 		t.Errorf("empty discovery: got %v", err)
 	}
 }
 
 func TestPulled(t *testing.T) {
-	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c0", Image: "one"}, {Name: "c1", Image: "two"}, {Name: "c2", Image: "three"}}}}
+	pod := &corev1.Pod{
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "c0", Image: "one"}, {Name: "c1", Image: "two"},
+				{Name: "c2", Image: "three"}}}}
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{
 		{Name: "c0", ImageID: "sha256:1"},
 		{Name: "c1", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Message: "not found"}}},

@@ -54,7 +54,8 @@ var targets = []struct{ program, pkg string }{
 func (p *programs) compile(ctx context.Context, dir string) error {
 	const version = "k8s.io/component-base/version"
 	minor := strings.SplitN(p.version, ".", 3)[1]
-	flags := fmt.Sprintf("-s -w -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=%[3]s", version, p.version, minor)
+	flags := fmt.Sprintf("-s -w -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=%[3]s", version,
+		p.version, minor)
 	say("building the suite of Kubernetes %s; the first time this takes some 40 CPU minutes", p.version)
 	for _, target := range targets {
 		say("  %s", target.program)

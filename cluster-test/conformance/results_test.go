@@ -23,8 +23,10 @@ func TestReadReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []spec{
-		{Name: "[sig-apps] Deployment should roll [Conformance]", State: "passed", Labels: []string{"sig-apps", "Slow", "Conformance"}},
-		{Name: "[sig-apps] Deployment slow rolls back [Conformance]", State: "failed", Message: "want 3,\n  got 2", Where: "apps/deployment.go:7"},
+		{Name: "[sig-apps] Deployment should roll [Conformance]", State: "passed",
+			Labels: []string{"sig-apps", "Slow", "Conformance"}},
+		{Name: "[sig-apps] Deployment slow rolls back [Conformance]", State: "failed", Message: "want 3,\n  got 2",
+			Where: "apps/deployment.go:7"},
 		{Name: "[sig-node] Pods run [Conformance]", State: "skipped"},
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -40,7 +42,8 @@ func TestReadReport(t *testing.T) {
 		`[{"SpecReports": []}]`: "no specs of those",
 		`[{"SpecRep`:            "read the suite's report",
 	} {
-		if _, err := readReport(strings.NewReader(text), spec.conformance); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := readReport(strings.NewReader(text), spec.conformance); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v", text, err)
 		}
 	}
@@ -86,11 +89,13 @@ func TestJudge(t *testing.T) {
 			t.Fatalf("result %d:\ngot  %+v\nwant %+v", i, got, want)
 		}
 	}
-	if names := failures(first, lacking); strings.Join(names, ",") != "[sig-apps] B [Conformance],[sig-apps] C [Conformance],[sig-node] D [Conformance],[sig-node] F [Conformance]" {
+	if names := failures(first, lacking); strings.Join(names,
+		",") != "[sig-apps] B [Conformance],[sig-apps] C [Conformance],[sig-node] D [Conformance],[sig-node] F [Conformance]" {
 		t.Errorf("to run once more: %q", names)
 	}
 	sum := rows(got)
-	if len(sum) != 3 || sum[0].sig != "apps" || sum[0].counts != [4]int{2, 1, 2, 0} || sum[1].counts != [4]int{0, 2, 0, 2} || sum[2].sig != "all" || sum[2].total() != 9 {
+	if len(sum) != 3 || sum[0].sig != "apps" || sum[0].counts != [4]int{2, 1, 2, 0} ||
+		sum[1].counts != [4]int{0, 2, 0, 2} || sum[2].sig != "all" || sum[2].total() != 9 {
 		t.Errorf("rows %+v", sum)
 	}
 }

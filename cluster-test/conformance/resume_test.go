@@ -55,11 +55,13 @@ func TestAnInterruptedRunIsTakenUp(t *testing.T) {
 	})
 	taken(true, "[sig-node] A", "[sig-node] E")
 	// This one was interrupted, too, and the next before it had a report.
-	writeReport(t, last, map[string]string{"[sig-node] A": "skipped", "[sig-node] B": "passed", "[sig-node] C": "skipped"})
+	writeReport(t, last,
+		map[string]string{"[sig-node] A": "skipped", "[sig-node] B": "passed", "[sig-node] C": "skipped"})
 	taken(true, "[sig-node] A", "[sig-node] B", "[sig-node] E")
 	taken(true, "[sig-node] A", "[sig-node] B", "[sig-node] E")
 	// Specs with drivers have a report of their own.
-	writeReport(t, filepath.Join(dir, "others-drivers.json"), map[string]string{"[sig-node] C": "passed", "[sig-node] G": "failed"})
+	writeReport(t, filepath.Join(dir, "others-drivers.json"),
+		map[string]string{"[sig-node] C": "passed", "[sig-node] G": "failed"})
 	taken(true, "[sig-node] A", "[sig-node] B", "[sig-node] C", "[sig-node] E")
 	// A run from the beginning forgets them.
 	taken(false)

@@ -18,14 +18,19 @@ func (d *Driver) GetPluginInfo(context.Context, *csipb.GetPluginInfoRequest) (*c
 }
 
 // GetPluginCapabilities implements csipb.IdentityServer.
-func (d *Driver) GetPluginCapabilities(context.Context, *csipb.GetPluginCapabilitiesRequest) (*csipb.GetPluginCapabilitiesResponse, error) {
-	answer := &csipb.GetPluginCapabilitiesResponse{Capabilities: []*csipb.PluginCapability{{Type: &csipb.PluginCapability_Service_{
-		Service: &csipb.PluginCapability_Service{Type: csipb.PluginCapability_Service_CONTROLLER_SERVICE},
-	}}}}
+func (d *Driver) GetPluginCapabilities(
+	context.Context, *csipb.GetPluginCapabilitiesRequest,
+) (*csipb.GetPluginCapabilitiesResponse, error) {
+	answer := &csipb.GetPluginCapabilitiesResponse{
+		Capabilities: []*csipb.PluginCapability{{Type: &csipb.PluginCapability_Service_{
+			Service: &csipb.PluginCapability_Service{Type: csipb.PluginCapability_Service_CONTROLLER_SERVICE},
+		}}}}
 	if d.config.Topology != nil {
-		answer.Capabilities = append(answer.Capabilities, &csipb.PluginCapability{Type: &csipb.PluginCapability_Service_{
-			Service: &csipb.PluginCapability_Service{Type: csipb.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS},
-		}})
+		answer.Capabilities = append(answer.Capabilities,
+			&csipb.PluginCapability{Type: &csipb.PluginCapability_Service_{
+				Service: &csipb.PluginCapability_Service{
+					Type: csipb.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS},
+			}})
 	}
 	return answer, nil
 }
@@ -36,11 +41,15 @@ func (d *Driver) Probe(context.Context, *csipb.ProbeRequest) (*csipb.ProbeRespon
 }
 
 // ControllerGetCapabilities implements csipb.ControllerServer.
-func (d *Driver) ControllerGetCapabilities(context.Context, *csipb.ControllerGetCapabilitiesRequest) (*csipb.ControllerGetCapabilitiesResponse, error) {
+func (d *Driver) ControllerGetCapabilities(
+	context.Context, *csipb.ControllerGetCapabilitiesRequest,
+) (*csipb.ControllerGetCapabilitiesResponse, error) {
 	answer := &csipb.ControllerGetCapabilitiesResponse{}
 	for _, c := range []csipb.ControllerServiceCapability_RPC_Type{
-		csipb.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME, csipb.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
-		csipb.ControllerServiceCapability_RPC_EXPAND_VOLUME, csipb.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+		csipb.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
+		csipb.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
+		csipb.ControllerServiceCapability_RPC_EXPAND_VOLUME,
+		csipb.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
 	} {
 		answer.Capabilities = append(answer.Capabilities, &csipb.ControllerServiceCapability{
 			Type: &csipb.ControllerServiceCapability_Rpc{Rpc: &csipb.ControllerServiceCapability_RPC{Type: c}},
@@ -62,7 +71,8 @@ func (d *Driver) CreateVolume(_ context.Context, r *csipb.CreateVolumeRequest) (
 	}
 	id := fmt.Sprintf("%.8x", sha256.Sum256([]byte(r.Name)))
 	have := d.state.Volumes[id]
-	if have != nil && (have.Size < size || r.CapacityRange.GetLimitBytes() > 0 && have.Size > r.CapacityRange.GetLimitBytes()) {
+	if have != nil &&
+		(have.Size < size || r.CapacityRange.GetLimitBytes() > 0 && have.Size > r.CapacityRange.GetLimitBytes()) {
 		return nil, status.Errorf(codes.AlreadyExists, "volume %s has another size", r.Name)
 	}
 	if have == nil {
@@ -101,7 +111,9 @@ func (d *Driver) DeleteVolume(_ context.Context, r *csipb.DeleteVolumeRequest) (
 }
 
 // ControllerPublishVolume implements csipb.ControllerServer.
-func (d *Driver) ControllerPublishVolume(_ context.Context, r *csipb.ControllerPublishVolumeRequest) (*csipb.ControllerPublishVolumeResponse, error) {
+func (d *Driver) ControllerPublishVolume(
+	_ context.Context, r *csipb.ControllerPublishVolumeRequest,
+) (*csipb.ControllerPublishVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v, err := d.find(r.VolumeId, r.NodeId, given(r.VolumeCapability))
@@ -119,7 +131,9 @@ func (d *Driver) ControllerPublishVolume(_ context.Context, r *csipb.ControllerP
 }
 
 // ControllerUnpublishVolume implements csipb.ControllerServer.
-func (d *Driver) ControllerUnpublishVolume(_ context.Context, r *csipb.ControllerUnpublishVolumeRequest) (*csipb.ControllerUnpublishVolumeResponse, error) {
+func (d *Driver) ControllerUnpublishVolume(
+	_ context.Context, r *csipb.ControllerUnpublishVolumeRequest,
+) (*csipb.ControllerUnpublishVolumeResponse, error) {
 	if r.VolumeId == "" {
 		return nil, status.Error(codes.InvalidArgument, "the request lacks an ID")
 	}
@@ -137,7 +151,9 @@ func (d *Driver) ControllerUnpublishVolume(_ context.Context, r *csipb.Controlle
 }
 
 // ValidateVolumeCapabilities implements csipb.ControllerServer.
-func (d *Driver) ValidateVolumeCapabilities(_ context.Context, r *csipb.ValidateVolumeCapabilitiesRequest) (*csipb.ValidateVolumeCapabilitiesResponse, error) {
+func (d *Driver) ValidateVolumeCapabilities(
+	_ context.Context, r *csipb.ValidateVolumeCapabilitiesRequest,
+) (*csipb.ValidateVolumeCapabilitiesResponse, error) {
 	if len(r.VolumeCapabilities) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "the request lacks capabilities")
 	}
@@ -152,7 +168,9 @@ func (d *Driver) ValidateVolumeCapabilities(_ context.Context, r *csipb.Validate
 }
 
 // ControllerExpandVolume implements csipb.ControllerServer.
-func (d *Driver) ControllerExpandVolume(_ context.Context, r *csipb.ControllerExpandVolumeRequest) (*csipb.ControllerExpandVolumeResponse, error) {
+func (d *Driver) ControllerExpandVolume(
+	_ context.Context, r *csipb.ControllerExpandVolumeRequest,
+) (*csipb.ControllerExpandVolumeResponse, error) {
 	if r.CapacityRange == nil {
 		return nil, status.Error(codes.InvalidArgument, "the request lacks a size")
 	}
@@ -162,5 +180,6 @@ func (d *Driver) ControllerExpandVolume(_ context.Context, r *csipb.ControllerEx
 	if err != nil {
 		return nil, err
 	}
-	return &csipb.ControllerExpandVolumeResponse{CapacityBytes: max(v.Size, r.CapacityRange.RequiredBytes), NodeExpansionRequired: true}, nil
+	return &csipb.ControllerExpandVolumeResponse{CapacityBytes: max(v.Size, r.CapacityRange.RequiredBytes),
+		NodeExpansionRequired: true}, nil
 }

@@ -193,7 +193,8 @@ func (d *Driver) add(id, name string, size int64, block bool) error {
 	if err := os.MkdirAll(d.dir(id), 0o777); err != nil {
 		return err
 	}
-	d.state.Volumes[id] = &volume{Name: name, Size: size, Block: block, Staged: map[string]bool{}, Shown: map[string]bool{}}
+	d.state.Volumes[id] = &volume{Name: name, Size: size, Block: block, Staged: map[string]bool{},
+		Shown: map[string]bool{}}
 	return d.save()
 }
 
@@ -232,11 +233,14 @@ func serve(ctx context.Context, socket string, register func(*grpc.Server), opti
 
 // GetInfo implements the kubelet's registration.
 func (d *Driver) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
-	return &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: d.config.Name, Endpoint: d.config.Socket, SupportedVersions: []string{"1.0.0"}}, nil
+	return &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: d.config.Name, Endpoint: d.config.Socket,
+		SupportedVersions: []string{"1.0.0"}}, nil
 }
 
 // NotifyRegistrationStatus implements the kubelet's registration.
-func (d *Driver) NotifyRegistrationStatus(_ context.Context, s *registerapi.RegistrationStatus) (*registerapi.RegistrationStatusResponse, error) {
+func (d *Driver) NotifyRegistrationStatus(
+	_ context.Context, s *registerapi.RegistrationStatus,
+) (*registerapi.RegistrationStatusResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.told = s
@@ -244,7 +248,9 @@ func (d *Driver) NotifyRegistrationStatus(_ context.Context, s *registerapi.Regi
 }
 
 // intercept notes a call and makes it go wrong.
-func (d *Driver) intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+func (d *Driver) intercept(
+	ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
+) (any, error) {
 	method := filepath.Base(info.FullMethod)
 	fault := None
 	d.mu.Lock()

@@ -21,7 +21,9 @@ func (d *Driver) NodeGetInfo(context.Context, *csipb.NodeGetInfoRequest) (*csipb
 }
 
 // NodeGetCapabilities implements csipb.NodeServer.
-func (d *Driver) NodeGetCapabilities(context.Context, *csipb.NodeGetCapabilitiesRequest) (*csipb.NodeGetCapabilitiesResponse, error) {
+func (d *Driver) NodeGetCapabilities(
+	context.Context, *csipb.NodeGetCapabilitiesRequest,
+) (*csipb.NodeGetCapabilitiesResponse, error) {
 	answer := &csipb.NodeGetCapabilitiesResponse{}
 	for _, c := range []csipb.NodeServiceCapability_RPC_Type{
 		csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS,
@@ -62,7 +64,9 @@ func given(c *csipb.VolumeCapability) string {
 }
 
 // NodeStageVolume implements csipb.NodeServer.
-func (d *Driver) NodeStageVolume(_ context.Context, r *csipb.NodeStageVolumeRequest) (*csipb.NodeStageVolumeResponse, error) {
+func (d *Driver) NodeStageVolume(
+	_ context.Context, r *csipb.NodeStageVolumeRequest,
+) (*csipb.NodeStageVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v, err := d.find(r.VolumeId, r.StagingTargetPath, given(r.VolumeCapability))
@@ -85,7 +89,9 @@ func (d *Driver) NodeStageVolume(_ context.Context, r *csipb.NodeStageVolumeRequ
 }
 
 // NodeUnstageVolume implements csipb.NodeServer.
-func (d *Driver) NodeUnstageVolume(_ context.Context, r *csipb.NodeUnstageVolumeRequest) (*csipb.NodeUnstageVolumeResponse, error) {
+func (d *Driver) NodeUnstageVolume(
+	_ context.Context, r *csipb.NodeUnstageVolumeRequest,
+) (*csipb.NodeUnstageVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v, err := d.find(r.VolumeId, r.StagingTargetPath)
@@ -105,7 +111,9 @@ func (d *Driver) NodeUnstageVolume(_ context.Context, r *csipb.NodeUnstageVolume
 }
 
 // NodePublishVolume implements csipb.NodeServer.
-func (d *Driver) NodePublishVolume(_ context.Context, r *csipb.NodePublishVolumeRequest) (*csipb.NodePublishVolumeResponse, error) {
+func (d *Driver) NodePublishVolume(
+	_ context.Context, r *csipb.NodePublishVolumeRequest,
+) (*csipb.NodePublishVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	inline := r.VolumeContext["csi.storage.k8s.io/ephemeral"] == "true"
@@ -129,7 +137,8 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csipb.NodePublishVolume
 	}
 	const single = csipb.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
 	if r.VolumeCapability.GetAccessMode().GetMode() == single && len(v.Shown) > 0 && !v.Shown[r.TargetPath] {
-		return nil, status.Errorf(codes.FailedPrecondition, "volume %s has one writer, and is published elsewhere", r.VolumeId)
+		return nil,
+			status.Errorf(codes.FailedPrecondition, "volume %s has one writer, and is published elsewhere", r.VolumeId)
 	}
 	if v.Block {
 		if err := os.WriteFile(r.TargetPath, nil, 0o600); err != nil {
@@ -143,7 +152,9 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csipb.NodePublishVolume
 }
 
 // NodeUnpublishVolume implements csipb.NodeServer.
-func (d *Driver) NodeUnpublishVolume(_ context.Context, r *csipb.NodeUnpublishVolumeRequest) (*csipb.NodeUnpublishVolumeResponse, error) {
+func (d *Driver) NodeUnpublishVolume(
+	_ context.Context, r *csipb.NodeUnpublishVolumeRequest,
+) (*csipb.NodeUnpublishVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v, err := d.find(r.VolumeId, r.TargetPath)
@@ -170,7 +181,9 @@ func (d *Driver) NodeUnpublishVolume(_ context.Context, r *csipb.NodeUnpublishVo
 }
 
 // NodeGetVolumeStats implements csipb.NodeServer.
-func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csipb.NodeGetVolumeStatsRequest) (*csipb.NodeGetVolumeStatsResponse, error) {
+func (d *Driver) NodeGetVolumeStats(
+	_ context.Context, r *csipb.NodeGetVolumeStatsRequest,
+) (*csipb.NodeGetVolumeStatsResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v, err := d.find(r.VolumeId, r.VolumePath)
@@ -187,7 +200,9 @@ func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csipb.NodeGetVolumeSta
 }
 
 // NodeExpandVolume implements csipb.NodeServer.
-func (d *Driver) NodeExpandVolume(_ context.Context, r *csipb.NodeExpandVolumeRequest) (*csipb.NodeExpandVolumeResponse, error) {
+func (d *Driver) NodeExpandVolume(
+	_ context.Context, r *csipb.NodeExpandVolumeRequest,
+) (*csipb.NodeExpandVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v, err := d.find(r.VolumeId, r.VolumePath)

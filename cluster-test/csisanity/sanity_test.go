@@ -26,7 +26,8 @@ func TestSanity(t *testing.T) {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(dir, "d.sock")
-	driver := exec.CommandContext(context.Background(), program, "--node", "n", "--root", filepath.Join(dir, "driver"), "--socket", socket)
+	driver := exec.CommandContext(context.Background(), program, "--node", "n", "--root", filepath.Join(dir, "driver"),
+		"--socket", socket)
 	driver.Stderr = os.Stderr
 	driver.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := driver.Start(); err != nil {

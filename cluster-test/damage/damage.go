@@ -32,7 +32,8 @@ func Flip(rnd *rand.Rand, dir string, kind Kind) (note string, err error) {
 		if err == nil && d.IsDir() && unread(d.Name()) {
 			return filepath.SkipDir
 		}
-		if err == nil && d.Type().IsRegular() && strings.Contains(path, "/snapshots/") == (kind == Snapshots) && filepath.Ext(path) != ".json" && d.Name() != "reserve" {
+		if err == nil && d.Type().IsRegular() && strings.Contains(path, "/snapshots/") == (kind == Snapshots) &&
+			filepath.Ext(path) != ".json" && d.Name() != "reserve" {
 			if info, err := d.Info(); err == nil && info.Size() > 0 {
 				files = append(files, path)
 			}
@@ -101,7 +102,8 @@ func Tear(rnd *rand.Rand, dir string) (note string, err error) {
 // TearSnapshot cuts the newest snapshot below the store's directory somewhere, as a disk does that
 // has lost data that it acknowledged. note describes the change.
 func TearSnapshot(rnd *rand.Rand, dir string) (note string, err error) {
-	files, err := filepath.Glob(filepath.Join(dir, "snapshots", "*[0-9]", "state.bin")) // others are not finished, or were set aside
+	// others are not finished, or were set aside
+	files, err := filepath.Glob(filepath.Join(dir, "snapshots", "*[0-9]", "state.bin"))
 	if err != nil {
 		return "", err
 	}
@@ -130,7 +132,8 @@ func logEnd(dir string) (path string, end int64, err error) {
 	var newest time.Time
 	err = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		ext := filepath.Ext(p)
-		if err != nil || !d.Type().IsRegular() || strings.Contains(p, "/snapshots/") || ext != ".wal" && !strings.HasPrefix(filepath.Base(p), "boltdb-") {
+		if err != nil || !d.Type().IsRegular() || strings.Contains(p, "/snapshots/") ||
+			ext != ".wal" && !strings.HasPrefix(filepath.Base(p), "boltdb-") {
 			return err
 		}
 		info, err := d.Info()

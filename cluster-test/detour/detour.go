@@ -62,7 +62,8 @@ func Open(ends []End, delay func(from, to netip.Addr) time.Duration) (*Detour, e
 	// The routes last: from then on packets come.
 	for _, e := range ends {
 		if err := route(e, ends); err != nil {
-			return nil, errors.Join(fmt.Errorf("routes of the detour in network namespace %s: %w", e.Namespace, err), d.Close())
+			return nil,
+				errors.Join(fmt.Errorf("routes of the detour in network namespace %s: %w", e.Namespace, err), d.Close())
 		}
 	}
 	return d, nil
@@ -114,7 +115,9 @@ func route(e End, ends []End) error {
 				continue
 			}
 			to := &net.IPNet{IP: other.Addr.AsSlice(), Mask: net.CIDRMask(other.Addr.BitLen(), other.Addr.BitLen())}
-			if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: to, Src: e.Addr.AsSlice(), Scope: netlink.SCOPE_LINK}); err != nil {
+			if err := netlink.RouteAdd(
+				&netlink.Route{LinkIndex: link.Attrs().Index, Dst: to, Src: e.Addr.AsSlice(),
+					Scope: netlink.SCOPE_LINK}); err != nil {
 				return err
 			}
 		}

@@ -46,7 +46,9 @@ func pair(t *testing.T) [2]End {
 			if i == 0 {
 				attrs := netlink.NewLinkAttrs()
 				attrs.Name = "eth0"
-				if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(far))}); err != nil {
+				if err := netlink.LinkAdd(
+					&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0",
+						PeerNamespace: netlink.NsFd(int(far))}); err != nil {
 					return err
 				}
 			}
@@ -54,7 +56,10 @@ func pair(t *testing.T) [2]End {
 			if err != nil {
 				return err
 			}
-			return errors.Join(netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: e.Addr.AsSlice(), Mask: net.CIDRMask(24, 32)}}), netlink.LinkSetUp(link))
+			return errors.Join(
+				netlink.AddrAdd(link,
+					&netlink.Addr{IPNet: &net.IPNet{IP: e.Addr.AsSlice(), Mask: net.CIDRMask(24, 32)}}),
+				netlink.LinkSetUp(link))
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -63,7 +63,8 @@ func TestFull(t *testing.T) {
 func TestPower(t *testing.T) {
 	d := newDisk(t)
 	// However long this takes, the kernel does not sync by itself meanwhile.
-	if err := errors.Join(d.CommitEvery(300), d.write("kept", "kept", true), syncDir(d.Mount), d.write("lost", "lost", false)); err != nil {
+	if err := errors.Join(d.CommitEvery(300), d.write("kept", "kept", true), syncDir(d.Mount),
+		d.write("lost", "lost", false)); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.CutPower(); err != nil {
@@ -159,7 +160,8 @@ func TestDetached(t *testing.T) {
 		t.Fatal(err)
 	}
 	frozen := Frozen(func() { t.Error("it was frozen") }, inner)
-	for what, err := range map[string]error{"power": inner.CutPower(), "full": inner.Fill(), "commit": inner.CommitEvery(300), "frozen": frozen} {
+	for what, err := range map[string]error{"power": inner.CutPower(), "full": inner.Fill(),
+		"commit": inner.CommitEvery(300), "frozen": frozen} {
 		if !errors.Is(err, ErrDetached) {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -29,7 +29,8 @@ func holders(device string) string {
 		name, _ := os.ReadFile(filepath.Join(p, "comm"))
 		who := fmt.Sprintf("process %s (%s)", filepath.Base(p), bytes.TrimSpace(name))
 		namespace, err := os.Readlink(filepath.Join(p, "ns/mnt"))
-		if mounts, _ := os.ReadFile(filepath.Join(p, "mountinfo")); err == nil && !told[namespace] && bytes.Contains(mounts, mounted) {
+		if mounts, _ := os.ReadFile(filepath.Join(p, "mountinfo")); err == nil && !told[namespace] &&
+			bytes.Contains(mounts, mounted) {
 			told[namespace] = true
 			found = append(found, who+" has it mounted in "+namespace)
 		}

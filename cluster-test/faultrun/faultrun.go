@@ -61,7 +61,8 @@ func (r *Run) Failures() []string {
 func (r *Run) Wrote(server string, begin, end time.Time, ok, aside bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.samples = append(r.samples, timeline.Sample{Server: server, Begin: begin.Sub(r.start), End: end.Sub(r.start), OK: ok, Aside: aside})
+	r.samples = append(r.samples,
+		timeline.Sample{Server: server, Begin: begin.Sub(r.start), End: end.Sub(r.start), OK: ok, Aside: aside})
 }
 
 // Writing notes that a client wanted to write from a time until now.
@@ -77,7 +78,8 @@ func (r *Run) Made(s timeline.Span) {
 	r.spans = append(r.spans, s)
 	number, gaps := len(r.spans), (&timeline.Run{Spans: []timeline.Span{s}, Samples: r.samples}).Gaps()
 	r.mu.Unlock()
-	r.Say("%d %s: %s; longest time without a write %v; whole after %v", number, s.Kind, s.Note, gaps[0].Round(time.Millisecond), (s.Settled - s.End).Round(time.Millisecond))
+	r.Say("%d %s: %s; longest time without a write %v; whole after %v", number, s.Kind, s.Note,
+		gaps[0].Round(time.Millisecond), (s.Settled - s.End).Round(time.Millisecond))
 }
 
 // Spans returns the faults.
@@ -100,7 +102,8 @@ func (r *Run) Report(w io.Writer, page string, t timeline.Run) error {
 	for _, s := range t.Writing {
 		t.Length = max(t.Length, s.To)
 	}
-	t.Facts = append(t.Facts, fmt.Sprintf("longest time without an acknowledged write: %v", t.Longest().Round(time.Millisecond)))
+	t.Facts = append(t.Facts,
+		fmt.Sprintf("longest time without an acknowledged write: %v", t.Longest().Round(time.Millisecond)))
 	fmt.Fprintln(w)
 	for _, f := range t.Facts {
 		fmt.Fprintln(w, f)

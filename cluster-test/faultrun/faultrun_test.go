@@ -32,19 +32,22 @@ func TestReport(t *testing.T) {
 		r.Made(span)
 		r.Writing(0)
 		page := filepath.Join(t.TempDir(), "page.html")
-		if err := r.Report(&report, page, timeline.Run{Title: "t", Facts: []string{"a fact"}, Servers: []string{"s1"}}); err != nil {
+		if err := r.Report(&report, page,
+			timeline.Run{Title: "t", Facts: []string{"a fact"}, Servers: []string{"s1"}}); err != nil {
 			t.Fatal(err)
 		}
 		html, err := os.ReadFile(page)
 		if err != nil || !strings.Contains(string(html), "a promise") {
 			t.Errorf("the page lacks what has failed: %v", err)
 		}
-		for _, want := range []string{"FAILURE at 5s: a promise", "1 kill: s1 led; longest time without a write 4s; whole after 1s"} {
+		for _, want := range []string{"FAILURE at 5s: a promise",
+			"1 kill: s1 led; longest time without a write 4s; whole after 1s"} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("the progress lacks %q: %s", want, &out)
 			}
 		}
-		for _, want := range []string{"a fact", "longest time without an acknowledged write: 4s", "kill", "FAILURE at 5s: a promise", page} {
+		for _, want := range []string{"a fact", "longest time without an acknowledged write: 4s", "kill",
+			"FAILURE at 5s: a promise", page} {
 			if !strings.Contains(report.String(), want) {
 				t.Errorf("the report lacks %q: %s", want, &report)
 			}

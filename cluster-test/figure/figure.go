@@ -42,7 +42,8 @@ func Percentiles(what, unit string, all []time.Duration) []Figure {
 		}
 		return d.Seconds()
 	}
-	return []Figure{One(what+", p50", unit, in(percentile(all, 0.5))), One(what+", p99", unit, in(percentile(all, 0.99)))}
+	return []Figure{One(what+", p50", unit, in(percentile(all, 0.5))),
+		One(what+", p99", unit, in(percentile(all, 0.99)))}
 }
 
 // percentile returns the least of sorted values that is no less than a share of them.
@@ -148,5 +149,6 @@ func Table(name string, whose []string, of map[string][]Figure) string {
 
 // Header is that of the tables.
 func Header(whose []string) string {
-	return "| case | figure | " + strings.Join(whose, " | ") + " | ratio |\n" + strings.Repeat("|---", len(whose)+3) + "|"
+	return "| case | figure | " + strings.Join(whose, " | ") + " | ratio |\n" + strings.Repeat("|---", len(whose)+3) +
+		"|"
 }

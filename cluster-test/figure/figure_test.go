@@ -13,7 +13,8 @@ func TestPercentiles(t *testing.T) {
 		all = append(all, time.Duration(200-i)*time.Second)
 	}
 	got := Percentiles("wait", "s", all)
-	if len(got) != 2 || got[0].What != "wait, p50" || got[0].Values[0] != 100 || got[1].What != "wait, p99" || got[1].Values[0] != 198 {
+	if len(got) != 2 || got[0].What != "wait, p50" || got[0].Values[0] != 100 || got[1].What != "wait, p99" ||
+		got[1].Values[0] != 198 {
 		t.Error(got)
 	}
 	got = Percentiles("wait", "ms", []time.Duration{1500 * time.Microsecond})
@@ -38,7 +39,8 @@ func TestMergeAndMedian(t *testing.T) {
 }
 
 func TestShort(t *testing.T) {
-	for v, want := range map[float64]string{0: "0.00", 0.0123: "0.012", 0.99999: "1.00", 9.996: "10.0", 45.678: "45.7", 99.96: "100", 12345.6: "12346"} {
+	for v, want := range map[float64]string{0: "0.00", 0.0123: "0.012", 0.99999: "1.00", 9.996: "10.0", 45.678: "45.7",
+		99.96: "100", 12345.6: "12346"} {
 		if got := short(v); got != want {
 			t.Errorf("%v: %s, want %s", v, got, want)
 		}
@@ -57,13 +59,15 @@ func TestTable(t *testing.T) {
 	want := "| pods | rate, a second | 200 | 300 | 600 | 3.00x |\n"
 	of[upstream][0].Unit = "a second"
 	got := Table("pods", whose, of)
-	if !strings.HasPrefix(got, want) || !strings.Contains(got, "| pods | CPU of etcd, s | 5.00 |  |  |  |\n") || !strings.Contains(got, "| pods | failed |  |  | 0.00 |  |\n") {
+	if !strings.HasPrefix(got, want) || !strings.Contains(got, "| pods | CPU of etcd, s | 5.00 |  |  |  |\n") ||
+		!strings.Contains(got, "| pods | failed |  |  | 0.00 |  |\n") {
 		t.Error(got)
 	}
 	if !strings.Contains(got, "| pods | repeated | 0.00 |  | 1.00 |  |\n") {
 		t.Error("a ratio to nothing:", got)
 	}
-	if cells, columns := strings.Count(strings.Split(got, "\n")[0], "|"), strings.Count(Header(whose), "\n"); cells != 7 || columns != 1 {
+	if cells, columns := strings.Count(strings.Split(got, "\n")[0], "|"),
+		strings.Count(Header(whose), "\n"); cells != 7 || columns != 1 {
 		t.Error(Header(whose))
 	}
 	if got := Table("pods", whose[2:], of); !strings.Contains(got, "| pods | rate | 600 |  |\n") {
@@ -72,7 +76,8 @@ func TestTable(t *testing.T) {
 }
 
 func TestRange(t *testing.T) {
-	for want, values := range map[string][]float64{"": nil, "3.00": {3}, "2.00 (1.00 to 30.0)": {30, 1, 2}, "1.00 (1.00 to 2.00)": {2, 1}} {
+	for want, values := range map[string][]float64{"": nil, "3.00": {3}, "2.00 (1.00 to 30.0)": {30, 1, 2},
+		"1.00 (1.00 to 2.00)": {2, 1}} {
 		if got := (Figure{Values: values, Spread: true}).String(); got != want {
 			t.Errorf("%v: %s, want %s", values, got, want)
 		}

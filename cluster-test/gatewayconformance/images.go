@@ -52,8 +52,9 @@ func (p *programs) images(ctx context.Context, names []string) (map[name.Tag]v1.
 			Config: v1.Config{Entrypoint: []string{"/echo-basic"}, User: "65532:65532"},
 		},
 		"coredns/coredns": {
-			Shell:  true,
-			Config: v1.Config{Entrypoint: []string{"sh", "-c", `trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done`}},
+			Shell: true,
+			Config: v1.Config{
+				Entrypoint: []string{"sh", "-c", `trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done`}},
 		},
 	}
 	made := map[string]v1.Image{}
@@ -66,7 +67,8 @@ func (p *programs) images(ctx context.Context, names []string) (map[name.Tag]v1.
 		repository := tag.RepositoryStr()
 		recipe, ok := recipes[repository]
 		if !ok {
-			return nil, fmt.Errorf("the suite has the image %s, for which there is no stand-in: add one to images.go", n)
+			return nil,
+				fmt.Errorf("the suite has the image %s, for which there is no stand-in: add one to images.go", n)
 		}
 		if made[repository] == nil {
 			if made[repository], err = recipe.Make(ctx); err != nil {

@@ -40,7 +40,8 @@ func TestImagesOf(t *testing.T) {
 
 func TestUnknownImage(t *testing.T) {
 	p := &programs{dir: t.TempDir()}
-	if _, err := p.images(t.Context(), []string{"registry.k8s.io/new:v1"}); err == nil || !strings.Contains(err.Error(), "there is no stand-in") {
+	if _, err := p.images(t.Context(), []string{"registry.k8s.io/new:v1"}); err == nil ||
+		!strings.Contains(err.Error(), "there is no stand-in") {
 		t.Errorf("%v", err)
 	}
 }

@@ -100,7 +100,8 @@ func (l *lab) all(ctx context.Context, o options, once []string) error {
 		return err
 	}
 	text, err := update(string(page), run{
-		Barque: version, Suite: l.programs.version, Servers: o.servers, Agents: o.agents, Date: began.UTC(), Took: took, Files: files,
+		Barque: version, Suite: l.programs.version, Servers: o.servers, Agents: o.agents, Date: began.UTC(), Took: took,
+		Files: files,
 	}, report, results)
 	if err != nil {
 		return fmt.Errorf("%s stays as it was: %w", o.page, err)
@@ -142,12 +143,14 @@ func (l *lab) run(ctx context.Context, out, version string, args ...string) ([]r
 		}
 	}
 	args = append([]string{
-		filepath.Join(l.programs.dir, "suite"), "-test.run=^TestConformance$", "-test.v=test2json", "-test.timeout=" + limit.String(),
+		filepath.Join(l.programs.dir, "suite"), "-test.run=^TestConformance$", "-test.v=test2json",
+		"-test.timeout=" + limit.String(),
 		"-gateway-class=barque", "-disable-parallel-tests",
 	}, args...)
 	if version != "" {
 		args = append(args, "-report-output="+filepath.Join(out, reportFile), "-organization=barque", "-project=barque",
-			"-url=https://github.com/barque/barque", "-version="+version, "-contact=https://github.com/barque/barque/issues")
+			"-url=https://github.com/barque/barque", "-version="+version,
+			"-contact=https://github.com/barque/barque/issues")
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join(l.programs.dir, "test2json"), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.cluster.Kubeconfig())
@@ -192,7 +195,8 @@ func (l *lab) run(ctx context.Context, out, version string, args ...string) ([]r
 		if err != nil {
 			return nil, err
 		}
-		return nil, fmt.Errorf("the suite came to no test (%v): %s; see %s", ended, reason(string(text), nil), log.Name())
+		return nil,
+			fmt.Errorf("the suite came to no test (%v): %s; see %s", ended, reason(string(text), nil), log.Name())
 	}
 	return results, nil
 }

@@ -37,7 +37,8 @@ func update(page string, of run, r *report, results []result) (string, error) {
 		return "", errors.New("there are no results")
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "Barque %s, the suite of Gateway API %s (%s channel),\nservers: %d, agents: %d, %s, %d minutes.\n\n%s\n%s",
+	fmt.Fprintf(&b,
+		"Barque %s, the suite of Gateway API %s (%s channel),\nservers: %d, agents: %d, %s, %d minutes.\n\n%s\n%s",
 		of.Barque, of.Suite, r.GatewayAPIChannel, of.Servers, of.Agents, of.Date.Format("2 January 2006"),
 		int(of.Took.Round(time.Minute).Minutes()), table(r), suiterun.Table(of.Files))
 	b.WriteString("\n#### Failed\n\n")
@@ -73,11 +74,13 @@ func update(page string, of run, r *report, results []result) (string, error) {
 // table has a line for each profile.
 func table(r *report) string {
 	var b strings.Builder
-	b.WriteString("| profile | core: passed | failed | skipped | extended: passed | failed | skipped | features: claimed | not |\n" +
-		"|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString(
+		"| profile | core: passed | failed | skipped | extended: passed | failed | skipped | features: claimed | not |\n" +
+			"|---|---|---|---|---|---|---|---|---|\n")
 	for _, p := range r.Profiles {
 		c, e := p.Core.Statistics, p.Extended.Statistics
-		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %d | %d | %d |\n", strings.TrimPrefix(p.Name, "GATEWAY-"), c.Passed, c.Failed, c.Skipped,
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %d | %d | %d |\n", strings.TrimPrefix(p.Name, "GATEWAY-"),
+			c.Passed, c.Failed, c.Skipped,
 			e.Passed, e.Failed, e.Skipped, len(p.Extended.SupportedFeatures), len(p.Extended.UnsupportedFeatures))
 	}
 	return b.String()

@@ -11,7 +11,8 @@ import (
 )
 
 var someRun = run{
-	Barque: "1.2", Suite: "v1.6.3", Servers: 3, Agents: 1, Date: time.Date(2026, 11, 30, 11, 0, 0, 0, time.UTC), Took: 20*time.Minute + 20*time.Second,
+	Barque: "1.2", Suite: "v1.6.3", Servers: 3, Agents: 1, Date: time.Date(2026, 11, 30, 11, 0, 0, 0, time.UTC),
+	Took:  20*time.Minute + 20*time.Second,
 	Files: []suiterun.Artefact{{Name: "report.yaml", Bytes: 12, SHA256: "abc"}},
 }
 
@@ -68,7 +69,8 @@ func TestPage(t *testing.T) {
 	if _, err := update(empty, someRun, r, nil); err == nil || !strings.Contains(err.Error(), "no results") {
 		t.Errorf("without results: %v", err)
 	}
-	if _, err := update("# Title\n", someRun, r, someResults); err == nil || !strings.Contains(err.Error(), "the page lacks the lines") {
+	if _, err := update("# Title\n", someRun, r, someResults); err == nil ||
+		!strings.Contains(err.Error(), "the page lacks the lines") {
 		t.Errorf("without the lines: %v", err)
 	}
 }

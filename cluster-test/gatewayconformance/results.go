@@ -110,8 +110,8 @@ var (
 	testifyMessage = regexp.MustCompile(`(?s)Messages:\s+(.*?)\n\s*(?:[\w./-]+\.go:\d+:|---|===|$)`)
 )
 
-// reason is the beginning of an error in the output of a test: the first one that is marked as such,
-// or else the last one. Before it stands the first part that has failed.
+// reason is the beginning of an error in the output of a test: the first one that is marked as
+// such, or else the last one. Before it stands the first part that has failed.
 func reason(output string, parts []string) string {
 	text := "no error in its output"
 	if m := testifyError.FindStringSubmatch(output); m != nil {
@@ -169,7 +169,9 @@ func readReport(file string) (*report, error) {
 		return cmp.Compare(slices.Index(profiles, a.Name), slices.Index(profiles, b.Name))
 	})
 	if len(r.Profiles) != len(profiles) {
-		return nil, fmt.Errorf("the suite's report has %d profiles, and not the %d that were asked for", len(r.Profiles), len(profiles))
+		return nil,
+			fmt.Errorf("the suite's report has %d profiles, and not the %d that were asked for", len(r.Profiles),
+				len(profiles))
 	}
 	return r, nil
 }

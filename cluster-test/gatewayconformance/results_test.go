@@ -61,10 +61,12 @@ func TestReason(t *testing.T) {
 		parts        []string
 		want         string
 	}{
-		{"tries", "    http.go:1: now: not ready yet: expected 200, got 404 (after 1s)\n    http.go:1: now: not ready yet: expected 200, got 500 (after 2s)\n" +
-			"    http.go:2: now: timeout while waiting\n", []string{"one", "two"}, "one: expected 200, got 500"},
+		{"tries",
+			"    http.go:1: now: not ready yet: expected 200, got 404 (after 1s)\n    http.go:1: now: not ready yet: expected 200, got 500 (after 2s)\n" +
+				"    http.go:2: now: timeout while waiting\n", []string{"one", "two"}, "one: expected 200, got 500"},
 		{"a line", "    a.go:1: first\n    b.go:2: last\n--- FAIL: TestConformance/X (0.00s)\n", nil, "last"},
-		{"an assertion", "  \tError:  \tnot equal\n  \tTest:  \tX\n  http.go:1: not ready yet: late (after 1s)\n", nil, "not equal"},
+		{"an assertion", "  \tError:  \tnot equal\n  \tTest:  \tX\n  http.go:1: not ready yet: late (after 1s)\n", nil,
+			"not equal"},
 		{"nothing", "--- FAIL\n", nil, "no error in its output"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

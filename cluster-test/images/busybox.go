@@ -75,7 +75,8 @@ func busyboxSource(ctx context.Context, work string) (dir string, err error) {
 	if err := os.WriteFile(list, []byte(line), 0o644); err != nil {
 		return "", err
 	}
-	own := []string{"-q", "-o", "Dir::Etc::sourcelist=" + list, "-o", "Dir::Etc::sourceparts=-", "-o", "Dir::State::lists=" + lists}
+	own := []string{"-q", "-o", "Dir::Etc::sourcelist=" + list, "-o", "Dir::Etc::sourceparts=-", "-o",
+		"Dir::State::lists=" + lists}
 	for _, args := range [][]string{{"update"}, {"source", "--download-only", "busybox"}} {
 		if _, err := tool.run(ctx, work, "apt-get", slices.Concat(own, args)...); err != nil {
 			return "", err

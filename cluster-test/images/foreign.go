@@ -30,7 +30,8 @@ func (f Foreign) Make(ctx context.Context) (v1.Image, error) {
 	var layers []v1.Layer
 	if f.Shell {
 		shell, err := debianLayer(ctx, packageSet{
-			packages: []string{"busybox-static"}, trees: map[string]func(context.Context, string) (tree, error){busyboxLayer: busyboxTree},
+			packages: []string{"busybox-static"},
+			trees:    map[string]func(context.Context, string) (tree, error){busyboxLayer: busyboxTree},
 		}, busyboxLayer)
 		if err != nil {
 			return nil, err
@@ -39,7 +40,8 @@ func (f Foreign) Make(ctx context.Context) (v1.Image, error) {
 	}
 	if len(f.Packages) > 0 {
 		packaged, err := debianLayer(ctx, packageSet{
-			packages: f.Packages, trees: map[string]func(context.Context, string) (tree, error){packagesLayer: packaged},
+			packages: f.Packages,
+			trees:    map[string]func(context.Context, string) (tree, error){packagesLayer: packaged},
 		}, packagesLayer)
 		if err != nil {
 			return nil, err
@@ -116,7 +118,8 @@ func isELF(data []byte) bool { return len(data) > 4 && string(data[:4]) == "\x7f
 func (f Foreign) base() tree {
 	t := tree{}
 	users := append([]string{
-		"root:x:0:0:root:/root:/bin/sh", "nobody:x:65534:65534:nobody:/:/sbin/nologin", "nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin",
+		"root:x:0:0:root:/root:/bin/sh", "nobody:x:65534:65534:nobody:/:/sbin/nologin",
+		"nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin",
 	}, f.Users...)
 	t.file("etc/passwd", strings.Join(users, "\n")+"\n")
 	t.file("etc/group", "root:x:0:\nnobody:x:65534:\nnonroot:x:65532:\n")

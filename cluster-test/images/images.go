@@ -146,7 +146,8 @@ const (
 // busyboxTree is busybox with all its names, and the files that a shell expects.
 func busyboxTree(ctx context.Context, root string) (tree, error) {
 	t := tree{}
-	if err := t.take(root, func(name string) bool { return name == "bin/busybox" || name == "usr/bin/busybox" }); err != nil {
+	if err := t.take(root,
+		func(name string) bool { return name == "bin/busybox" || name == "usr/bin/busybox" }); err != nil {
 		return nil, err
 	}
 	binary, ok := t["bin/busybox"]
@@ -182,7 +183,8 @@ func busyboxTree(ctx context.Context, root string) (tree, error) {
 func nginxTree(_ context.Context, root string) (tree, error) {
 	t := tree{}
 	if err := t.take(root, func(name string) bool {
-		return name == "usr/sbin/nginx" || name == "usr/bin/openssl" || name == "etc/nginx/mime.types" || isLibrary(name)
+		return name == "usr/sbin/nginx" || name == "usr/bin/openssl" || name == "etc/nginx/mime.types" ||
+			isLibrary(name)
 	}); err != nil {
 		return nil, err
 	}
@@ -284,6 +286,8 @@ func image(config v1.Config, layers ...v1.Layer) (v1.Image, error) {
 // welcome is the layer in which the two tags of nginx differ: the page that they serve.
 func welcome(version string) (v1.Layer, error) {
 	t := tree{}
-	t.file("usr/share/nginx/html/index.html", "<!DOCTYPE html>\n<title>Welcome to nginx!</title>\n<h1>Welcome to nginx!</h1>\n<p>Image nginx:"+version+"</p>\n")
+	t.file("usr/share/nginx/html/index.html",
+		"<!DOCTYPE html>\n<title>Welcome to nginx!</title>\n<h1>Welcome to nginx!</h1>\n<p>Image nginx:"+version+
+			"</p>\n")
 	return t.layer()
 }

@@ -85,7 +85,8 @@ func TestTarIsDeterministicAndOrdered(t *testing.T) {
 			t.Errorf("tmp has mode %o", h.Mode)
 		}
 	}
-	if got, want := strings.Join(names, " "), "bin/ bin/busybox bin/sh tmp/ usr/ usr/share/ usr/share/x/ usr/share/x/index.html"; got != want {
+	if got, want := strings.Join(names, " "),
+		"bin/ bin/busybox bin/sh tmp/ usr/ usr/share/ usr/share/x/ usr/share/x/index.html"; got != want {
 		t.Fatalf("got  %s\nwant %s", got, want)
 	}
 }
@@ -94,14 +95,16 @@ func TestMissingLibraryIsNamed(t *testing.T) {
 	self, err := os.ReadFile("/bin/ls") // any dynamic executable
 	needs.NoError(t, err, "that a library which an image lacks is named")
 	l := tree{"usr/bin/ls": entry{mode: 0o755, data: self}}
-	if err := l.checkLibraries("usr/bin/ls"); err == nil || !strings.Contains(err.Error(), "libc.so") && !strings.Contains(err.Error(), "libselinux") {
+	if err := l.checkLibraries("usr/bin/ls"); err == nil ||
+		!strings.Contains(err.Error(), "libc.so") && !strings.Contains(err.Error(), "libselinux") {
 		t.Fatalf("got %v", err)
 	}
 }
 
 func TestAptAbsent(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	if _, err := build(t.Context(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "apt-get is not on this machine") {
+	if _, err := build(t.Context(), t.TempDir()); err == nil ||
+		!strings.Contains(err.Error(), "apt-get is not on this machine") {
 		t.Fatalf("got %v", err)
 	}
 }

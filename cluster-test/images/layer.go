@@ -80,7 +80,8 @@ func (t tree) tar() ([]byte, error) {
 	w := tar.NewWriter(&out)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		e := all[name]
-		h := &tar.Header{Name: name, Mode: int64(e.mode.Perm()), Size: int64(len(e.data)), Typeflag: tar.TypeReg, Format: tar.FormatPAX}
+		h := &tar.Header{Name: name, Mode: int64(e.mode.Perm()), Size: int64(len(e.data)), Typeflag: tar.TypeReg,
+			Format: tar.FormatPAX}
 		if e.mode&fs.ModeSetuid != 0 {
 			h.Mode |= 0o4000
 		}

@@ -27,7 +27,9 @@ type apt struct {
 func newApt() (*apt, error) {
 	for _, tool := range []string{"apt-get", "apt-cache", "dpkg-deb"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return nil, fmt.Errorf("the test images are made of Debian packages, but %s is not on this machine (%w): run the end-to-end tests on Debian or Ubuntu", tool, err)
+			return nil,
+				fmt.Errorf(
+					"the test images are made of Debian packages, but %s is not on this machine (%w): run the end-to-end tests on Debian or Ubuntu", tool, err)
 		}
 	}
 	return &apt{}, nil
@@ -40,13 +42,18 @@ func (a *apt) closure(ctx context.Context, names ...string) ([]string, error) {
 	for asked := 0; asked < len(all); {
 		ask := all[asked:]
 		asked = len(all)
-		out, err := a.run(ctx, "", "apt-cache", append([]string{"depends", "--no-suggests", "--no-recommends", "--no-conflicts", "--no-breaks", "--no-replaces", "--no-enhances"}, ask...)...)
+		out, err := a.run(ctx, "", "apt-cache",
+			append(
+				[]string{"depends", "--no-suggests", "--no-recommends", "--no-conflicts", "--no-breaks",
+					"--no-replaces", "--no-enhances"}, ask...)...)
 		if err != nil {
 			return nil, err
 		}
 		for line := range strings.Lines(out) {
 			library, ok := strings.CutPrefix(strings.TrimPrefix(strings.TrimSpace(line), "Pre"), "Depends: ")
-			if ok && (strings.HasPrefix(library, "lib") || strings.HasPrefix(library, "zlib") || strings.HasPrefix(library, "python3")) && !slices.Contains(all, library) {
+			if ok &&
+				(strings.HasPrefix(library, "lib") || strings.HasPrefix(library, "zlib") ||
+					strings.HasPrefix(library, "python3")) && !slices.Contains(all, library) {
 				all = append(all, library)
 			}
 		}
@@ -71,7 +78,9 @@ func (a *apt) resolve(ctx context.Context, names []string) ([]debPackage, error)
 		}
 	}
 	if len(packages) != len(names) {
-		return nil, fmt.Errorf("apt-get names %d files for the %d packages %s", len(packages), len(names), strings.Join(names, " "))
+		return nil,
+			fmt.Errorf("apt-get names %d files for the %d packages %s", len(packages), len(names),
+				strings.Join(names, " "))
 	}
 	return packages, nil
 }
@@ -93,7 +102,9 @@ func (a *apt) unpack(ctx context.Context, names []string, work string) (root str
 		return "", err
 	}
 	if len(files) != len(names) {
-		return "", fmt.Errorf("apt-get downloaded %d files for the %d packages %s", len(files), len(names), strings.Join(names, " "))
+		return "",
+			fmt.Errorf("apt-get downloaded %d files for the %d packages %s", len(files), len(names),
+				strings.Join(names, " "))
 	}
 	for _, f := range files {
 		if _, err := a.run(ctx, "", "dpkg-deb", "-x", f, root); err != nil {
@@ -129,7 +140,8 @@ func (a *apt) run(ctx context.Context, dir, name string, args ...string) (string
 	cmd.Stderr = &complaint
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(complaint.String()))
+		return "",
+			fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(complaint.String()))
 	}
 	return string(out), nil
 }

@@ -29,14 +29,16 @@ for p; do
 done
 `)
 	got, err := (&apt{}).closure(t.Context(), "curl", "bash")
-	if want := []string{"bash", "curl", "libc6", "libcurl4", "libssl3", "zlib1g"}; err != nil || !slices.Equal(got, want) {
+	if want := []string{"bash", "curl", "libc6", "libcurl4", "libssl3", "zlib1g"}; err != nil ||
+		!slices.Equal(got, want) {
 		t.Errorf("got %q, %v; want %q", got, err, want)
 	}
 }
 
 // TestArchive: the source is looked for in the release, not among its updates.
 func TestArchive(t *testing.T) {
-	fakeTool(t, "apt-get", `printf 'http://deb/debian-security bookworm-security\nhttp://deb/debian-archive/ bookworm\n'`)
+	fakeTool(t, "apt-get",
+		`printf 'http://deb/debian-security bookworm-security\nhttp://deb/debian-archive/ bookworm\n'`)
 	if got, err := (&apt{}).archive(t.Context()); err != nil || got != "http://deb/debian-archive/ bookworm" {
 		t.Errorf("got %q, %v", got, err)
 	}

@@ -54,7 +54,8 @@ func ForPostgres(ctx context.Context) (map[name.Tag]v1.Image, error) {
 		return nil, err
 	}
 	img, err := image(v1.Config{
-		User: "999:999", Env: []string{searchPath + ":/usr/lib/postgresql/" + version + "/bin", "PGDATA=/data/db"}, StopSignal: "SIGINT",
+		User: "999:999", Env: []string{searchPath + ":/usr/lib/postgresql/" + version + "/bin", "PGDATA=/data/db"},
+		StopSignal: "SIGINT",
 	}, layers...)
 	return map[name.Tag]v1.Image{tag: img}, err
 }
@@ -65,7 +66,8 @@ func PostgresVersion(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out, err := tool.refreshing(ctx, func() (string, error) { return tool.run(ctx, "", "apt-cache", "depends", "postgresql") })
+	out, err := tool.refreshing(ctx,
+		func() (string, error) { return tool.run(ctx, "", "apt-cache", "depends", "postgresql") })
 	if err != nil {
 		return "", fmt.Errorf("which version of PostgreSQL this Debian has: %w", err)
 	}
@@ -89,7 +91,8 @@ func postgresTree(root, version string) (tree, error) {
 		case strings.HasPrefix(name, programs):
 			return base == "postgres" || base == "initdb" || base == "psql" || base == "pg_ctl"
 		}
-		return isLibrary(name) || strings.HasPrefix(name, "usr/share/postgresql/"+version+"/") && !strings.Contains(name, "/man/")
+		return isLibrary(name) ||
+			strings.HasPrefix(name, "usr/share/postgresql/"+version+"/") && !strings.Contains(name, "/man/")
 	}); err != nil {
 		return nil, err
 	}

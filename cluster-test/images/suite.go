@@ -31,22 +31,31 @@ type standIn struct {
 
 // standIns by repository. An image of the suite that is not here has no stand-in.
 var standIns = map[string]standIn{
-	"build-image/distroless-iptables":        {[]string{"shell", "tools"}, shellConfig},
-	"e2e-test-images/agnhost":                {[]string{"shell", "tools", "agnhost"}, agnhostConfig("pause")},
-	"e2e-test-images/busybox":                {[]string{"shell"}, shellConfig},
-	"e2e-test-images/glibc-dns-testing":      {[]string{"shell", "tools"}, shellConfig},
-	"e2e-test-images/ipc-utils":              {[]string{"shell", "tools"}, shellConfig},
-	"e2e-test-images/kitten":                 {[]string{"shell", "agnhost", "kitten"}, agnhostConfig("test-webserver")},
-	"e2e-test-images/nautilus":               {[]string{"shell", "agnhost", "nautilus"}, agnhostConfig("test-webserver")},
-	"e2e-test-images/nginx":                  {[]string{"shell", "nginx", "welcome"}, nginxConfig(suiteVersion)},
-	"e2e-test-images/nonewprivs":             {[]string{"shell", "nonewprivs"}, v1.Config{Cmd: []string{"nnp"}, Env: []string{searchPath}}},
-	"e2e-test-images/nonroot":                {[]string{"shell"}, v1.Config{Cmd: []string{"sh"}, Env: []string{searchPath}, User: "1234"}},
-	"e2e-test-images/regression-issue-74839": {[]string{"shell", "regression-issue-74839"}, v1.Config{Entrypoint: []string{"/regression-issue-74839"}, Env: []string{searchPath}}},
-	"e2e-test-images/resource-consumer":      {[]string{"shell", "tools", "resource-consumer"}, v1.Config{Entrypoint: []string{"/consumer"}, Env: []string{searchPath}}},
-	"e2e-test-images/sample-apiserver":       {[]string{"shell", "sample-apiserver"}, v1.Config{Entrypoint: []string{"/sample-apiserver"}, Env: []string{searchPath}}},
-	"etcd":                                   {[]string{"shell", "etcd"}, v1.Config{Cmd: []string{"etcd"}, Env: []string{searchPath}}},
-	"sig-storage/hostpathplugin":             {[]string{"shell", "tools", "hostpathplugin"}, v1.Config{Entrypoint: []string{"/hostpathplugin"}, Env: []string{searchPath}}},
-	"pause":                                  {[]string{"pause"}, v1.Config{Entrypoint: []string{"/pause"}, Env: []string{searchPath}, User: "65535:65535"}},
+	"build-image/distroless-iptables":   {[]string{"shell", "tools"}, shellConfig},
+	"e2e-test-images/agnhost":           {[]string{"shell", "tools", "agnhost"}, agnhostConfig("pause")},
+	"e2e-test-images/busybox":           {[]string{"shell"}, shellConfig},
+	"e2e-test-images/glibc-dns-testing": {[]string{"shell", "tools"}, shellConfig},
+	"e2e-test-images/ipc-utils":         {[]string{"shell", "tools"}, shellConfig},
+	"e2e-test-images/kitten":            {[]string{"shell", "agnhost", "kitten"}, agnhostConfig("test-webserver")},
+	"e2e-test-images/nautilus": {[]string{"shell", "agnhost", "nautilus"},
+		agnhostConfig("test-webserver")},
+	"e2e-test-images/nginx": {[]string{"shell", "nginx", "welcome"}, nginxConfig(suiteVersion)},
+	"e2e-test-images/nonewprivs": {[]string{"shell", "nonewprivs"},
+		v1.Config{Cmd: []string{"nnp"}, Env: []string{searchPath}}},
+	"e2e-test-images/nonroot": {[]string{"shell"},
+		v1.Config{Cmd: []string{"sh"}, Env: []string{searchPath}, User: "1234"}},
+	"e2e-test-images/regression-issue-74839": {[]string{"shell", "regression-issue-74839"},
+		v1.Config{Entrypoint: []string{"/regression-issue-74839"}, Env: []string{searchPath}}},
+	"e2e-test-images/resource-consumer": {[]string{"shell", "tools", "resource-consumer"},
+		v1.Config{Entrypoint: []string{"/consumer"}, Env: []string{searchPath}}},
+	"e2e-test-images/sample-apiserver": {[]string{"shell", "sample-apiserver"},
+		v1.Config{Entrypoint: []string{"/sample-apiserver"}, Env: []string{searchPath}}},
+	"etcd": {[]string{"shell", "etcd"},
+		v1.Config{Cmd: []string{"etcd"}, Env: []string{searchPath}}},
+	"sig-storage/hostpathplugin": {[]string{"shell", "tools", "hostpathplugin"},
+		v1.Config{Entrypoint: []string{"/hostpathplugin"}, Env: []string{searchPath}}},
+	"pause": {[]string{"pause"},
+		v1.Config{Entrypoint: []string{"/pause"}, Env: []string{searchPath}, User: "65535:65535"}},
 }
 
 // suiteVersion is the version that the stand-in for nginx reports, under each of its tags.
@@ -55,7 +64,8 @@ const suiteVersion = "e2e"
 var shellConfig = v1.Config{Cmd: []string{"sh"}, Env: []string{searchPath}}
 
 func agnhostConfig(command string) v1.Config {
-	return v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{command}, Env: []string{searchPath}, WorkingDir: "/"}
+	return v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{command}, Env: []string{searchPath},
+		WorkingDir: "/"}
 }
 
 // ForSuite returns stand-ins for those of the suite's images that its conformance specs use.
@@ -89,7 +99,8 @@ func standInImages(refs []string, layers map[string]v1.Layer) (map[name.Tag]v1.I
 	}
 	for repository := range standIns {
 		if !made[repository] {
-			return nil, fmt.Errorf("the suite has no image %s any more: take its stand-in out, or rename it", repository)
+			return nil,
+				fmt.Errorf("the suite has no image %s any more: take its stand-in out, or rename it", repository)
 		}
 	}
 	return out, nil
@@ -99,7 +110,8 @@ func standInImages(refs []string, layers map[string]v1.Layer) (map[name.Tag]v1.I
 // beside busybox, and for stress, which consumes memory in resource-consumer's.
 var toolSet = packageSet{
 	packages: []string{
-		"bash", "bind9-dnsutils", "bind9-libs", "conntrack", "curl", "iproute2", "libc-bin", "netcat-openbsd", "socat", "stress", "util-linux",
+		"bash", "bind9-dnsutils", "bind9-libs", "conntrack", "curl", "iproute2", "libc-bin", "netcat-openbsd", "socat",
+		"stress", "util-linux",
 	},
 	trees: map[string]func(context.Context, string) (tree, error){toolsLayer: toolsTree},
 }
@@ -128,8 +140,10 @@ func (s Suite) layers(ctx context.Context) (map[string]v1.Layer, error) {
 	}
 	trees := map[string]tree{"shell": shell}
 	for name, make := range map[string]func(shell tree) (tree, error){
-		"agnhost": s.agnhost, "etcd": s.etcd, "kitten": s.kitten, "nautilus": s.nautilus, "nonewprivs": s.nonewprivs, "pause": s.pause,
-		"hostpathplugin": hostpathplugin, "regression-issue-74839": s.regressionIssue74839, "resource-consumer": s.resourceConsumer, "sample-apiserver": s.sampleAPIServer,
+		"agnhost": s.agnhost, "etcd": s.etcd, "kitten": s.kitten, "nautilus": s.nautilus, "nonewprivs": s.nonewprivs,
+		"pause":          s.pause,
+		"hostpathplugin": hostpathplugin, "regression-issue-74839": s.regressionIssue74839,
+		"resource-consumer": s.resourceConsumer, "sample-apiserver": s.sampleAPIServer,
 	} {
 		if trees[name], err = make(shell); err != nil {
 			return nil, fmt.Errorf("make the layer %s: %w", name, err)
@@ -173,7 +187,8 @@ func toolsTree(_ context.Context, root string) (tree, error) {
 	}
 	packaged := map[string]string{"nc": "nc.openbsd"}
 	for _, program := range []string{
-		"bash", "conntrack", "curl", "dig", "getent", "ipcmk", "ipcrm", "ipcs", "nc", "nslookup", "nsenter", "socat", "ss", "stress", "unshare",
+		"bash", "conntrack", "curl", "dig", "getent", "ipcmk", "ipcrm", "ipcs", "nc", "nslookup", "nsenter", "socat",
+		"ss", "stress", "unshare",
 	} {
 		file := program
 		if packaged[program] != "" {

@@ -48,7 +48,8 @@ func TestStandIns(t *testing.T) {
 	if want := len(standIns) + 1; len(all) != want {
 		t.Errorf("%d images, want %d", len(all), want)
 	}
-	for _, ref := range []string{"registry.k8s.io/e2e-test-images/agnhost:7", "registry.k8s.io/e2e-test-images/agnhost:8"} {
+	for _, ref := range []string{"registry.k8s.io/e2e-test-images/agnhost:7",
+		"registry.k8s.io/e2e-test-images/agnhost:8"} {
 		tag, err := name.NewTag(ref)
 		if err != nil {
 			t.Fatal(err)
@@ -66,7 +67,8 @@ func TestStandIns(t *testing.T) {
 
 func TestStandInsThatNobodyUses(t *testing.T) {
 	refs := slices.DeleteFunc(everyStandIn(), func(ref string) bool { return strings.Contains(ref, "kitten") })
-	if _, err := standInImages(refs, noLayers(t)); err == nil || !strings.Contains(err.Error(), "no image e2e-test-images/kitten") {
+	if _, err := standInImages(refs, noLayers(t)); err == nil ||
+		!strings.Contains(err.Error(), "no image e2e-test-images/kitten") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -134,7 +136,8 @@ func TestProxyMode(t *testing.T) {
 			t.Errorf("%q: got %q, %v", args, got, err)
 		}
 	}
-	if got, err := run("--endpoint=/csi/a.sock"); err == nil || !strings.Contains(got, "needs -endpoint and -proxy-endpoint") {
+	if got, err := run("--endpoint=/csi/a.sock"); err == nil ||
+		!strings.Contains(got, "needs -endpoint and -proxy-endpoint") {
 		t.Errorf("outside of the proxy mode: %q, %v", got, err)
 	}
 }

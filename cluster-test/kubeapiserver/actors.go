@@ -45,13 +45,15 @@ func (s *Server) addActors(bin, scheduler string, client tls.Certificate, contro
 		return err
 	}
 	config := filepath.Join(s.work, "scheduler.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, schedulerConfig, kubeconfig, requestsPerSecond, scheduler), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, schedulerConfig, kubeconfig, requestsPerSecond, scheduler),
+		0o600); err != nil {
 		return err
 	}
 	rate := fmt.Sprint(requestsPerSecond)
 	s.actors = []actor{
-		{program: filepath.Join(bin, "kube-controller-manager"), args: append([]string{"--kubeconfig", kubeconfig, "--secure-port", "0", "--leader-elect",
-			"--kube-api-qps", rate, "--kube-api-burst", rate}, controllers...)},
+		{program: filepath.Join(bin, "kube-controller-manager"),
+			args: append([]string{"--kubeconfig", kubeconfig, "--secure-port", "0", "--leader-elect",
+				"--kube-api-qps", rate, "--kube-api-burst", rate}, controllers...)},
 		{program: filepath.Join(bin, "kube-scheduler"), args: []string{"--config", config, "--secure-port", "0"}},
 	}
 	return nil
@@ -65,7 +67,8 @@ func Act(ctx context.Context, o ActOptions) (*Cluster, error) {
 		return nil, err
 	}
 	certs := filepath.Join(o.Work, "certs")
-	if err := errors.Join(os.MkdirAll(certs, 0o700), os.WriteFile(filepath.Join(certs, "apiserver.crt"), o.Authority, 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(certs, 0o700),
+		os.WriteFile(filepath.Join(certs, "apiserver.crt"), o.Authority, 0o600)); err != nil {
 		return nil, err
 	}
 	s := &Server{ctx: ctx, host: loopback, URL: o.URL, work: o.Work, client: o.Client}
@@ -112,7 +115,8 @@ func (s *Server) kubeconfig(client tls.Certificate) (string, error) {
 		return "", err
 	}
 	c := clientcmdapi.NewConfig()
-	c.Clusters["c"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthority: filepath.Join(s.work, "certs", "apiserver.crt")}
+	c.Clusters["c"] = &clientcmdapi.Cluster{Server: s.URL,
+		CertificateAuthority: filepath.Join(s.work, "certs", "apiserver.crt")}
 	c.AuthInfos["u"] = &clientcmdapi.AuthInfo{
 		ClientCertificateData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: client.Certificate[0]}),
 		ClientKeyData:         pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}),
@@ -186,7 +190,8 @@ func (c *Cluster) Restore() (err error) {
 
 // holder returns the holder of a lease, by its own name.
 func (s *Server) holder(name string) (string, error) {
-	req, err := http.NewRequestWithContext(s.ctx, http.MethodGet, s.URL+"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/"+name, nil)
+	req, err := http.NewRequestWithContext(s.ctx, http.MethodGet,
+		s.URL+"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/"+name, nil)
 	if err != nil {
 		return "", err
 	}

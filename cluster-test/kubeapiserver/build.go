@@ -57,7 +57,8 @@ func Build(ctx context.Context, bin string, programs ...string) error {
 		cmd.Dir = Module
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-trimpath -buildvcs=false")
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("build %s in %s: %w: %s; run this in the root of Barque's source", program, Module, err, out)
+			return fmt.Errorf("build %s in %s: %w: %s; run this in the root of Barque's source", program, Module, err,
+				out)
 		}
 	}
 	return nil

@@ -123,7 +123,8 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 		peer := url(i, 1)
 		args := []string{"--name", fmt.Sprintf("m%d", i), "--data-dir", filepath.Join(s.work, "etcd"),
 			"--listen-client-urls", stores[i], "--advertise-client-urls", stores[i],
-			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", strings.Join(peers, ",")}
+			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster",
+			strings.Join(peers, ",")}
 		if o.NoSync {
 			args = append(args, "--unsafe-no-fsync")
 		}
@@ -134,10 +135,12 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 		// Each asks its own member first, and the others when that is gone.
 		ordered := append(append([]string{}, stores[i:]...), stores[:i]...)
 		s.args = []string{"--etcd-servers", strings.Join(ordered, ","),
-			"--bind-address", address, "--advertise-address", address, "--secure-port", ports[3*i+2], "--cert-dir", filepath.Join(s.work, "certs"),
+			"--bind-address", address, "--advertise-address", address, "--secure-port", ports[3*i+2], "--cert-dir",
+			filepath.Join(s.work, "certs"),
 			"--client-ca-file", authority, "--authorization-mode", "RBAC", "--allow-privileged",
 			"--service-cluster-ip-range", ServiceCIDR, "--endpoint-reconciler-type", "none",
-			"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", signing, "--service-account-signing-key-file", signing}
+			"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", signing,
+			"--service-account-signing-key-file", signing}
 		c.Servers = append(c.Servers, s)
 	}
 	for _, s := range c.Servers {
@@ -202,7 +205,9 @@ func (s *Server) start(client tls.Certificate) (err error) {
 			s.Authority = own
 			s.Roots = x509.NewCertPool()
 			s.Roots.AppendCertsFromPEM(own)
-			s.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.Roots, Certificates: []tls.Certificate{client}}}}
+			s.client = &http.Client{
+				Transport: &http.Transport{
+					TLSClientConfig: &tls.Config{RootCAs: s.Roots, Certificates: []tls.Certificate{client}}}}
 		}
 		return Ready(s.ctx, s.client, s.URL)
 	})
@@ -265,7 +270,8 @@ func (c *Cluster) secrets(work string) (authority, signing string, err error) {
 	}
 	ca := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "clients"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(24 * time.Hour),
 	}
 	issued, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
 	if err != nil {
@@ -287,7 +293,8 @@ func issue(ca *x509.Certificate, signer crypto.Signer) (tls.Certificate, error) 
 	}
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}},
-		NotBefore: ca.NotBefore, NotAfter: ca.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		NotBefore: ca.NotBefore, NotAfter: ca.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, ca, key.Public(), signer)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }

@@ -35,7 +35,8 @@ func TestBoundsAreForHangs(t *testing.T) {
 // exempt are packages below cluster-test that are no tests: programs that measure how long things
 // take, a server of the store with time-outs that tests give it, and these rules, which have
 // examples of forbidden code.
-var exempt = []string{"cluster-test/bench", "cluster-test/netbench", "cluster-test/nodebench", "cluster-test/storebench", "cluster-test/store/member", "cluster-test/layout"}
+var exempt = []string{"cluster-test/bench", "cluster-test/netbench", "cluster-test/nodebench",
+	"cluster-test/storebench", "cluster-test/store/member", "cluster-test/layout"}
 
 // bounds finds waits and comparisons in a tree's tests.
 type bounds struct {
@@ -59,7 +60,8 @@ type finding struct {
 func newBounds(positions *token.FileSet, tree []source) *bounds {
 	b := &bounds{
 		durations: newDurations(tree), positions: positions,
-		virtual: make(map[string]*bubbles), marks: make(map[*ast.File]marks), elapsers: make(map[string]bool), helpers: make(map[param]bool),
+		virtual: make(map[string]*bubbles), marks: make(map[*ast.File]marks), elapsers: make(map[string]bool),
+		helpers: make(map[param]bool),
 	}
 	files := make(map[string][]source)
 	for _, s := range tree {
@@ -91,9 +93,14 @@ func (b *bounds) find() []finding {
 			switch {
 			case d.known && d.least >= least:
 			case d.known:
-				all = append(all, finding{at, what + " of " + d.least.String() + ": a busy machine takes longer; wait for a minute or more, or say why it is brief"})
+				all = append(all,
+					finding{at,
+						what + " of " + d.least.String() +
+							": a busy machine takes longer; wait for a minute or more, or say why it is brief"})
 			default:
-				all = append(all, finding{at, what + " that cannot be told: make it a constant of a minute or more, or say why it is brief"})
+				all = append(all,
+					finding{at,
+						what + " that cannot be told: make it a constant of a minute or more, or say why it is brief"})
 			}
 		})
 		for _, line := range slices.Sorted(maps.Keys(b.marks[s.File])) {
@@ -126,7 +133,8 @@ func marksOf(positions *token.FileSet, f *ast.File) marks {
 	for _, group := range f.Comments {
 		for _, c := range group.List {
 			if reason, ok := strings.CutPrefix(c.Text, "// brief:"); ok {
-				marks[positions.Position(c.Pos()).Line] = &mark{at: c.Pos(), reason: strings.TrimSpace(reason), alone: true}
+				marks[positions.Position(c.Pos()).Line] = &mark{at: c.Pos(), reason: strings.TrimSpace(reason),
+					alone: true}
 			}
 		}
 	}
@@ -165,7 +173,8 @@ var waits = map[string]int{
 }
 
 // untils are functions and methods that bound a wait by a time.
-var untils = map[string]int{"context.WithDeadline": 1, "context.WithDeadlineCause": 1, ".SetDeadline": 0, ".SetReadDeadline": 0, ".SetWriteDeadline": 0}
+var untils = map[string]int{"context.WithDeadline": 1, "context.WithDeadlineCause": 1, ".SetDeadline": 0,
+	".SetReadDeadline": 0, ".SetWriteDeadline": 0}
 
 // clients have a field Timeout.
 var clients = [][2]string{{"http", "Client"}, {"net", "Dialer"}, {"rest", "Config"}}
@@ -382,7 +391,9 @@ func textOf(e ast.Expr) (string, bool) {
 
 // lookAtComparison finds comparisons of elapsed time with an upper bound. In the condition of an if
 // the side shows that it is one, since the condition is that of the failure.
-func (b *bounds) lookAtComparison(c *ast.BinaryExpr, stack []ast.Node, in scope, found func(at token.Pos, d span, what string)) {
+func (b *bounds) lookAtComparison(
+	c *ast.BinaryExpr, stack []ast.Node, in scope, found func(at token.Pos, d span, what string),
+) {
 	upper, lower := false, false
 	switch c.Op {
 	case token.GTR, token.GEQ:
@@ -439,7 +450,8 @@ func (b *bounds) elapsed(e ast.Expr, in scope, depth int) bool {
 		}
 		switch f := e.Fun.(type) {
 		case *ast.Ident:
-			return b.elapsers[in.dir+"."+f.Name] || (f.Name == "int64" || f.Name == "float64") && b.elapsed(e.Args[0], in, depth+1)
+			return b.elapsers[in.dir+"."+f.Name] ||
+				(f.Name == "int64" || f.Name == "float64") && b.elapsed(e.Args[0], in, depth+1)
 		case *ast.SelectorExpr:
 			switch f.Sel.Name {
 			case "Sub":
@@ -493,39 +505,67 @@ func TestBoundsAreFound(t *testing.T) {
 		code  string
 		found int
 	}{
-		"a context":               {`func TestA(t *testing.T) { context.WithTimeout(t.Context(), 5*time.Second); context.WithTimeout(t.Context(), time.Minute) }`, 1},
-		"a channel":               {`func TestA(t *testing.T) { select { case <-c: case <-time.After(59*time.Second): }; <-time.After(time.Hour) }`, 1},
-		"a deadline":              {`func TestA(t *testing.T) { conn.SetDeadline(time.Now().Add(time.Second)); conn.SetReadDeadline(time.Time{}); conn.SetReadDeadline(time.Now().Add(time.Minute)) }`, 1},
-		"a client":                {`func TestA(t *testing.T) { _ = http.Client{Timeout: time.Second}; _ = net.Dialer{Timeout: time.Minute}; _ = product.Config{Timeout: 1} }`, 1},
-		"in a bubble":             {`func TestA(t *testing.T) { synctest.Test(t, func(t *testing.T) { context.WithTimeout(t.Context(), time.Second); f() }) }; func f() { if time.Since(began) > 1 { panic(1) } }`, 0},
-		"a constant":              {`const short, long = 2 * time.Second, 30 * short; func TestA(t *testing.T) { time.After(short); time.After(long) }`, 1},
-		"a variable":              {`func TestA(t *testing.T) { d := time.Minute; if fast { d = time.Second }; time.After(d) }`, 1},
-		"a field of a table":      {`func TestA(t *testing.T) { for _, c := range []struct{ d time.Duration }{{d: time.Minute}, {d: time.Second}} { time.After(c.d) } }`, 1},
-		"what cannot be told":     {`func TestA(t *testing.T) { time.After(c.d) }`, 1},
-		"the least and the most":  {`func TestA(t *testing.T) { time.After(max(c.d, time.Minute)); time.After(min(time.Second, time.Hour)) }`, 1},
-		"a helper":                {`func wait(t *testing.T, d time.Duration) { time.After(d) }; func TestA(t *testing.T) { wait(t, time.Second); wait(t, time.Minute) }`, 1},
-		"a helper of a helper":    {`func a(d time.Duration) { time.After(2*d) }; func b(_ int, d time.Duration) { a(d) }; func TestA(t *testing.T) { b(1, time.Second) }`, 1},
-		"a helper in a variable":  {`func TestA(t *testing.T) { wait := func(d time.Duration) { time.After(d) }; wait(time.Second); wait(time.Minute) }`, 1},
-		"a method":                {`func (c *c) wait(d time.Duration) { time.After(d) }; func TestA(t *testing.T) { x.wait(time.Second) }`, 1},
-		"a helper that is brief":  {`func pause(d time.Duration) { time.After(d) } // brief: a pause is what it is for` + "\n" + `func TestA(t *testing.T) { pause(time.Second) }`, 0},
-		"it took too long":        {`func TestA(t *testing.T) { began := time.Now(); if took := time.Since(began); took > time.Second { t.Error(took) } }`, 1},
-		"it took too long, twice": {`func TestA(t *testing.T) { if time.Second < time.Since(began) || !(time.Now().Sub(began) <= 1) { t.Error() } }`, 2},
-		"it took long enough":     {`func TestA(t *testing.T) { if took := time.Since(began); took < time.Second { t.Error(took) } }`, 0},
-		"it hangs":                {`func TestA(t *testing.T) { if time.Since(began) > time.Minute { t.Error() } }`, 0},
-		"a loop":                  {`func TestA(t *testing.T) { for time.Since(began) < time.Second { f() } }`, 1},
-		"a loop until a time":     {`func TestA(t *testing.T) { for end := time.Now().Add(time.Second); time.Now().Before(end); { f() } }`, 1},
-		"a time until which":      {`func TestA(t *testing.T) { end := time.Now().Add(time.Second); for { if time.Now().After(end) { t.Fatal() } } }`, 1},
-		"who tells how long":      {`func f() time.Duration { began := time.Now(); return time.Since(began) }; func TestA(t *testing.T) { if took := f(); took > time.Second { t.Error() } }`, 1},
-		"of a command":            {`func TestA(t *testing.T) { k("wait", "--timeout=30s"); k("wait", "--timeout", "2s"); k("wait", "--timeout=2m"); k("timeout 5 cat x"); k("timeout", "5", "cat"); const c = "--timeout=1s" }`, 5},
-		"a mark":                  {`func TestA(t *testing.T) { time.After(1) } // brief: the test wants the time-out`, 0},
-		"a mark above":            {"func TestA(t *testing.T) {\n// brief: the test wants the time-out\ntime.After(1)\n}", 0},
-		"a mark above, in a line": {"func TestA(t *testing.T) {\nx := 1 // brief: the test wants the time-out\ntime.After(1)\n}", 2},
-		"a mark of nothing":       {`func TestA(t *testing.T) { f() } // brief: the test wants the time-out`, 1},
-		"a mark of a long bound":  {`func TestA(t *testing.T) { time.After(time.Hour) } // brief: the test wants the time-out`, 1},
+		"a context": {
+			`func TestA(t *testing.T) { context.WithTimeout(t.Context(), 5*time.Second); context.WithTimeout(t.Context(), time.Minute) }`, 1},
+		"a channel": {
+			`func TestA(t *testing.T) { select { case <-c: case <-time.After(59*time.Second): }; <-time.After(time.Hour) }`, 1},
+		"a deadline": {
+			`func TestA(t *testing.T) { conn.SetDeadline(time.Now().Add(time.Second)); conn.SetReadDeadline(time.Time{}); conn.SetReadDeadline(time.Now().Add(time.Minute)) }`, 1},
+		"a client": {
+			`func TestA(t *testing.T) { _ = http.Client{Timeout: time.Second}; _ = net.Dialer{Timeout: time.Minute}; _ = product.Config{Timeout: 1} }`, 1},
+		"in a bubble": {
+			`func TestA(t *testing.T) { synctest.Test(t, func(t *testing.T) { context.WithTimeout(t.Context(), time.Second); f() }) }; func f() { if time.Since(began) > 1 { panic(1) } }`, 0},
+		"a constant": {
+			`const short, long = 2 * time.Second, 30 * short; func TestA(t *testing.T) { time.After(short); time.After(long) }`, 1},
+		"a variable": {
+			`func TestA(t *testing.T) { d := time.Minute; if fast { d = time.Second }; time.After(d) }`, 1},
+		"a field of a table": {
+			`func TestA(t *testing.T) { for _, c := range []struct{ d time.Duration }{{d: time.Minute}, {d: time.Second}} { time.After(c.d) } }`, 1},
+		"what cannot be told": {`func TestA(t *testing.T) { time.After(c.d) }`, 1},
+		"the least and the most": {
+			`func TestA(t *testing.T) { time.After(max(c.d, time.Minute)); time.After(min(time.Second, time.Hour)) }`,
+			1},
+		"a helper": {
+			`func wait(t *testing.T, d time.Duration) { time.After(d) }; func TestA(t *testing.T) { wait(t, time.Second); wait(t, time.Minute) }`, 1},
+		"a helper of a helper": {
+			`func a(d time.Duration) { time.After(2*d) }; func b(_ int, d time.Duration) { a(d) }; func TestA(t *testing.T) { b(1, time.Second) }`, 1},
+		"a helper in a variable": {
+			`func TestA(t *testing.T) { wait := func(d time.Duration) { time.After(d) }; wait(time.Second); wait(time.Minute) }`, 1},
+		"a method": {
+			`func (c *c) wait(d time.Duration) { time.After(d) }; func TestA(t *testing.T) { x.wait(time.Second) }`, 1},
+		"a helper that is brief": {
+			`func pause(d time.Duration) { time.After(d) } // brief: a pause is what it is for` + "\n" +
+				`func TestA(t *testing.T) { pause(time.Second) }`, 0},
+		"it took too long": {
+			`func TestA(t *testing.T) { began := time.Now(); if took := time.Since(began); took > time.Second { t.Error(took) } }`, 1},
+		"it took too long, twice": {
+			`func TestA(t *testing.T) { if time.Second < time.Since(began) || !(time.Now().Sub(began) <= 1) { t.Error() } }`, 2},
+		"it took long enough": {
+			`func TestA(t *testing.T) { if took := time.Since(began); took < time.Second { t.Error(took) } }`, 0},
+		"it hangs": {`func TestA(t *testing.T) { if time.Since(began) > time.Minute { t.Error() } }`, 0},
+		"a loop":   {`func TestA(t *testing.T) { for time.Since(began) < time.Second { f() } }`, 1},
+		"a loop until a time": {
+			`func TestA(t *testing.T) { for end := time.Now().Add(time.Second); time.Now().Before(end); { f() } }`, 1},
+		"a time until which": {
+			`func TestA(t *testing.T) { end := time.Now().Add(time.Second); for { if time.Now().After(end) { t.Fatal() } } }`, 1},
+		"who tells how long": {
+			`func f() time.Duration { began := time.Now(); return time.Since(began) }; func TestA(t *testing.T) { if took := f(); took > time.Second { t.Error() } }`, 1},
+		"of a command": {
+			`func TestA(t *testing.T) { k("wait", "--timeout=30s"); k("wait", "--timeout", "2s"); k("wait", "--timeout=2m"); k("timeout 5 cat x"); k("timeout", "5", "cat"); const c = "--timeout=1s" }`, 5},
+		"a mark": {`func TestA(t *testing.T) { time.After(1) } // brief: the test wants the time-out`,
+			0},
+		"a mark above": {
+			"func TestA(t *testing.T) {\n// brief: the test wants the time-out\ntime.After(1)\n}", 0},
+		"a mark above, in a line": {
+			"func TestA(t *testing.T) {\nx := 1 // brief: the test wants the time-out\ntime.After(1)\n}", 2},
+		"a mark of nothing": {`func TestA(t *testing.T) { f() } // brief: the test wants the time-out`, 1},
+		"a mark of a long bound": {
+			`func TestA(t *testing.T) { time.After(time.Hour) } // brief: the test wants the time-out`, 1},
 		"a mark without a reason": {`func TestA(t *testing.T) { time.After(1) } // brief: so`, 1},
 	} {
 		positions := token.NewFileSet()
-		file, err := parser.ParseFile(positions, "a_test.go", "package p\n"+c.code, parser.SkipObjectResolution|parser.ParseComments)
+		file, err := parser.ParseFile(positions, "a_test.go", "package p\n"+c.code,
+			parser.SkipObjectResolution|parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)
 		}

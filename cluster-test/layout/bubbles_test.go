@@ -127,7 +127,8 @@ func (b *bubbles) noteUses(f *ast.File) {
 // ofMethod reports whether a place is in a method of a type: it uses the type, and is used only
 // where that is.
 func (b *bubbles) ofMethod(of *decl, at token.Pos) bool {
-	return slices.ContainsFunc(b.decls, func(d *decl) bool { return d.receiver == of.name && of.receiver == "" && d.has(at) })
+	return slices.ContainsFunc(b.decls,
+		func(d *decl) bool { return d.receiver == of.name && of.receiver == "" && d.has(at) })
 }
 
 // noteCode notes the code that is handed to a bubble, and reports whether it has found a new maker
@@ -182,7 +183,14 @@ func (b *bubbles) noteTables(d ast.Decl) {
 				table, ok = literals[variable.Name]
 			}
 			row, is := n.Value.(*ast.Ident)
-			if !ok || !is || named && b.usedOutside(d, func(n ast.Node) bool { return isName(n, variable.Name) && n != variable && n.Pos() > table.End() }) {
+			if !ok || !is ||
+				named &&
+					b.usedOutside(d,
+						func(
+							n ast.Node,
+						) bool {
+							return isName(n, variable.Name) && n != variable && n.Pos() > table.End()
+						}) {
 				return true
 			}
 			functions := functionFields(table.Type)
@@ -256,7 +264,8 @@ func (b *bubbles) virtual(at token.Pos) bool {
 // where its type is: code that is no test may call it by an interface.
 func (b *bubbles) onlyVirtual(d *decl) bool {
 	if d.receiver != "" {
-		return slices.ContainsFunc(b.decls, func(of *decl) bool { return of.name == d.receiver && of.receiver == "" && of.virtual })
+		return slices.ContainsFunc(b.decls,
+			func(of *decl) bool { return of.name == d.receiver && of.receiver == "" && of.virtual })
 	}
 	return len(d.uses) > 0 && !slices.ContainsFunc(d.uses, func(at token.Pos) bool { return !b.virtual(at) })
 }

@@ -55,10 +55,11 @@ func TestIndexesAreComplete(t *testing.T) {
 		index := filepath.Join(folder, "README.md")
 		for path := range all {
 			name := filepath.Base(path)
-			if filepath.Dir(path) == folder && path != index && !slices.ContainsFunc(all[index].links, func(l string) bool {
-				file, _, _ := strings.Cut(l, "#")
-				return file == name
-			}) {
+			if filepath.Dir(path) == folder && path != index &&
+				!slices.ContainsFunc(all[index].links, func(l string) bool {
+					file, _, _ := strings.Cut(l, "#")
+					return file == name
+				}) {
 				t.Errorf("%s does not list %s", index, name)
 			}
 		}

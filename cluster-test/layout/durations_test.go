@@ -294,7 +294,9 @@ func (s source) imported(name string) (dir string, ok bool) {
 
 // imports reports whether the file is in a package or imports it.
 func (s source) imports(dir string) bool {
-	return s.dir == dir || slices.ContainsFunc(s.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == strconv.Quote(module+dir) })
+	return s.dir == dir ||
+		slices.ContainsFunc(s.Imports,
+			func(i *ast.ImportSpec) bool { return i.Path.Value == strconv.Quote(module+dir) })
 }
 
 func isName(n ast.Node, name string) bool {

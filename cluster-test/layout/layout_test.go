@@ -23,12 +23,16 @@ type ban struct {
 	reason string
 }
 
-var rooms = []string{"adminapi", "apiserver", "backups", "clusterstatus", "cmd", "cluster-test", "controllers", "devcluster", "edge", "examples", "internal", "kubelet", "membership", "network", "pki", "raftstore", "scheduler", "verify"}
+var rooms = []string{"adminapi", "apiserver", "backups", "clusterstatus", "cmd", "cluster-test", "controllers",
+	"devcluster", "edge", "examples", "internal", "kubelet", "membership", "network", "pki", "raftstore", "scheduler",
+	"verify"}
 
 var bans = []ban{
 	{from: without("cmd"), to: []string{"cmd"},
 		reason: "cmd wires the rooms together; whoever imports it would be part of the wiring"},
-	{from: []string{"cmd/barque"}, to: []string{"raftstore", "crypto", "net/http", "golang.org/x/sys", "k8s.io/apimachinery/pkg/api/errors", "network/nodeaddr", "network/proxy", "network/routes"},
+	{from: []string{"cmd/barque"},
+		to: []string{"raftstore", "crypto", "net/http", "golang.org/x/sys", "k8s.io/apimachinery/pkg/api/errors",
+			"network/nodeaddr", "network/proxy", "network/routes"},
 		except: []string{"cmd/barque/node"},
 		allow:  []string{"raftstore/backup"}, // whose reports `barque snapshot` prints
 		reason: "a command has flags, wiring and output; what an answer, an error or this machine means is said by the room that asks"},
@@ -40,7 +44,8 @@ var bans = []ban{
 		reason: "the store knows bytes, not objects"},
 	{from: []string{"apiserver", "controllers", "scheduler", "kubelet", "network", "edge"}, to: operator,
 		reason: "who serves the cluster or acts on it needs nothing that is there for operators"},
-	{from: []string{"clusterstatus"}, to: without("clusterstatus", "raftstore", "membership", "network", "pki", "internal"),
+	{from: []string{"clusterstatus"},
+		to:     without("clusterstatus", "raftstore", "membership", "network", "pki", "internal"),
 		except: []string{"clusterstatus/ask", "clusterstatus/doctor"},
 		reason: "it judges what it is handed; who asks the API or a machine could not be judged by it when they fail"},
 	{from: []string{"clusterstatus"}, to: []string{"k8s.io/client-go", "k8s.io/apiserver", "os", "net/http"},
@@ -49,7 +54,9 @@ var bans = []ban{
 	{from: []string{"clusterstatus"}, to: []string{"clusterstatus/ask", "clusterstatus/doctor"},
 		except: []string{"clusterstatus/ask", "clusterstatus/doctor"},
 		reason: "the packages that ask servers import it"},
-	{from: []string{"clusterstatus/ask", "clusterstatus/doctor"}, to: without("adminapi", "backups", "clusterstatus", "devcluster", "raftstore", "membership", "pki", "internal"),
+	{from: []string{"clusterstatus/ask", "clusterstatus/doctor"},
+		to: without("adminapi", "backups", "clusterstatus", "devcluster", "raftstore", "membership", "pki",
+			"internal"),
 		allow:  []string{"network/faults"}, // the events of nodes
 		reason: "it asks servers from outside, and reads the directory of one that may not run; it knows nothing of what acts on a cluster"},
 	{from: []string{"backups"}, to: without("backups", "clusterstatus", "raftstore", "internal"),
@@ -66,7 +73,8 @@ var bans = []ban{
 		reason: "backups uses it, which knows nothing of objects"},
 	{from: []string{"adminapi/remote"}, to: without("adminapi", "backups", "clusterstatus", "raftstore", "internal"),
 		// The kinds of errors of the API, and the types of answers.
-		allow:  []string{"apiserver/storage", "membership/acts", "membership/credentials", "membership/datakeys", "membership/exchange", "membership/keyring", "membership/revocation"},
+		allow: []string{"apiserver/storage", "membership/acts", "membership/credentials", "membership/datakeys",
+			"membership/exchange", "membership/keyring", "membership/revocation"},
 		reason: "a command sees a server by its answers"},
 	{from: []string{"adminapi"}, to: []string{"adminapi/remote"},
 		except: []string{"adminapi/remote"},
@@ -79,9 +87,12 @@ var bans = []ban{
 		reason: "node wires the parts of a server together; each part declares the interface that it needs, so that it can be read and tested alone"},
 	{from: storeBase, to: storeParts,
 		reason: "the state and the log of one replica are the same whoever else is in the group"},
-	{from: []string{"raftstore/mvcc", "raftstore/command", "raftstore/kv", "raftstore/logstore", "raftstore/snapdir", "raftstore/snapshot"}, to: []string{"raftstore/fsm"},
+	{from: []string{"raftstore/mvcc", "raftstore/command", "raftstore/kv", "raftstore/logstore", "raftstore/snapdir",
+		"raftstore/snapshot"}, to: []string{"raftstore/fsm"},
 		reason: "the state machine applies commands to the state; neither knows how it comes to that"},
-	{from: []string{"raftstore/group"}, to: []string{"raftstore/fsm", "raftstore/logstore", "raftstore/snapdir", "raftstore/rpc", "raftstore/transport", "github.com/hashicorp/raft"},
+	{from: []string{"raftstore/group"},
+		to: []string{"raftstore/fsm", "raftstore/logstore", "raftstore/snapdir", "raftstore/rpc",
+			"raftstore/transport", "github.com/hashicorp/raft"},
 		reason: "it is the vocabulary of all parts, and brings nothing with it"},
 	{from: []string{"raftstore/peer"}, to: storePartsBut("raftstore/peer", "raftstore/group"),
 		reason: "how servers reach each other does not depend on what they say"},
@@ -93,23 +104,35 @@ var bans = []ban{
 		reason: "a workaround goes when hashicorp/raft is fixed; it knows Raft and the log, so that it can"},
 	{from: []string{"raftstore/recovery"}, to: storePartsBut("raftstore/recovery", "raftstore/disk", "raftstore/group"),
 		reason: "a recovery has one directory, and no other server to ask"},
-	{from: []string{"raftstore/readindex"}, to: storePartsBut("raftstore/readindex", "raftstore/group", "raftstore/peer", "raftstore/status"),
+	{from: []string{"raftstore/readindex"},
+		to:     storePartsBut("raftstore/readindex", "raftstore/group", "raftstore/peer", "raftstore/status"),
 		reason: "whether a read reflects all writes depends on terms and a quorum's word, and on nothing that else goes on in a server"},
-	{from: []string{"raftstore/succession"}, to: storePartsBut("raftstore/succession", "raftstore/group", "raftstore/peer", "raftstore/disk"),
+	{from: []string{"raftstore/succession"},
+		to:     storePartsBut("raftstore/succession", "raftstore/group", "raftstore/peer", "raftstore/disk"),
 		reason: "a server whose cluster has a successor only stops: it needs to know how it learned of that, and where it writes it down"},
-	{from: []string{"raftstore/status"}, to: []string{"raftstore/election", "raftstore/autopilot", "raftstore/integrity", "raftstore/leader", "raftstore/readindex", "raftstore/recovery", "raftstore/succession"},
+	{from: []string{"raftstore/status"},
+		to: []string{"raftstore/election", "raftstore/autopilot", "raftstore/integrity", "raftstore/leader",
+			"raftstore/readindex", "raftstore/recovery", "raftstore/succession"},
 		reason: "status is what servers tell each other of themselves; those who act on it import it"},
-	{from: []string{"raftstore/election"}, to: []string{"raftstore/autopilot", "raftstore/integrity", "raftstore/leader", "raftstore/readindex", "raftstore/recovery", "raftstore/succession"},
+	{from: []string{"raftstore/election"},
+		to: []string{"raftstore/autopilot", "raftstore/integrity", "raftstore/leader", "raftstore/readindex",
+			"raftstore/recovery", "raftstore/succession"},
 		reason: "they meet in node, each behind the interface that the other one declares"},
-	{from: []string{"raftstore/autopilot"}, to: []string{"raftstore/election", "raftstore/integrity", "raftstore/leader", "raftstore/readindex", "raftstore/recovery", "raftstore/succession"},
+	{from: []string{"raftstore/autopilot"},
+		to: []string{"raftstore/election", "raftstore/integrity", "raftstore/leader", "raftstore/readindex",
+			"raftstore/recovery", "raftstore/succession"},
 		reason: "they meet in node, each behind the interface that the other one declares"},
-	{from: []string{"raftstore/integrity"}, to: []string{"raftstore/election", "raftstore/autopilot", "raftstore/leader", "raftstore/readindex", "raftstore/recovery", "raftstore/succession"},
+	{from: []string{"raftstore/integrity"},
+		to: []string{"raftstore/election", "raftstore/autopilot", "raftstore/leader", "raftstore/readindex",
+			"raftstore/recovery", "raftstore/succession"},
 		reason: "they meet in node, each behind the interface that the other one declares"},
-	{from: []string{"raftstore/leader"}, to: []string{"raftstore/integrity", "raftstore/readindex", "raftstore/recovery", "raftstore/succession"},
+	{from: []string{"raftstore/leader"},
+		to:     []string{"raftstore/integrity", "raftstore/readindex", "raftstore/recovery", "raftstore/succession"},
 		reason: "it hands over to whom autopilot finds fit and election does not find silent; what a leader works on it is handed"},
 	{from: []string{"raftstore/register"}, to: slices.Concat(storeBase, storeParts, []string{"raftstore/node"}),
 		reason: "it is a user of the store like any other"},
-	{from: []string{"apiserver"}, to: []string{"controllers", "scheduler", "kubelet", "network", "edge", "membership", "pki"},
+	{from: []string{"apiserver"},
+		to:     []string{"controllers", "scheduler", "kubelet", "network", "edge", "membership", "pki"},
 		reason: "the API server serves objects; who acts on them are its clients"},
 	{from: []string{"controllers", "scheduler", "kubelet", "network", "edge"}, to: []string{"apiserver", "raftstore"},
 		reason: "they see the cluster only through the clients and informers that cmd hands them, as those of any cluster"},
@@ -119,7 +142,8 @@ var bans = []ban{
 		reason: "rooms meet in the API, not in Go"},
 	{from: []string{"kubelet"}, to: []string{"controllers", "scheduler", "network", "edge", "membership", "pki"},
 		reason: "rooms meet in the API, not in Go"},
-	{from: []string{"kubelet/pods/lifecycle"}, to: []string{"kubelet/pods", "kubelet/cri", "k8s.io/client-go", "os", "net/http"},
+	{from: []string{"kubelet/pods/lifecycle"},
+		to:     []string{"kubelet/pods", "kubelet/cri", "k8s.io/client-go", "os", "net/http"},
 		reason: "it decides from the facts that it is given; package pods collects them and acts"},
 	{from: []string{"network"}, to: []string{"controllers", "scheduler", "kubelet", "edge", "membership", "pki"},
 		reason: "rooms meet in the API, not in Go"},
@@ -151,9 +175,11 @@ var operator = []string{"adminapi", "backups", "clusterstatus"}
 //	{peer, disk} ← succession ← node
 //	disk ← recovery
 var (
-	storeBase = []string{"raftstore/mvcc", "raftstore/command", "raftstore/kv", "raftstore/logstore", "raftstore/snapdir", "raftstore/snapshot", "raftstore/fsm",
+	storeBase = []string{"raftstore/mvcc", "raftstore/command", "raftstore/kv", "raftstore/logstore",
+		"raftstore/snapdir", "raftstore/snapshot", "raftstore/fsm",
 		"raftstore/rpc", "raftstore/transport", "raftstore/raftlog", "raftstore/faultpoint", "raftstore/gctuner"}
-	storeParts = []string{"raftstore/group", "raftstore/lateness", "raftstore/peer", "raftstore/disk", "raftstore/raftfix", "raftstore/status", "raftstore/election", "raftstore/autopilot",
+	storeParts = []string{"raftstore/group", "raftstore/lateness", "raftstore/peer", "raftstore/disk",
+		"raftstore/raftfix", "raftstore/status", "raftstore/election", "raftstore/autopilot",
 		"raftstore/integrity", "raftstore/leader", "raftstore/readindex", "raftstore/recovery", "raftstore/succession"}
 )
 
@@ -162,7 +188,9 @@ func storePartsBut(excluded ...string) []string {
 }
 
 // testHelpers are packages that are for the tests of others: conformance suites and fakes.
-var testHelpers = []string{"apiserver/groups/grouptest", "apiserver/logins/logintest", "controllers/controllertest", "internal/apart", "internal/await", "internal/child", "internal/heapcost", "internal/mountspace", "internal/needs", "internal/syncbuf", "internal/unpack", "internal/writeout/writeouttest",
+var testHelpers = []string{"apiserver/groups/grouptest", "apiserver/logins/logintest", "controllers/controllertest",
+	"internal/apart", "internal/await", "internal/child", "internal/heapcost", "internal/mountspace", "internal/needs",
+	"internal/syncbuf", "internal/unpack", "internal/writeout/writeouttest",
 	"membership/shelftest", "pki/companytest", "raftstore/storetest", "scheduler/plugins/plugintest", "cluster-test"}
 
 func without(excluded ...string) []string {

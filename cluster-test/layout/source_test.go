@@ -26,7 +26,8 @@ func readTree(t *testing.T) (*token.FileSet, []source) {
 		if err != nil {
 			return err
 		}
-		if e.IsDir() && path != root && (strings.HasPrefix(e.Name(), ".") || e.Name() == "bin" || e.Name() == "testdata") {
+		if e.IsDir() && path != root &&
+			(strings.HasPrefix(e.Name(), ".") || e.Name() == "bin" || e.Name() == "testdata") {
 			return fs.SkipDir
 		}
 		if e.IsDir() || !strings.HasSuffix(path, ".go") {

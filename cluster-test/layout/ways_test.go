@@ -40,7 +40,8 @@ func TestWays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			steps := stepsOf(t, root+w.page, w.section)
 			if len(steps) != w.files {
-				t.Errorf("%s, %q: %d files, and the ceiling is %d; a ceiling only falls, to %d", w.page, w.section, len(steps), w.files, max(w.aim, 1))
+				t.Errorf("%s, %q: %d files, and the ceiling is %d; a ceiling only falls, to %d", w.page, w.section,
+					len(steps), w.files, max(w.aim, 1))
 			}
 			seen, named := map[string]bool{}, map[string]bool{}
 			sources := make([]functions, len(steps))

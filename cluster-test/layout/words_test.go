@@ -57,7 +57,8 @@ func TestCommentsUseNouns(t *testing.T) {
 	}
 	for _, room := range slices.Sorted(maps.Keys(counts)) {
 		n, ceiling := counts[room], wordCeilings[room]
-		t.Logf("%-13s %5d lines of comments, what/who %4.1f, tell/told %4.1f", room, n.lines, n.per100(n.pronouns), n.per100(n.tells))
+		t.Logf("%-13s %5d lines of comments, what/who %4.1f, tell/told %4.1f", room, n.lines, n.per100(n.pronouns),
+			n.per100(n.tells))
 		if ceiling == (wordCeiling{}) {
 			t.Errorf("%s: no ceiling; enter the room into wordCeilings as plain", room)
 			continue
@@ -172,9 +173,12 @@ func (n wordCount) judge(ceiling wordCeiling) (faults []string) {
 		least := max(w.lowest, int(math.Ceil(w.figure)))
 		switch {
 		case w.figure > float64(w.ceiling):
-			faults = append(faults, fmt.Sprintf("%.1f of %s per 100 lines of comments, at most %d; name things by the field's nouns", w.figure, w.words, w.ceiling))
+			faults = append(faults,
+				fmt.Sprintf("%.1f of %s per 100 lines of comments, at most %d; name things by the field's nouns",
+					w.figure, w.words, w.ceiling))
 		case w.ceiling > least+1:
-			faults = append(faults, fmt.Sprintf("lower the ceiling of %s in wordCeilings from %d to %d", w.words, w.ceiling, least))
+			faults = append(faults,
+				fmt.Sprintf("lower the ceiling of %s in wordCeilings from %d to %d", w.words, w.ceiling, least))
 		}
 	}
 	return faults

@@ -61,14 +61,15 @@ func Start(ctx context.Context, work, token string, ln net.Listener) (*Server, e
 	}
 	store := raftstore.NewInMemory(raftstore.Options{})
 	api, err := apiserver.New(apiserver.Config{
-		Name:            "lone",
-		Store:           store,
-		Listener:        ln,
-		Advertise:       netip.MustParseAddrPort(ln.Addr().String()),
-		Certificate:     func() (*tls.Certificate, error) { return cert, nil },
-		ClientCA:        func() ([]byte, error) { return ca, nil },
-		ServiceAccounts: apiserver.ServiceAccounts{Keys: func() (crypto.Signer, []crypto.PublicKey) { return signer, nil }},
-		KubeletClient:   func() *tls.Config { return &tls.Config{} },
+		Name:        "lone",
+		Store:       store,
+		Listener:    ln,
+		Advertise:   netip.MustParseAddrPort(ln.Addr().String()),
+		Certificate: func() (*tls.Certificate, error) { return cert, nil },
+		ClientCA:    func() ([]byte, error) { return ca, nil },
+		ServiceAccounts: apiserver.ServiceAccounts{
+			Keys: func() (crypto.Signer, []crypto.PublicKey) { return signer, nil }},
+		KubeletClient: func() *tls.Config { return &tls.Config{} },
 		IsKubelet: func(node *corev1.Node, _ tls.ConnectionState) error {
 			return fmt.Errorf("node %q has no kubelet", node.Name)
 		},
@@ -90,7 +91,8 @@ func Start(ctx context.Context, work, token string, ln net.Listener) (*Server, e
 		HTTP: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}},
 		Stop: func() { cancel(); <-done; _ = store.Close() },
 	}
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: s.URL, BearerToken: token, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: ca}})
+	client, err := kubernetes.NewForConfig(
+		&rest.Config{Host: s.URL, BearerToken: token, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: ca}})
 	if err == nil {
 		err = kubeapiserver.Retry(ctx, nil, func() error { return api.Prepare(ctx, client) })
 	}

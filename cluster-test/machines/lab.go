@@ -197,7 +197,8 @@ func (l *Lab) unplug(port netlink.Link) error {
 	if port == nil {
 		return nil
 	}
-	if err := l.links.LinkDel(port); err != nil && !errors.As(err, &netlink.LinkNotFoundError{}) && !errors.Is(err, unix.ENODEV) {
+	if err := l.links.LinkDel(port); err != nil && !errors.As(err, &netlink.LinkNotFoundError{}) &&
+		!errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("unplug: %w", err)
 	}
 	return nil
@@ -258,7 +259,8 @@ func configure(links *netlink.Handle, link netlink.Link, address netip.Prefix, g
 		return nil
 	}
 	everything := ipNet(netip.MustParsePrefix("0.0.0.0/0"))
-	if err := links.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.AsSlice(), Dst: everything}); err != nil {
+	if err := links.RouteReplace(
+		&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.AsSlice(), Dst: everything}); err != nil {
 		return fmt.Errorf("default route by %s: %w", gateway, err)
 	}
 	return nil

@@ -49,8 +49,10 @@ func (l *Lab) NewMachine(name string, address netip.Prefix, diskMegabytes int) (
 // NewMachine is that of the lab, for a machine in this segment.
 func (s *Segment) NewMachine(name string, address netip.Prefix, diskMegabytes int) (*Machine, error) {
 	l := s.lab
-	m := &Machine{Name: name, lab: l, segment: s, dir: filepath.Join(l.dir, name), megabytes: diskMegabytes, address: address, card: net.HardwareAddr{2, 0, 0, 0, 0, 0}} // 2: locally administered
-	rand.Read(m.card[1:])                                                                                                                                                // never fails
+	m := &Machine{Name: name, lab: l, segment: s, dir: filepath.Join(l.dir, name), megabytes: diskMegabytes,
+		address: address, card: net.HardwareAddr{2, 0, 0, 0, 0, 0}} // 2: locally administered
+	// never fails
+	rand.Read(m.card[1:])
 	if err := os.MkdirAll(filepath.Join(m.dir, "home"), 0o755); err != nil {
 		return nil, err
 	}
@@ -117,7 +119,9 @@ func (m *Machine) On() error {
 }
 
 func (m *Machine) boot() error {
-	text, err := json.Marshal(setup{Name: m.Name, Disk: m.disk(), Image: m.megabytes > 0, Home: filepath.Join(m.dir, "home"), Binary: m.lab.binary})
+	text, err := json.Marshal(
+		setup{Name: m.Name, Disk: m.disk(), Image: m.megabytes > 0, Home: filepath.Join(m.dir, "home"),
+			Binary: m.lab.binary})
 	if err != nil {
 		return err
 	}
@@ -140,7 +144,8 @@ func (m *Machine) boot() error {
 	m.init, m.power = cmd, power
 	if line, _ := bufio.NewReader(said).ReadString('\n'); line != "ready\n" {
 		err := m.halt()
-		return fmt.Errorf("it says %q: %s: %w", line, strings.TrimSpace(complaint.String()), errors.Join(err, errors.New("it is not ready")))
+		return fmt.Errorf("it says %q: %s: %w", line, strings.TrimSpace(complaint.String()),
+			errors.Join(err, errors.New("it is not ready")))
 	}
 	return nil
 }
@@ -207,7 +212,8 @@ func (m *Machine) enter() error {
 	for _, ns := range []struct {
 		file string
 		kind int
-	}{{"net", unix.CLONE_NEWNET}, {"uts", unix.CLONE_NEWUTS}, {"ipc", unix.CLONE_NEWIPC}, {"pid", unix.CLONE_NEWPID}, {"mnt", unix.CLONE_NEWNS}} {
+	}{{"net", unix.CLONE_NEWNET}, {"uts", unix.CLONE_NEWUTS}, {"ipc", unix.CLONE_NEWIPC}, {"pid", unix.CLONE_NEWPID},
+		{"mnt", unix.CLONE_NEWNS}} {
 		f, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", pid, ns.file))
 		if err != nil {
 			return err

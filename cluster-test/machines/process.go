@@ -58,7 +58,8 @@ func (m *Machine) start(p *Process, stdin string, out, errs io.Writer) error {
 	p.done = make(chan struct{})
 	p.cmd = exec.Command("/bin/sh", "-c", p.script)
 	p.cmd.Dir = Home
-	p.cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + Home, "NO_COLOR=1"}
+	p.cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + Home,
+		"NO_COLOR=1"}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = strings.NewReader(stdin), out, errs
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.WaitDelay = 10 * time.Second // a grandchild may hold the pipes

@@ -54,7 +54,8 @@ func connect(to netip.AddrPort) (c connection, err error) {
 func (c connection) wait(event int16) error {
 	limit := time.Now().Add(connectLimit)
 	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(c.fd), Events: event}}, int(max(0, time.Until(limit).Milliseconds())))
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(c.fd), Events: event}},
+			int(max(0, time.Until(limit).Milliseconds())))
 		if n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
 			return err
 		}

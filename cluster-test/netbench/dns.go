@@ -68,7 +68,8 @@ func ask(n, services int, random *rand.Rand) question {
 	case 2:
 		q.name, q.rcode = "no-"+q.name, dns.RcodeNameError
 	case 3:
-		q.name, q.rcode = fmt.Sprintf("www%d.example.com.%s", i, searched[random.IntN(len(searched))]), dns.RcodeNameError
+		q.name, q.rcode = fmt.Sprintf("www%d.example.com.%s", i, searched[random.IntN(len(searched))]),
+			dns.RcodeNameError
 	}
 	if q.of == dns.TypeAAAA {
 		q.answers = 0
@@ -103,7 +104,8 @@ func measureDNS(ctx context.Context, o options) error {
 			return err
 		}
 		config := filepath.Join(f.work, "Corefile")
-		if err := os.WriteFile(config, fmt.Appendf(nil, corefile, dnsAddress.Addr(), clusterDomain, f.kubeconfig), 0o600); err != nil {
+		if err := os.WriteFile(config, fmt.Appendf(nil, corefile, dnsAddress.Addr(), clusterDomain, f.kubeconfig),
+			0o600); err != nil {
 			return err
 		}
 		var theirs, ours []figures

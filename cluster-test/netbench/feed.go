@@ -55,7 +55,8 @@ func withFeed(ctx context.Context, measure func(*feed) error) (err error) {
 		return fmt.Errorf("start the API server: %w", err)
 	}
 	defer f.server.Stop()
-	config := &rest.Config{Host: f.server.URL, BearerToken: token, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: f.server.CA}}
+	config := &rest.Config{Host: f.server.URL, BearerToken: token, QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CAData: f.server.CA}}
 	config.ContentType = runtime.ContentTypeProtobuf
 	if f.Interface, err = kubernetes.NewForConfig(config); err != nil {
 		return err
@@ -75,11 +76,13 @@ func withFeed(ctx context.Context, measure func(*feed) error) (err error) {
 
 // lay makes the node whose address the proxies look for, and the namespace.
 func (f *feed) lay(ctx context.Context) error {
-	_, err := f.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	_, err := f.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
+		metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
-	node, err := f.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}, metav1.CreateOptions{})
+	node, err := f.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}},
+		metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}

@@ -96,8 +96,11 @@ func parse(args []string) (o options, err error) {
 		}
 		o.sizes = append(o.sizes, n)
 	}
-	if o.repeats < 1 || o.each <= 0 || o.rate < 1 || o.rate > mostQuestions || o.names < headlessEach || o.names > mostServices || o.changes < 1 {
-		return o, fmt.Errorf("-repeats, -each and -changes must be above 0, -rate from 1 to %d, -names from %d to %d", mostQuestions, headlessEach, mostServices)
+	if o.repeats < 1 || o.each <= 0 || o.rate < 1 || o.rate > mostQuestions || o.names < headlessEach ||
+		o.names > mostServices || o.changes < 1 {
+		return o,
+			fmt.Errorf("-repeats, -each and -changes must be above 0, -rate from 1 to %d, -names from %d to %d",
+				mostQuestions, headlessEach, mostServices)
 	}
 	return o, nil
 }

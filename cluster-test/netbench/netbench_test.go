@@ -29,7 +29,8 @@ func TestPercentile(t *testing.T) {
 		of   []time.Duration
 		p    int
 		want time.Duration
-	}{{nil, 50, 0}, {[]time.Duration{7}, 50, 7}, {[]time.Duration{7}, 99, 7}, {[]time.Duration{3, 1, 2}, 50, 2}, {hundred, 50, 50}, {hundred, 99, 99}, {hundred, 100, 100}} {
+	}{{nil, 50, 0}, {[]time.Duration{7}, 50, 7}, {[]time.Duration{7}, 99, 7}, {[]time.Duration{3, 1, 2}, 50, 2},
+		{hundred, 50, 50}, {hundred, 99, 99}, {hundred, 100, 100}} {
 		if got := percentile(c.of, c.p); got != c.want {
 			t.Errorf("percentile %d of %v is %v, want %v", c.p, c.of, got, c.want)
 		}

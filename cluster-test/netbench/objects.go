@@ -57,10 +57,12 @@ func numbered(i int, headless bool) object {
 func named(name string, headless bool, addrs ...netip.Addr) object {
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: name}
 	o := object{
-		service: &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: servicePort}}}},
+		service: &corev1.Service{ObjectMeta: meta,
+			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: servicePort}}}},
 		slice: &discoveryv1.EndpointSlice{
 			ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4,
-			Ports: []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](backendPort), Protocol: ptr.To(corev1.ProtocolTCP)}},
+			Ports: []discoveryv1.EndpointPort{
+				{Name: ptr.To("http"), Port: ptr.To[int32](backendPort), Protocol: ptr.To(corev1.ProtocolTCP)}},
 		},
 	}
 	if headless {
@@ -69,8 +71,9 @@ func named(name string, headless bool, addrs ...netip.Addr) object {
 	o.slice.Labels = map[string]string{discoveryv1.LabelServiceName: name}
 	for _, addr := range addrs {
 		o.slice.Endpoints = append(o.slice.Endpoints, discoveryv1.Endpoint{
-			Addresses: []string{addr.String()}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true)},
-			NodeName: ptr.To("another-node"),
+			Addresses:  []string{addr.String()},
+			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true)},
+			NodeName:   ptr.To("another-node"),
 		})
 	}
 	return o

@@ -26,13 +26,15 @@ type process struct {
 
 // start starts a program. Its output is in a file of the directory.
 func start(in netspace.Space, work, name, program string, args ...string) (*process, error) {
-	p := &process{cmd: exec.Command(program, args...), log: filepath.Join(work, name+".log"), ended: make(chan struct{}), patient: 20 * time.Second}
+	p := &process{cmd: exec.Command(program, args...), log: filepath.Join(work, name+".log"),
+		ended: make(chan struct{}), patient: 20 * time.Second}
 	log, err := os.Create(p.log)
 	if err != nil {
 		return nil, err
 	}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // sent when the thread ends that has started it
+	// sent when the thread ends that has started it
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	p.began = time.Now()
 	started := make(chan error, 1)
 	go func() { // ends with the process

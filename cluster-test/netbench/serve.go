@@ -64,10 +64,12 @@ var (
 
 func dnsOver(factory informers.SharedInformerFactory, work string) (func(context.Context) error, error) {
 	server, err := dns.New(dns.Config{
-		Domain: clusterDomain, Listen: dnsAddress, Addresses: []netip.Addr{dnsAddress.Addr()}, Networks: []netip.Prefix{podNetwork, serviceNetwork},
+		Domain: clusterDomain, Listen: dnsAddress, Addresses: []netip.Addr{dnsAddress.Addr()},
+		Networks:   []netip.Prefix{podNetwork, serviceNetwork},
 		ResolvConf: filepath.Join(work, "no-resolvers"), // no name outside is asked for
-		Services:   factory.Core().V1().Services(), EndpointSlices: factory.Discovery().V1().EndpointSlices(), Namespaces: factory.Core().V1().Namespaces(),
-		Logger: toStderr(),
+		Services:   factory.Core().V1().Services(), EndpointSlices: factory.Discovery().V1().EndpointSlices(),
+		Namespaces: factory.Core().V1().Namespaces(),
+		Logger:     toStderr(),
 	})
 	if err != nil {
 		return nil, err
@@ -78,8 +80,10 @@ func dnsOver(factory informers.SharedInformerFactory, work string) (func(context
 func proxyOver(factory informers.SharedInformerFactory, _ string) (func(context.Context) error, error) {
 	writer := new(nft.Writer)
 	p, err := proxy.New(proxy.Config{
-		NodeName: nodeName, Services: factory.Core().V1().Services(), EndpointSlices: factory.Discovery().V1().EndpointSlices(), Nodes: factory.Core().V1().Nodes(),
-		PodNetwork: podNetwork, ServiceNetwork: serviceNetwork, Writer: writer, HealthAddresses: []string{"127.0.0.1:10256"}, Logger: toStderr(),
+		NodeName: nodeName, Services: factory.Core().V1().Services(),
+		EndpointSlices: factory.Discovery().V1().EndpointSlices(), Nodes: factory.Core().V1().Nodes(),
+		PodNetwork: podNetwork, ServiceNetwork: serviceNetwork, Writer: writer,
+		HealthAddresses: []string{"127.0.0.1:10256"}, Logger: toStderr(),
 	})
 	if err != nil {
 		return nil, err
@@ -88,7 +92,8 @@ func proxyOver(factory informers.SharedInformerFactory, _ string) (func(context.
 		var watch sync.WaitGroup
 		defer watch.Wait()
 		watch.Go(func() { // ends with ctx
-			writer.Watch(ctx, toStderr(), []nft.Name{{Family: nft.IPv4, Table: proxy.TableName}}, func(nft.Name) { p.Restore() })
+			writer.Watch(ctx, toStderr(), []nft.Name{{Family: nft.IPv4, Table: proxy.TableName}},
+				func(nft.Name) { p.Restore() })
 		})
 		if err := p.Run(ctx); err != nil {
 			return fmt.Errorf("service proxy: %w", err)

@@ -45,7 +45,8 @@ func measureServices(ctx context.Context, o options) error {
 			return err
 		}
 		config := filepath.Join(f.work, "kube-proxy.yaml")
-		if err := os.WriteFile(config, fmt.Appendf(nil, kubeProxyConfig, f.kubeconfig, nodeName, podNetwork), 0o600); err != nil {
+		if err := os.WriteFile(config, fmt.Appendf(nil, kubeProxyConfig, f.kubeconfig, nodeName, podNetwork),
+			0o600); err != nil {
 			return err
 		}
 		all := &services{feed: f}
@@ -90,7 +91,8 @@ func (s *services) grow(ctx context.Context, size int) error {
 			return err
 		}
 		s.changing = addrs[0]
-		if s.slice, err = s.DiscoveryV1().EndpointSlices(namespace).Get(ctx, changing, metav1.GetOptions{}); err != nil {
+		if s.slice, err = s.DiscoveryV1().EndpointSlices(namespace).Get(ctx, changing,
+			metav1.GetOptions{}); err != nil {
 			return err
 		}
 	}
@@ -149,7 +151,8 @@ func (s *services) run(ctx context.Context, o options, name, program string, arg
 		targets = append(targets, netip.AddrPortFrom(addr, servicePort))
 	}
 	err = p.await(ctx, func() error {
-		return site.client.Do(func() error { return errors.Join(leadsSomewhere(targets[0]), leadsSomewhere(targets[len(targets)-1])) })
+		return site.client.Do(
+			func() error { return errors.Join(leadsSomewhere(targets[0]), leadsSomewhere(targets[len(targets)-1])) })
 	})
 	if err != nil {
 		return nil, err

@@ -28,7 +28,8 @@ var (
 type site struct{ client, node, backends netspace.Space }
 
 func newSite() (s *site, err error) {
-	s = &site{netspace.Space{NsHandle: netns.None()}, netspace.Space{NsHandle: netns.None()}, netspace.Space{NsHandle: netns.None()}}
+	s = &site{netspace.Space{NsHandle: netns.None()}, netspace.Space{NsHandle: netns.None()},
+		netspace.Space{NsHandle: netns.None()}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -67,7 +68,9 @@ func (s *site) wire() error {
 		for name, far := range map[string]netspace.Space{"client": s.client, "backends": s.backends} {
 			attrs := netlink.NewLinkAttrs()
 			attrs.Name = name
-			if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(far.NsHandle)}); err != nil {
+			if err := netlink.LinkAdd(
+				&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0",
+					PeerNamespace: netlink.NsFd(far.NsHandle)}); err != nil {
 				return err
 			}
 		}
@@ -81,7 +84,8 @@ func (s *site) wire() error {
 		return err
 	}
 	err = s.client.Do(func() error {
-		return errors.Join(address("eth0", prefixOf(clientNetwork, 2)), route(netlink.Route{Dst: toNet(everything), Gw: prefixOf(clientNetwork, 1).Addr().AsSlice()}, "eth0"))
+		return errors.Join(address("eth0", prefixOf(clientNetwork, 2)),
+			route(netlink.Route{Dst: toNet(everything), Gw: prefixOf(clientNetwork, 1).Addr().AsSlice()}, "eth0"))
 	})
 	if err != nil {
 		return err
@@ -90,7 +94,9 @@ func (s *site) wire() error {
 		return errors.Join(
 			address("eth0", prefixOf(transfer, 2)),
 			route(netlink.Route{Dst: toNet(everything), Gw: prefixOf(transfer, 1).Addr().AsSlice()}, "eth0"),
-			route(netlink.Route{Dst: toNet(backendNetwork), Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Table: unix.RT_TABLE_LOCAL}, "lo"),
+			route(
+				netlink.Route{Dst: toNet(backendNetwork), Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST,
+					Table: unix.RT_TABLE_LOCAL}, "lo"),
 		)
 	})
 }

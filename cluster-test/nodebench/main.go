@@ -102,8 +102,10 @@ func parse(args []string) (o options, err error) {
 	only := f.String("only", "", "regular expression that names what is measured: start, many, memory, idle")
 	side := f.String("side", "", "regular expression that names whose: "+strings.Join(everybody, ", "))
 	atOnce := f.String("at-once", "1,10,50", "how many pods are created at once")
-	pods := f.String("pods", "0,30,110", "how many pods run while memory is read; with the last of them the node is idle")
-	at := f.String("many", "10,30,60,110", "how many pods are created at once while CPU time is read by the kind of process")
+	pods := f.String("pods", "0,30,110",
+		"how many pods run while memory is read; with the last of them the node is idle")
+	at := f.String("many", "10,30,60,110",
+		"how many pods are created at once while CPU time is read by the kind of process")
 	f.DurationVar(&o.scrape, "scrape", 15*time.Second, "how often the node's metrics are read meanwhile; never when 0")
 	f.StringVar(&o.bin, "bin", "bin/upstream", "directory that has, or gets, kubelet and kube-proxy")
 	f.IntVar(&o.rounds, "rounds", 20, "how many rounds of each number of pods at once there are at most")
@@ -147,7 +149,8 @@ func run(ctx context.Context, o options) error {
 	if os.Geteuid() != 0 {
 		return errors.New("it makes network namespaces and containers: run this as root")
 	}
-	wanted := slices.DeleteFunc(slices.Clone(cases), func(c testCase) bool { return !slices.ContainsFunc(c.names, o.wants) })
+	wanted := slices.DeleteFunc(slices.Clone(cases),
+		func(c testCase) bool { return !slices.ContainsFunc(c.names, o.wants) })
 	whose := slices.DeleteFunc(slices.Clone(everybody), func(w string) bool { return !o.side.MatchString(w) })
 	if len(wanted) == 0 || len(whose) == 0 {
 		return fmt.Errorf("-only %q and -side %q name nothing", o.only, o.side)

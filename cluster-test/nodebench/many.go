@@ -36,7 +36,8 @@ func startMany(ctx context.Context, b *bench) (figures []figure.Figure, err erro
 		}
 		of := after.since(before)
 		more := of.figures(n, slices.Max(took))
-		progress("%d at once: all Running after %s s, CPU time %.1f s, load average %s", n, more[0], of.sum().Seconds(), sides.LoadAverage())
+		progress("%d at once: all Running after %s s, CPU time %.1f s, load average %s", n, more[0], of.sum().Seconds(),
+			sides.LoadAverage())
 		figures = append(figures, more...)
 		if err := b.clear(ctx); err != nil {
 			return figures, err
@@ -121,7 +122,8 @@ func (b *bench) spending() (spending, error) {
 		pids          []int
 		own, children string
 	}{
-		{whole, ofNode, ofNode}, {[]int{b.server}, ofServer, ofServer}, {of[containerd], ofContainerd, ofPlugins}, {of[allShims], ofShims, ofRunc},
+		{whole, ofNode, ofNode}, {[]int{b.server}, ofServer, ofServer}, {of[containerd], ofContainerd, ofPlugins},
+		{of[allShims], ofShims, ofRunc},
 	} {
 		if err := add(part.pids, part.own, part.children); err != nil {
 			return nil, err

@@ -17,13 +17,16 @@ import (
 
 func TestParse(t *testing.T) {
 	o, err := parse(nil)
-	if err != nil || !slices.Equal(o.atOnce, []int{1, 10, 50}) || !slices.Equal(o.pods, []int{0, 30, 110}) || !o.wants(start) || !o.wants(idle) {
+	if err != nil || !slices.Equal(o.atOnce, []int{1, 10, 50}) || !slices.Equal(o.pods, []int{0, 30, 110}) ||
+		!o.wants(start) || !o.wants(idle) {
 		t.Errorf("%+v, %v", o, err)
 	}
-	if o, err := parse([]string{"-only", "mem", "-pods", "3"}); err != nil || o.wants(start) || !o.wants(memory) || o.wants(idle) || !slices.Equal(o.pods, []int{3}) {
+	if o, err := parse([]string{"-only", "mem", "-pods", "3"}); err != nil || o.wants(start) || !o.wants(memory) ||
+		o.wants(idle) || !slices.Equal(o.pods, []int{3}) {
 		t.Errorf("%+v, %v", o, err)
 	}
-	for _, args := range []string{"-at-once 0", "-many 0", "-scrape -1s", "-at-once 10,1", "-pods 1,111", "-pods x", "-pods -1", "-rounds 0", "-repeats 0", "-watched 0s", "-settle -1s", "-only (", "-side ("} {
+	for _, args := range []string{"-at-once 0", "-many 0", "-scrape -1s", "-at-once 10,1", "-pods 1,111", "-pods x",
+		"-pods -1", "-rounds 0", "-repeats 0", "-watched 0s", "-settle -1s", "-only (", "-side ("} {
 		if _, err := parse(strings.Fields(args)); err == nil {
 			t.Errorf("%s was taken", args)
 		}
@@ -31,7 +34,8 @@ func TestParse(t *testing.T) {
 }
 
 func TestRoundsOf(t *testing.T) {
-	for _, c := range []struct{ atOnce, most, want int }{{1, 20, 20}, {10, 20, 10}, {50, 20, 3}, {110, 20, 3}, {50, 2, 2}} {
+	for _, c := range []struct{ atOnce, most, want int }{{1, 20, 20}, {10, 20, 10}, {50, 20, 3}, {110, 20, 3},
+		{50, 2, 2}} {
 		if got := roundsOf(c.atOnce, c.most); got != c.want {
 			t.Errorf("%d at once, at most %d: %d rounds, want %d", c.atOnce, c.most, got, c.want)
 		}
@@ -51,7 +55,8 @@ func TestSpending(t *testing.T) {
 	before := spending{ofNode: time.Second, ofShims: time.Second}
 	of := spending{ofNode: 3 * time.Second, ofShims: time.Second, ofRunc: 2 * time.Second}.since(before)
 	fs := of.figures(4, 7*time.Second)
-	if of.sum() != 4*time.Second || len(fs) != len(kinds)+3 || fs[0].Values[0] != 7 || fs[1].Values[0] != 2 || fs[len(fs)-1].Values[0] != 1000 {
+	if of.sum() != 4*time.Second || len(fs) != len(kinds)+3 || fs[0].Values[0] != 7 || fs[1].Values[0] != 2 ||
+		fs[len(fs)-1].Values[0] != 1000 {
 		t.Error(of, fs)
 	}
 }
@@ -71,7 +76,8 @@ func TestParseRollup(t *testing.T) {
 
 func TestHeld(t *testing.T) {
 	h := held{nodeItself: {3, 2, 1}, containerd: {6, 5, 4}, allShims: {9, 8, 7}}
-	if fs := h.figures(0); len(fs) != 6 || fs[0].What != "0 pods, memory of the node's process, RSS" || fs[2].Values[0] != 1 {
+	if fs := h.figures(0); len(fs) != 6 || fs[0].What != "0 pods, memory of the node's process, RSS" ||
+		fs[2].Values[0] != 1 {
 		t.Error(fs)
 	}
 	if fs := h.figures(30); len(fs) != 7 || fs[6].What != "30 pods, memory of all shims, PSS" || fs[6].Values[0] != 8 {
@@ -95,7 +101,8 @@ func TestSightings(t *testing.T) {
 		t.Error(took, err)
 	}
 	s.see(pod("b", corev1.PodFailed), at(12))
-	if _, err := s.since(began); err == nil || !strings.Contains(err.Error(), "1 of 2 pods run") || !strings.Contains(err.Error(), "pod b is Failed") {
+	if _, err := s.since(began); err == nil || !strings.Contains(err.Error(), "1 of 2 pods run") ||
+		!strings.Contains(err.Error(), "pod b is Failed") {
 		t.Error(err)
 	}
 	s.see(pod("b", corev1.PodRunning), at(14))
@@ -109,7 +116,10 @@ func TestRoom(t *testing.T) {
 	if err := serveIfAsked([]string{"-only", serveRoom}); !errors.Is(err, errNotAsked) {
 		t.Error(err)
 	}
-	r := room{Dir: t.TempDir(), Programs: []program{{Name: "first", Command: []string{"/bin/sh", "-c", "echo hello; exec cat /dev/zero >/dev/null"}}, {Name: "second", Command: []string{"/bin/sleep", "1000"}}}}
+	r := room{Dir: t.TempDir(),
+		Programs: []program{
+			{Name: "first", Command: []string{"/bin/sh", "-c", "echo hello; exec cat /dev/zero >/dev/null"}},
+			{Name: "second", Command: []string{"/bin/sleep", "1000"}}}}
 	var said bytes.Buffer
 	r.Programs[1].Held = true
 	if err := r.serve(strings.NewReader(""), &said); err != nil || strings.Contains(said.String(), "second") {
@@ -119,7 +129,8 @@ func TestRoom(t *testing.T) {
 	if err := r.serve(strings.NewReader("\n"), &said); err != nil {
 		t.Error(err)
 	}
-	if lines := strings.Split(said.String(), "\n"); len(lines) != 3 || !strings.HasPrefix(lines[0], "first ") || !strings.HasPrefix(lines[1], "second ") {
+	if lines := strings.Split(said.String(), "\n"); len(lines) != 3 || !strings.HasPrefix(lines[0], "first ") ||
+		!strings.HasPrefix(lines[1], "second ") {
 		t.Errorf("it said %q", said.String())
 	}
 	r.Programs[0].Command, r.Programs[1].Held = []string{"/bin/false"}, false

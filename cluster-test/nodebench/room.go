@@ -188,7 +188,8 @@ func (r room) furnish() error {
 		if err := errors.Join(os.MkdirAll(upper, 0o755), os.MkdirAll(work, 0o755)); err != nil {
 			return err
 		}
-		if err := unix.Mount("overlay", dir, "overlay", 0, fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", dir, upper, work)); err != nil {
+		if err := unix.Mount("overlay", dir, "overlay", 0,
+			fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", dir, upper, work)); err != nil {
 			return fmt.Errorf("lay a copy over %s: %w", dir, err)
 		}
 	}

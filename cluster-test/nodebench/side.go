@@ -63,7 +63,8 @@ func with(ctx context.Context, o options, whose string, measure func(*bench) err
 		return err
 	}
 	if whose == barque { // as upstream's are: its first process, and its containerd, have unpacked images
-		if err := errors.Join(c.DevResult(ctx, "stop", agent).Error, c.DevResult(ctx, "start", agent).Error); err != nil {
+		if err := errors.Join(c.DevResult(ctx, "stop", agent).Error,
+			c.DevResult(ctx, "start", agent).Error); err != nil {
 			return err
 		}
 	}
@@ -71,7 +72,8 @@ func with(ctx context.Context, o options, whose string, measure func(*bench) err
 	if err != nil {
 		return err
 	}
-	b := &bench{options: o, Cluster: c, running: &sightings{at: map[string]time.Time{}}, node: agent, pids: map[string]int{barque: pids[agent]}, server: pids[server]}
+	b := &bench{options: o, Cluster: c, running: &sightings{at: map[string]time.Time{}}, node: agent,
+		pids: map[string]int{barque: pids[agent]}, server: pids[server]}
 	// The cluster's own client ends every request after a while, a watch too.
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
 	if err != nil {
@@ -113,7 +115,9 @@ func (b *bench) said() error {
 }
 
 // devNodes returns the addresses and processes of the nodes by their names.
-func devNodes(ctx context.Context, c *clustertest.Cluster) (addresses map[string]string, pids map[string]int, err error) {
+func devNodes(
+	ctx context.Context, c *clustertest.Cluster,
+) (addresses map[string]string, pids map[string]int, err error) {
 	r := c.DevResult(ctx, "status", "-o", "json")
 	if r.Error != nil {
 		return nil, nil, r.Error
@@ -230,7 +234,9 @@ func (b *bench) room(addresses map[string]string) (r room, err error) {
 	socket := filepath.Join(data, "containerd/containerd.sock")
 	kubeletFile, proxyFile := filepath.Join(r.Dir, "kubelet.yaml"), filepath.Join(r.Dir, "kube-proxy.yaml")
 	err = errors.Join(
-		os.WriteFile(kubeletFile, fmt.Appendf(nil, kubeletConfig, "unix://"+socket, cgroup, filepath.Join(data, "log/pods"), authority), 0o600),
+		os.WriteFile(kubeletFile,
+			fmt.Appendf(nil, kubeletConfig, "unix://"+socket, cgroup, filepath.Join(data, "log/pods"), authority),
+			0o600),
 		os.WriteFile(proxyFile, fmt.Appendf(nil, kubeProxyConfig, kubeconfig, kubeletNode), 0o600))
 	if err != nil {
 		return r, err
@@ -244,16 +250,21 @@ func (b *bench) room(addresses map[string]string) (r room, err error) {
 		return r, err
 	}
 	r.Programs = []program{
-		{Name: containerd, Command: []string{own, containerd, "--config", filepath.Join(data, "containerd/config.toml")}, Socket: socket},
-		{Name: kubelet, Command: []string{filepath.Join(bin, kubelet), "--config", kubeletFile, "--kubeconfig", kubeconfig,
-			"--hostname-override", kubeletNode, "--node-ip", addresses[agent], "--root-dir", filepath.Join(data, "kubelet")}},
+		{Name: containerd,
+			Command: []string{own, containerd, "--config", filepath.Join(data, "containerd/config.toml")},
+			Socket:  socket},
+		{Name: kubelet,
+			Command: []string{filepath.Join(bin, kubelet), "--config", kubeletFile, "--kubeconfig", kubeconfig,
+				"--hostname-override", kubeletNode, "--node-ip", addresses[agent], "--root-dir",
+				filepath.Join(data, "kubelet")}},
 	}
 	if _, err := exec.LookPath("nft"); err != nil {
 		progress("kube-proxy is left out: %v", err)
 		return r, nil
 	}
 	// It ends when its node gets an address after it has started.
-	r.Programs = append(r.Programs, program{Name: kubeProxy, Command: []string{filepath.Join(bin, kubeProxy), "--config", proxyFile}, Held: true})
+	r.Programs = append(r.Programs,
+		program{Name: kubeProxy, Command: []string{filepath.Join(bin, kubeProxy), "--config", proxyFile}, Held: true})
 	return r, nil
 }
 

@@ -62,7 +62,9 @@ func startPods(ctx context.Context, b *bench) ([]figure.Figure, error) {
 	if err != nil {
 		return figures, err
 	}
-	return append(figures, after.since(before, "CPU time for a pod, from its creation until it is gone: ", "ms", 1000/float64(counted))...), nil
+	return append(figures,
+		after.since(before, "CPU time for a pod, from its creation until it is gone: ", "ms",
+			1000/float64(counted))...), nil
 }
 
 // round creates pods at once, and deletes them when all are Running.
@@ -112,7 +114,8 @@ func (b *bench) pod() *corev1.Pod {
 	b.created++
 	grace := int64(1)
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("p%04d", b.created), Labels: map[string]string{"app": "nodebench"}},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("p%04d", b.created),
+			Labels: map[string]string{"app": "nodebench"}},
 		Spec: corev1.PodSpec{NodeName: b.node, TerminationGracePeriodSeconds: &grace,
 			Containers: []corev1.Container{{Name: "hello", Image: image}}},
 	}
@@ -121,7 +124,12 @@ func (b *bench) pod() *corev1.Pod {
 // clear deletes all pods, and waits until the node has ended them.
 func (b *bench) clear(ctx context.Context) error {
 	pods, ours := b.client.CoreV1().Pods(namespace), metav1.ListOptions{LabelSelector: label}
-	if err := b.until(ctx, func(ctx context.Context) error { return pods.DeleteCollection(ctx, metav1.DeleteOptions{}, ours) }); err != nil {
+	if err := b.until(ctx,
+		func(
+			ctx context.Context,
+		) error {
+			return pods.DeleteCollection(ctx, metav1.DeleteOptions{}, ours)
+		}); err != nil {
 		return err
 	}
 	return b.until(ctx, func(ctx context.Context) error {
@@ -174,7 +182,8 @@ func (s *sightings) see(obj any, now time.Time) {
 		}
 	case corev1.PodFailed, corev1.PodSucceeded:
 		if pod.DeletionTimestamp == nil && s.failed == nil {
-			s.failed = fmt.Errorf("%w: pod %s is %s: %s %s", errFailed, pod.Name, pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
+			s.failed = fmt.Errorf("%w: pod %s is %s: %s %s", errFailed, pod.Name, pod.Status.Phase, pod.Status.Reason,
+				pod.Status.Message)
 		}
 	}
 }

@@ -50,17 +50,24 @@ func startDex(t *testing.T) *dex {
 	}
 	logger := logrus.New()
 	logger.SetOutput(io.Discard)
-	s := storage.WithStaticPasswords(memory.New(logger), []storage.Password{{Email: "ann@example.org", Username: "ann", UserID: "7", Hash: hash}}, logger)
-	s = storage.WithStaticClients(s, []storage.Client{{ID: clientID, Secret: secret, Name: "Barque", RedirectURIs: []string{callback}}})
+	s := storage.WithStaticPasswords(memory.New(logger),
+		[]storage.Password{{Email: "ann@example.org", Username: "ann", UserID: "7", Hash: hash}}, logger)
+	s = storage.WithStaticClients(s,
+		[]storage.Client{{ID: clientID, Secret: secret, Name: "Barque", RedirectURIs: []string{callback}}})
 	s = storage.WithStaticConnectors(s, []storage.Connector{
-		{ID: "local", Type: server.LocalConnector, Name: "Email"}, {ID: "mock", Type: "mockCallback", Name: "Mock", Config: []byte("{}")},
+		{ID: "local", Type: server.LocalConnector, Name: "Email"},
+		{ID: "mock", Type: "mockCallback", Name: "Mock", Config: []byte("{}")},
 	})
 	var handler atomic.Pointer[server.Server]
-	d := &dex{Server: httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.Load().ServeHTTP(w, r) }))}
+	d := &dex{
+		Server: httptest.NewTLSServer(
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.Load().ServeHTTP(w, r) }))}
 	d.issuer = d.URL + "/dex"
 	ctx, cancel := context.WithCancel(context.Background())
-	running, err := server.NewServer(ctx, server.Config{Issuer: d.issuer, Storage: s, SkipApprovalScreen: true, Logger: logger, PrometheusRegistry: prometheus.NewRegistry(),
-		Web: server.WebConfig{Dir: filepath.Join(strings.TrimSpace(string(module)), "web")}})
+	running, err := server.NewServer(ctx,
+		server.Config{Issuer: d.issuer, Storage: s, SkipApprovalScreen: true, Logger: logger,
+			PrometheusRegistry: prometheus.NewRegistry(),
+			Web:                server.WebConfig{Dir: filepath.Join(strings.TrimSpace(string(module)), "web")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,12 +87,13 @@ func (d *dex) login(t *testing.T, connector string, form url.Values) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	browser := &http.Client{Transport: d.Client().Transport, Jar: jar, Timeout: hang, CheckRedirect: func(r *http.Request, _ []*http.Request) error {
-		if strings.HasPrefix(r.URL.String(), callback) {
-			return http.ErrUseLastResponse
-		}
-		return nil
-	}}
+	browser := &http.Client{Transport: d.Client().Transport, Jar: jar, Timeout: hang,
+		CheckRedirect: func(r *http.Request, _ []*http.Request) error {
+			if strings.HasPrefix(r.URL.String(), callback) {
+				return http.ErrUseLastResponse
+			}
+			return nil
+		}}
 	page := func(response *http.Response, err error) (*http.Response, string) {
 		t.Helper()
 		if err != nil {
@@ -98,8 +106,11 @@ func (d *dex) login(t *testing.T, connector string, form url.Values) string {
 		}
 		return response, string(body)
 	}
-	_, choice := page(browser.Get(d.issuer + "/auth?" + url.Values{"client_id": {clientID}, "redirect_uri": {callback}, "response_type": {"code"},
-		"scope": {"openid email profile groups"}, "state": {"s"}}.Encode()))
+	_, choice := page(
+		browser.Get(
+			d.issuer + "/auth?" +
+				url.Values{"client_id": {clientID}, "redirect_uri": {callback}, "response_type": {"code"},
+					"scope": {"openid email profile groups"}, "state": {"s"}}.Encode()))
 	link := regexp.MustCompile(`href="([^"]*/auth/` + connector + `\?req=[^"]+)"`).FindStringSubmatch(choice)
 	if link == nil {
 		t.Fatalf("no way to %s in the page:\n%s", connector, choice)
@@ -120,7 +131,10 @@ func (d *dex) login(t *testing.T, connector string, form url.Values) string {
 	if err != nil || to.Query().Get("code") == "" {
 		t.Fatalf("the login ends at %s with %s:\n%s", last.Request.URL, last.Status, body)
 	}
-	request, err := http.NewRequest(http.MethodPost, d.issuer+"/token", strings.NewReader(url.Values{"grant_type": {"authorization_code"}, "code": {to.Query().Get("code")}, "redirect_uri": {callback}}.Encode()))
+	request, err := http.NewRequest(http.MethodPost, d.issuer+"/token",
+		strings.NewReader(
+			url.Values{"grant_type": {"authorization_code"}, "code": {to.Query().Get("code")},
+				"redirect_uri": {callback}}.Encode()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,20 +156,23 @@ func TestDex(t *testing.T) {
 	d := startDex(t)
 	config := filepath.Join(t.TempDir(), "authentication.yaml")
 	file := func(prefix string) string {
-		return fmt.Sprintf("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n- issuer:\n    url: %s\n    audiences: [%s]\n    certificateAuthority: %q\n"+
-			"  claimValidationRules:\n  - {expression: \"claims.email_verified == true\", message: the address is not verified}\n"+
-			"  claimMappings:\n    username: {claim: email, prefix: \"%s\"}\n    groups: {claim: groups, prefix: \"%s\"}\n", d.issuer, clientID, d.ca(), prefix, prefix)
+		return fmt.Sprintf(
+			"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n- issuer:\n    url: %s\n    audiences: [%s]\n    certificateAuthority: %q\n"+
+				"  claimValidationRules:\n  - {expression: \"claims.email_verified == true\", message: the address is not verified}\n"+
+				"  claimMappings:\n    username: {claim: email, prefix: \"%s\"}\n    groups: {claim: groups, prefix: \"%s\"}\n", d.issuer, clientID, d.ca(), prefix, prefix)
 	}
 	write(t, config, file("dex:"))
 	s := startServer(t, "--authentication-config", config)
 	admin := s.kubectl(s.kubeconfig)
 
-	ann := s.kubectl(s.withToken(d.login(t, "local", url.Values{"login": {"ann@example.org"}, "password": {"ann's password"}})))
+	ann := s.kubectl(
+		s.withToken(d.login(t, "local", url.Values{"login": {"ann@example.org"}, "password": {"ann's password"}})))
 	eventually(t, "Dex's keys are known", ann.prints("dex:ann@example.org", "auth", "whoami"))
 	if out, err := ann("get", "pods"); err == nil || !strings.Contains(out, "forbidden") {
 		t.Errorf("without a role: %v\n%s", err, out)
 	}
-	if out, err := admin("create", "rolebinding", "ann", "--clusterrole=view", "--user=dex:ann@example.org"); err != nil {
+	if out, err := admin("create", "rolebinding", "ann", "--clusterrole=view",
+		"--user=dex:ann@example.org"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	eventually(t, "the role counts", ann.prints("No resources found", "get", "pods"))
@@ -169,7 +186,8 @@ func TestDex(t *testing.T) {
 	write(t, config, file("corp:"))
 	eventually(t, "the changed file counts", ann.prints("corp:ann@example.org", "auth", "whoami"))
 	write(t, config, file("system:"))
-	eventually(t, "a wrong file is shown in the status", s.command(s.kubeconfig).prints("reserved", "cluster", "status"))
+	eventually(t, "a wrong file is shown in the status",
+		s.command(s.kubeconfig).prints("reserved", "cluster", "status"))
 	eventually(t, "the former file still counts", ann.prints("corp:ann@example.org", "auth", "whoami"))
 }
 
@@ -186,17 +204,21 @@ func TestUsers(t *testing.T) {
 		}
 		return write(t, filepath.Join(t.TempDir(), "kubeconfig"), out)
 	}
-	annConfig, adminConfig := kubeconfig("ann", "--group", "dev"), kubeconfig("laptop", "--group", "barque:admins", "--ttl", "1h")
+	annConfig, adminConfig := kubeconfig("ann", "--group", "dev"),
+		kubeconfig("laptop", "--group", "barque:admins", "--ttl", "1h")
 	ann, admin := s.kubectl(annConfig), s.kubectl(adminConfig)
 	eventually(t, "ann is who she is", ann.prints("dev", "auth", "whoami"))
 	if out, err := ann("get", "secrets", "-A"); err == nil {
 		t.Errorf("ann reads Secrets:\n%s", out)
 	}
-	eventually(t, "an administrator reads Secrets", admin.prints("No resources found", "get", "secrets", "-n", "default"))
-	if out, err := admin("auth", "whoami"); err != nil || strings.Contains(out, "system:masters") || !strings.Contains(out, "barque:admins") {
+	eventually(t, "an administrator reads Secrets",
+		admin.prints("No resources found", "get", "secrets", "-n", "default"))
+	if out, err := admin("auth", "whoami"); err != nil || strings.Contains(out, "system:masters") ||
+		!strings.Contains(out, "barque:admins") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	for _, args := range [][]string{{"user", "ls"}, {"token", "ls"}, {"audit", "--since", "1h"}, {"user", "add", "another", "--group", "barque:admins"}} {
+	for _, args := range [][]string{{"user", "ls"}, {"token", "ls"}, {"audit", "--since", "1h"},
+		{"user", "add", "another", "--group", "barque:admins"}} {
 		if out, err := s.command(adminConfig)(args...); err != nil {
 			t.Errorf("barque %s as an administrator: %v\n%s", strings.Join(args, " "), err, out)
 		}
@@ -204,10 +226,12 @@ func TestUsers(t *testing.T) {
 			t.Errorf("barque %s as ann:\n%s", strings.Join(args, " "), out)
 		}
 	}
-	if out, err := root("user", "ls"); err != nil || !strings.Contains(out, "ann") || !strings.Contains(out, "barque:admins") || !strings.Contains(out, "another") {
+	if out, err := root("user", "ls"); err != nil || !strings.Contains(out, "ann") ||
+		!strings.Contains(out, "barque:admins") || !strings.Contains(out, "another") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	for _, wrong := range [][]string{{"system:node:n1"}, {"x", "--group", "system:masters"}, {"x", "--group", "barque:servers"}, {"x", "--ttl", "1m"}} {
+	for _, wrong := range [][]string{{"system:node:n1"}, {"x", "--group", "system:masters"},
+		{"x", "--group", "barque:servers"}, {"x", "--ttl", "1m"}} {
 		if out, err := root(append([]string{"user", "add"}, wrong...)...); err == nil {
 			t.Errorf("barque user add %v:\n%s", wrong, out)
 		}

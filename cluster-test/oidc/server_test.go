@@ -61,8 +61,12 @@ func startServer(t testing.TB, flags ...string) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	process := exec.Command(s.binary, append([]string{"server", "--data-dir", dir, "--name", "oidc", "--node-ip", "127.0.0.1", "--no-node", "--snapshot-schedule", "0",
-		"--raft-disk-reserve", "0", "--api-port", ports[0], "--peer-port", ports[1], "--gossip-port", ports[2]}, flags...)...)
+	process := exec.Command(s.binary,
+		append(
+			[]string{"server", "--data-dir", dir, "--name", "oidc", "--node-ip", "127.0.0.1", "--no-node",
+				"--snapshot-schedule", "0",
+				"--raft-disk-reserve", "0", "--api-port", ports[0], "--peer-port", ports[1], "--gossip-port", ports[2]},
+			flags...)...)
 	process.Stdout, process.Stderr = log, log
 	process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := process.Start(); err != nil {
@@ -129,7 +133,8 @@ func (s *cluster) command(kubeconfig string, first ...string) command {
 		ctx, cancel := context.WithTimeout(context.Background(), hang)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, s.binary, append(first[:len(first):len(first)], args...)...)
-		cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+home, "KUBECACHEDIR="+filepath.Join(home, "cache"))
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+home,
+			"KUBECACHEDIR="+filepath.Join(home, "cache"))
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out
 		err := cmd.Run()

@@ -22,7 +22,9 @@ const certManagerVersion = "v1.11.5"
 var certManagerManifests string
 
 func certManagerImage(program string) workshop.Image {
-	return workshop.Linked(workshop.Simple("quay.io/jetstack/cert-manager-"+program+":"+certManagerVersion, "/app/cmd/"+program+"/"+program, "cmd/"+program, "1000"),
+	return workshop.Linked(
+		workshop.Simple("quay.io/jetstack/cert-manager-"+program+":"+certManagerVersion,
+			"/app/cmd/"+program+"/"+program, "cmd/"+program, "1000"),
 		"-X github.com/cert-manager/cert-manager/pkg/util.AppVersion="+certManagerVersion)
 }
 
@@ -91,7 +93,8 @@ func certManagerChart(s *site) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	described := strings.NewReplacer("ersion: v0.1.0", "ersion: "+certManagerVersion, "{{IS_PRERELEASE}}", "false").Replace(string(text))
+	described := strings.NewReplacer("ersion: v0.1.0", "ersion: "+certManagerVersion, "{{IS_PRERELEASE}}",
+		"false").Replace(string(text))
 	files, err := filepath.Glob(filepath.Join(s.dir, "deploy/crds/*.yaml"))
 	if err != nil {
 		return "", err

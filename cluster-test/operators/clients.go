@@ -23,7 +23,8 @@ func (s *site) client(ctx context.Context, name, stdin string, args ...string) (
 // local runs a program on this machine, as a user of the cluster, and returns its output.
 func (s *site) local(ctx context.Context, file, stdin string, args ...string) (string, error) {
 	// Helm and its like keep their discovery of the API below HOME.
-	r := clustertest.Run(ctx, stdin, []string{"KUBECONFIG=" + s.Kubeconfig(), "HOME=" + s.scratch}, append([]string{file}, args...)...)
+	r := clustertest.Run(ctx, stdin, []string{"KUBECONFIG=" + s.Kubeconfig(), "HOME=" + s.scratch},
+		append([]string{file}, args...)...)
 	return strings.TrimSpace(r.Out), r.Error
 }
 
@@ -37,6 +38,8 @@ func (s *site) chart(ctx context.Context, chart, release, namespace string, args
 	if !filepath.IsAbs(chart) {
 		chart = filepath.Join(s.dir, chart)
 	}
-	_, err := s.helm(ctx, append([]string{"upgrade", "--install", release, chart, "--namespace", namespace, "--create-namespace"}, args...)...)
+	_, err := s.helm(ctx,
+		append([]string{"upgrade", "--install", release, chart, "--namespace", namespace, "--create-namespace"},
+			args...)...)
 	return err
 }

@@ -31,7 +31,8 @@ var cloudNativePG = program{
 		if err := s.shipped(ctx, "releases/cnpg-1.29.0.yaml"); err != nil {
 			return err
 		}
-		if _, err := s.kubectl(ctx, "rollout", "status", "-n", "cnpg-system", "deployment/cnpg-controller-manager", "--timeout=3m"); err != nil {
+		if _, err := s.kubectl(ctx, "rollout", "status", "-n", "cnpg-system", "deployment/cnpg-controller-manager",
+			"--timeout=3m"); err != nil {
 			return err
 		}
 		version, err := images.PostgresVersion(ctx)
@@ -55,7 +56,8 @@ spec:
 `, version, cnpgPostgres)); err != nil {
 			return err
 		}
-		if err := s.wants(ctx, "3", "get", "cluster.postgresql.cnpg.io", "-n", "databases", "pg", "-o", "jsonpath={.status.readyInstances}"); err != nil {
+		if err := s.wants(ctx, "3", "get", "cluster.postgresql.cnpg.io", "-n", "databases", "pg", "-o",
+			"jsonpath={.status.readyInstances}"); err != nil {
 			return err
 		}
 		return s.until(ctx, "the table", func(ctx context.Context) error {
@@ -90,7 +92,8 @@ spec:
 
 // psql runs a statement in all instances of a role, and returns the output of each.
 func (s *site) psql(ctx context.Context, role, statement string) (map[string]string, error) {
-	pods, err := s.Client.CoreV1().Pods("databases").List(ctx, metav1.ListOptions{LabelSelector: "cnpg.io/instanceRole=" + role})
+	pods, err := s.Client.CoreV1().Pods("databases").List(ctx,
+		metav1.ListOptions{LabelSelector: "cnpg.io/instanceRole=" + role})
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +102,8 @@ func (s *site) psql(ctx context.Context, role, statement string) (map[string]str
 	}
 	out := map[string]string{}
 	for _, p := range pods.Items {
-		if out[p.Name], err = s.kubectl(ctx, "exec", "-n", "databases", p.Name, "-c", "postgres", "--", "psql", "-Atqc", statement); err != nil {
+		if out[p.Name], err = s.kubectl(ctx, "exec", "-n", "databases", p.Name, "-c", "postgres", "--", "psql", "-Atqc",
+			statement); err != nil {
 			return nil, err
 		}
 	}

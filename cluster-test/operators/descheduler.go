@@ -16,8 +16,9 @@ var descheduler = program{
 	name: "descheduler", module: "sigs.k8s.io/descheduler", version: "v0.36.0",
 	scenario: "three replicas that were crowded on one node are spread over others by its Job",
 	images: []workshop.Image{{
-		Name: "registry.k8s.io/descheduler/descheduler:v0.36.0", Binaries: map[string]workshop.Source{"/bin/descheduler": {Pkg: "cmd/descheduler"}},
-		Config: v1.Config{User: "1000"},
+		Name:     "registry.k8s.io/descheduler/descheduler:v0.36.0",
+		Binaries: map[string]workshop.Source{"/bin/descheduler": {Pkg: "cmd/descheduler"}},
+		Config:   v1.Config{User: "1000"},
 	}},
 	namespaces: []string{"crowded"},
 	install: func(ctx context.Context, s *site) error {
@@ -27,13 +28,15 @@ var descheduler = program{
 		if err := crowd(ctx, s, s.Nodes()); err != nil {
 			return err
 		}
-		if _, err := s.kubectl(ctx, "delete", "job", "-n", "kube-system", "descheduler-job", "--ignore-not-found"); err != nil {
+		if _, err := s.kubectl(ctx, "delete", "job", "-n", "kube-system", "descheduler-job",
+			"--ignore-not-found"); err != nil {
 			return err
 		}
 		if err := s.kustomized(ctx, "kubernetes/job"); err != nil {
 			return err
 		}
-		if err := s.wants(ctx, "1", "get", "job", "-n", "kube-system", "descheduler-job", "-o", "jsonpath={.status.succeeded}"); err != nil {
+		if err := s.wants(ctx, "1", "get", "job", "-n", "kube-system", "descheduler-job", "-o",
+			"jsonpath={.status.succeeded}"); err != nil {
 			return err
 		}
 		return crowded(ctx, s, "the replicas on several nodes", func(on map[string]int) bool { return len(on) > 1 })

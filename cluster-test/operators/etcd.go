@@ -19,14 +19,16 @@ var etcd = program{
 	name: "etcd", version: "3.4.23 (Debian 12)",
 	scenario: "three members of a StatefulSet find each other by name; a key that is written through the Service is on each member, with those of all rounds",
 	images: []workshop.Image{workshop.Debian("docker.io/library/etcd:debian", images.Foreign{
-		Packages: []string{"etcd-server", "etcd-client"}, Config: v1.Config{User: "65532:65532", Env: []string{"ETCDCTL_API=3"}},
+		Packages: []string{"etcd-server", "etcd-client"},
+		Config:   v1.Config{User: "65532:65532", Env: []string{"ETCDCTL_API=3"}},
 	})},
 	namespaces: []string{"etcd"},
 	install: func(ctx context.Context, s *site) error {
 		return s.apply(ctx, etcdManifests)
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
-		if err := s.succeeds(ctx, etcdctl(0, "--endpoints=etcd-client:2379", "put", "rounds/"+string(r), string(r))...); err != nil {
+		if err := s.succeeds(ctx,
+			etcdctl(0, "--endpoints=etcd-client:2379", "put", "rounds/"+string(r), string(r))...); err != nil {
 			return err
 		}
 		return s.until(ctx, "the keys on each member", func(ctx context.Context) error {

@@ -43,14 +43,16 @@ spec:
 			return err
 		}
 		namespace := func(name, labels string) string {
-			return fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s-%s, labels: {round: %[2]s%s}}", name, r, labels)
+			return fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s-%s, labels: {round: %[2]s%s}}",
+				name, r, labels)
 		}
 		if err := s.until(ctx, "a refusal", func(ctx context.Context) error {
 			result := s.KubectlResult(ctx, namespace("nobodys", ""), "apply", "--dry-run=server", "-f", "-")
 			if result.Error == nil {
 				return errors.New("a namespace without an owner is admitted")
 			}
-			if !strings.Contains(result.Err, `denied the request: [owned-`+string(r)+`] you must provide labels: {"owner"}`) {
+			if !strings.Contains(result.Err,
+				`denied the request: [owned-`+string(r)+`] you must provide labels: {"owner"}`) {
 				return result.Error
 			}
 			return nil

@@ -24,14 +24,16 @@ var haproxy = program{
 	name: "HAProxy", version: "2.6.12 (Debian 12)",
 	scenario: "it asks the DNS for the SRV records of a headless Service; its servers are the pods of a Deployment that grows and shrinks, and answer",
 	images: []workshop.Image{
-		workshop.Debian("docker.io/library/haproxy:debian", images.Foreign{Packages: []string{"haproxy"}, Config: v1.Config{User: "65534:65534"}}),
+		workshop.Debian("docker.io/library/haproxy:debian",
+			images.Foreign{Packages: []string{"haproxy"}, Config: v1.Config{User: "65534:65534"}}),
 	},
 	namespaces: []string{"proxied"},
 	install: func(ctx context.Context, s *site) error {
 		return s.apply(ctx, haproxyManifests, webServers("proxied", "web", 1))
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
-		if err := s.succeeds(ctx, "scale", "-n", "proxied", "deployment/web", fmt.Sprint("--replicas=", r.replicas())); err != nil {
+		if err := s.succeeds(ctx, "scale", "-n", "proxied", "deployment/web",
+			fmt.Sprint("--replicas=", r.replicas())); err != nil {
 			return err
 		}
 		return s.until(ctx, "its servers", func(ctx context.Context) error {

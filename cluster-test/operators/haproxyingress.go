@@ -31,17 +31,22 @@ var haproxyIngress = program{
 	name: "haproxy-ingress", module: "github.com/jcmoraisjr/haproxy-ingress", version: "v0.16.1",
 	scenario: "a new Ingress leads its host to a Deployment, and other hosts go on to the default backend, through a NodePort",
 	images: []workshop.Image{{
-		Name:     "quay.io/jcmoraisjr/haproxy-ingress:latest", // the manifest has no tag
-		Binaries: map[string]workshop.Source{"/haproxy-ingress-controller": {Pkg: "pkg", Ldflags: "-X github.com/jcmoraisjr/haproxy-ingress/pkg/version.RELEASE=v0.16.1"}},
-		Files:    map[string]string{"/etc/lua": "rootfs/etc/lua", "/etc/templates": "rootfs/etc/templates"},
+		Name: "quay.io/jcmoraisjr/haproxy-ingress:latest", // the manifest has no tag
+		Binaries: map[string]workshop.Source{
+			"/haproxy-ingress-controller": {Pkg: "pkg",
+				Ldflags: "-X github.com/jcmoraisjr/haproxy-ingress/pkg/version.RELEASE=v0.16.1"}},
+		Files: map[string]string{"/etc/lua": "rootfs/etc/lua", "/etc/templates": "rootfs/etc/templates"},
 		Scripts: map[string]string{
-			"/start.sh": "rootfs/start.sh", "/haproxy-reload.sh": "rootfs/haproxy-reload.sh", "/haproxy-shutdown.sh": "rootfs/haproxy-shutdown.sh",
+			"/start.sh": "rootfs/start.sh", "/haproxy-reload.sh": "rootfs/haproxy-reload.sh",
+			"/haproxy-shutdown.sh": "rootfs/haproxy-shutdown.sh",
 		},
 		Foreign: func(context.Context) (images.Foreign, error) {
 			return images.Foreign{
-				Shell: true, Packages: []string{"haproxy", "socat", "openssl", "lua5.3", "lua-json", "lua-lpeg", "dumb-init"},
-				Users: []string{"haproxy:x:99:99:HAProxy:/var/lib/haproxy:/bin/sh"}, Dirs: []string{"etc/haproxy", "var/lib/haproxy", "var/run/haproxy"},
-				Config: v1.Config{Entrypoint: []string{"/usr/bin/dumb-init", "--", "/start.sh"}},
+				Shell:    true,
+				Packages: []string{"haproxy", "socat", "openssl", "lua5.3", "lua-json", "lua-lpeg", "dumb-init"},
+				Users:    []string{"haproxy:x:99:99:HAProxy:/var/lib/haproxy:/bin/sh"},
+				Dirs:     []string{"etc/haproxy", "var/lib/haproxy", "var/run/haproxy"},
+				Config:   v1.Config{Entrypoint: []string{"/usr/bin/dumb-init", "--", "/start.sh"}},
 			}, nil
 		},
 	}},
@@ -53,11 +58,13 @@ var haproxyIngress = program{
 		if err := s.apply(ctx, haproxyBeside, webServers(haproxyNamespace, "web", 2)); err != nil {
 			return err
 		}
-		if _, err := s.kubectl(ctx, "apply", "-n", haproxyNamespace, "-f", s.dir+"/examples/deployment/haproxy-ingress.yaml"); err != nil {
+		if _, err := s.kubectl(ctx, "apply", "-n", haproxyNamespace, "-f",
+			s.dir+"/examples/deployment/haproxy-ingress.yaml"); err != nil {
 			return err
 		}
 		// Their page on RBAC has this one change.
-		_, err := s.kubectl(ctx, "set", "serviceaccount", "-n", haproxyNamespace, "deployment/haproxy-ingress", "ingress-controller")
+		_, err := s.kubectl(ctx, "set", "serviceaccount", "-n", haproxyNamespace, "deployment/haproxy-ingress",
+			"ingress-controller")
 		return err
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
@@ -94,7 +101,8 @@ func (s *site) haproxyAnswers(ctx context.Context, host, text string) error {
 				if a.Type != corev1.NodeInternalIP {
 					continue
 				}
-				if failed = reads(ctx, fmt.Sprintf("http://%s:%d/", a.Address, service.Spec.Ports[0].NodePort), host, text); failed == nil {
+				if failed = reads(ctx, fmt.Sprintf("http://%s:%d/", a.Address, service.Spec.Ports[0].NodePort), host,
+					text); failed == nil {
 					return nil
 				}
 			}

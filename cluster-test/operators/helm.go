@@ -26,14 +26,17 @@ var helmItself = program{
 		if err := starter(ctx, s, r.replicas(), "1.22"); err != nil {
 			return err
 		}
-		if out, err := s.helm(ctx, "test", "starter", "-n", "helm-starter"); err != nil || !strings.Contains(out, "Succeeded") {
+		if out, err := s.helm(ctx, "test", "starter", "-n", "helm-starter"); err != nil ||
+			!strings.Contains(out, "Succeeded") {
 			return fmt.Errorf("helm test: %w: %s", err, out)
 		}
 		// brief: the upgrade is to fail
-		if err := starter(ctx, s, r.replicas()+1, "no-such-tag", "--timeout", "10s", "--rollback-on-failure"); err == nil {
+		if err := starter(ctx, s, r.replicas()+1, "no-such-tag", "--timeout", "10s",
+			"--rollback-on-failure"); err == nil {
 			return fmt.Errorf("an upgrade to an image that is not there succeeds")
 		}
-		return s.wants(ctx, fmt.Sprint(r.replicas(), " nginx:1.22"), "get", "deployment", "-n", "helm-starter", "starter",
+		return s.wants(ctx, fmt.Sprint(r.replicas(), " nginx:1.22"), "get", "deployment", "-n", "helm-starter",
+			"starter",
 			"-o", "jsonpath={.status.readyReplicas} {.spec.template.spec.containers[0].image}")
 	},
 }

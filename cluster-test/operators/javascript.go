@@ -79,8 +79,10 @@ var javaScript = program{
 		return nil
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
-		if err := s.apply(ctx, fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s-end, namespace: %s, labels: {round: %[1]s}}",
-			r, javaScriptNamespace)); err != nil {
+		if err := s.apply(ctx,
+			fmt.Sprintf(
+				"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s-end, namespace: %s, labels: {round: %[1]s}}",
+				r, javaScriptNamespace)); err != nil {
 			return err
 		}
 		out, err := s.ended()
@@ -106,9 +108,11 @@ var javaScript = program{
 		}
 		if len(wrong) > 0 {
 			slices.Sort(wrong)
-			return fmt.Errorf("of %d objects the informer has seen %s; errors: %q", len(report.Created), strings.Join(wrong, ", "), report.Errors)
+			return fmt.Errorf("of %d objects the informer has seen %s; errors: %q", len(report.Created),
+				strings.Join(wrong, ", "), report.Errors)
 		}
-		say("JavaScript client: %d objects, each seen once; %d errors of the client meanwhile", len(report.Created), len(report.Errors))
+		say("JavaScript client: %d objects, each seen once; %d errors of the client meanwhile", len(report.Created),
+			len(report.Errors))
 		return nil
 	},
 }

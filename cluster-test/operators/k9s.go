@@ -25,7 +25,8 @@ var k9s = program{
 	tools:    []workshop.Source{k9sItself},
 	install: func(ctx context.Context, s *site) error {
 		// Nothing on the Internet is asked for its latest release.
-		if err := os.WriteFile(filepath.Join(s.scratch, "config.yaml"), []byte("k9s: {skipLatestRevCheck: true}\n"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(s.scratch, "config.yaml"), []byte("k9s: {skipLatestRevCheck: true}\n"),
+			0o644); err != nil {
 			return err
 		}
 		return s.apply(ctx, namespaceNamed("shown"))
@@ -56,8 +57,10 @@ func (s *site) k9s(ctx context.Context, file, name string) error {
 		return err
 	}
 	defer master.Close()
-	cmd := exec.CommandContext(ctx, file, "--command", "configmaps", "--namespace", "shown", "--headless", "--logoless", "--readonly")
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig(), "HOME="+s.scratch, "K9S_CONFIG_DIR="+s.scratch, "K9S_LOGS_DIR="+s.scratch, "TERM=xterm-256color")
+	cmd := exec.CommandContext(ctx, file, "--command", "configmaps", "--namespace", "shown", "--headless", "--logoless",
+		"--readonly")
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig(), "HOME="+s.scratch, "K9S_CONFIG_DIR="+s.scratch,
+		"K9S_LOGS_DIR="+s.scratch, "TERM=xterm-256color")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	err = cmd.Start()

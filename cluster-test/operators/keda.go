@@ -22,13 +22,16 @@ var keda = program{
 		if err := s.kustomized(ctx, "config/default"); err != nil {
 			return err
 		}
-		return s.admitted(ctx, namespaceNamed("scaled"), webServers("scaled", "load", 1), webServers("scaled", "follower", 1), kedaFollows)
+		return s.admitted(ctx, namespaceNamed("scaled"), webServers("scaled", "load", 1),
+			webServers("scaled", "follower", 1), kedaFollows)
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
-		if err := s.succeeds(ctx, "scale", "-n", "scaled", "deployment/load", fmt.Sprint("--replicas=", r.replicas())); err != nil {
+		if err := s.succeeds(ctx, "scale", "-n", "scaled", "deployment/load",
+			fmt.Sprint("--replicas=", r.replicas())); err != nil {
 			return err
 		}
-		return s.wants(ctx, fmt.Sprintf("%[1]d %[1]d", r.replicas()), "get", "deployment", "-n", "scaled", "follower", "-o", "jsonpath={.spec.replicas} {.status.readyReplicas}")
+		return s.wants(ctx, fmt.Sprintf("%[1]d %[1]d", r.replicas()), "get", "deployment", "-n", "scaled", "follower",
+			"-o", "jsonpath={.spec.replicas} {.status.readyReplicas}")
 	},
 }
 

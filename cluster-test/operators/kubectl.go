@@ -26,7 +26,9 @@ var kubectl = kubectlClient{
 		file := filepath.Join(s.scratch, "file")
 		return file, os.WriteFile(file, []byte(text), 0o644)
 	},
-}.program(program{name: "kubectl", version: "v1.35.2", scenario: "two minor versions older than the API: " + kubectlScenario, npm: clients})
+}.program(
+	program{name: "kubectl", version: "v1.35.2", scenario: "two minor versions older than the API: " + kubectlScenario,
+		npm: clients})
 
 const runner = "runner"
 
@@ -38,7 +40,8 @@ var debianKubectl = kubectlClient{
 	namespace: "rolled-from-a-pod",
 	install:   runnerManifests,
 	run: func(ctx context.Context, s *site, stdin string, args ...string) (string, error) {
-		r := s.KubectlResult(ctx, stdin, append([]string{"exec", "-i", "-n", runner, runner, "--", "kubectl"}, args...)...)
+		r := s.KubectlResult(ctx, stdin,
+			append([]string{"exec", "-i", "-n", runner, runner, "--", "kubectl"}, args...)...)
 		return strings.TrimSpace(r.Out), r.Error
 	},
 	write: func(ctx context.Context, s *site, text string) (string, error) {
@@ -46,9 +49,11 @@ var debianKubectl = kubectlClient{
 		return "/tmp/file", err
 	},
 }.program(program{
-	name: "kubectl of Debian", version: "1.20.2 (Debian 12)", scenario: "from a pod, seventeen minor versions older than the API: " + kubectlScenario,
+	name: "kubectl of Debian", version: "1.20.2 (Debian 12)",
+	scenario: "from a pod, seventeen minor versions older than the API: " + kubectlScenario,
 	images: []workshop.Image{workshop.Debian("docker.io/library/kubectl:debian", images.Foreign{
-		Shell: true, Packages: []string{"kubernetes-client"}, Config: v1.Config{User: "65534:65534", Env: []string{"HOME=/tmp"}},
+		Shell: true, Packages: []string{"kubernetes-client"},
+		Config: v1.Config{User: "65534:65534", Env: []string{"HOME=/tmp"}},
 	})},
 	namespaces: []string{runner},
 })
@@ -73,10 +78,12 @@ func (k kubectlClient) program(p program) program {
 		return s.until(ctx, "apply", func(ctx context.Context) error { return k.rolled(ctx, s, "none") })
 	}
 	p.fact = func(ctx context.Context, s *site, r round) error {
-		if err := s.until(ctx, "apply", func(ctx context.Context) error { return k.rolled(ctx, s, string(r)) }); err != nil {
+		if err := s.until(ctx, "apply",
+			func(ctx context.Context) error { return k.rolled(ctx, s, string(r)) }); err != nil {
 			return err
 		}
-		if err := k.succeeds(ctx, s, "rollout", "status", "-n", k.namespace, "deployment/rolled", "--timeout=1m"); err != nil {
+		if err := k.succeeds(ctx, s, "rollout", "status", "-n", k.namespace, "deployment/rolled",
+			"--timeout=1m"); err != nil {
 			return err
 		}
 		if err := k.drained(ctx, s, s.Nodes()[len(s.Nodes())-1]); err != nil {
@@ -123,7 +130,8 @@ func (k kubectlClient) drained(ctx context.Context, s *site, node string) error 
 	err := k.succeeds(ctx, s, "drain", node, "--pod-selector=app="+k.namespace, "--timeout=1m")
 	if err == nil {
 		var pods string
-		pods, err = s.kubectl(ctx, "get", "pods", "-n", k.namespace, "--field-selector=spec.nodeName="+node, "-o", "name")
+		pods, err = s.kubectl(ctx, "get", "pods", "-n", k.namespace, "--field-selector=spec.nodeName="+node, "-o",
+			"name")
 		if err == nil && pods != "" {
 			err = fmt.Errorf("drained, %s has %s", node, pods)
 		}

@@ -14,8 +14,10 @@ var kubeStateMetrics = program{
 	name: "kube-state-metrics", module: "k8s.io/kube-state-metrics/v2", version: "v2.18.0",
 	scenario: "it shows a new ConfigMap, its own Deployment and all nodes, read through the API server's proxy",
 	images: []workshop.Image{{
-		Name: "registry.k8s.io/kube-state-metrics/kube-state-metrics:v2.18.0", Binaries: map[string]workshop.Source{"/kube-state-metrics": {Pkg: "."}},
-		Config: v1.Config{Entrypoint: []string{"/kube-state-metrics", "--port=8080", "--telemetry-port=8081"}, User: "nobody"},
+		Name:     "registry.k8s.io/kube-state-metrics/kube-state-metrics:v2.18.0",
+		Binaries: map[string]workshop.Source{"/kube-state-metrics": {Pkg: "."}},
+		Config: v1.Config{Entrypoint: []string{"/kube-state-metrics", "--port=8080", "--telemetry-port=8081"},
+			User: "nobody"},
 	}},
 	namespaces: []string{"kube-system"},
 	install: func(ctx context.Context, s *site) error {
@@ -23,7 +25,9 @@ var kubeStateMetrics = program{
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
 		name := "seen-when-" + string(r)
-		if err := s.apply(ctx, fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: default}", name)); err != nil {
+		if err := s.apply(ctx,
+			fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: default}",
+				name)); err != nil {
 			return err
 		}
 		want := []string{
@@ -31,7 +35,8 @@ var kubeStateMetrics = program{
 			`kube_deployment_status_replicas_ready{namespace="kube-system",deployment="kube-state-metrics"} 1`,
 		}
 		for _, n := range s.Nodes() {
-			want = append(want, fmt.Sprintf(`kube_node_status_condition{node="%s",condition="Ready",status="true"} 1`, n))
+			want = append(want,
+				fmt.Sprintf(`kube_node_status_condition{node="%s",condition="Ready",status="true"} 1`, n))
 		}
 		return s.until(ctx, "the figures", func(ctx context.Context) error {
 			out, err := s.proxied(ctx, "kube-system", "kube-state-metrics:http-metrics", "metrics")

@@ -22,8 +22,9 @@ var kwokPods = map[round]int{installed: 500, killed: 600, restarted: 500}
 
 var kwok = program{
 	name: "KWOK", module: "sigs.k8s.io/kwok", version: "v0.8.0",
-	scenario:   "250 nodes of its own become Ready, and a Deployment of 500 to 600 pods runs on them",
-	images:     []workshop.Image{workshop.Shelled(workshop.Simple("registry.k8s.io/kwok/kwok", "/usr/local/bin/kwok", "cmd/kwok", ""))},
+	scenario: "250 nodes of its own become Ready, and a Deployment of 500 to 600 pods runs on them",
+	images: []workshop.Image{
+		workshop.Shelled(workshop.Simple("registry.k8s.io/kwok/kwok", "/usr/local/bin/kwok", "cmd/kwok", ""))},
 	namespaces: []string{"kube-system"},
 	install: func(ctx context.Context, s *site) error {
 		if err := s.kustomized(ctx, "kustomize/kwok"); err != nil {

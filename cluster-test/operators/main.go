@@ -37,11 +37,13 @@ type options struct {
 func main() {
 	clustertest.ReapIfAsked()
 	var o options
-	flag.StringVar(&o.only, "only", "", "run the programs whose names match this regular expression; the page stays as it is")
+	flag.StringVar(&o.only, "only", "",
+		"run the programs whose names match this regular expression; the page stays as it is")
 	flag.BoolVar(&o.buildOnly, "build-only", false, "build the programs and end")
 	flag.StringVar(&o.page, "page", "docs/operators.md", "the page that has the results")
 	flag.StringVar(&o.out, "out", "bin/operators-report", "directory for the state of what failed, and logs")
-	flag.StringVar(&o.cache, "cache", "", "directory for what is built once (default: barque-operators in the user's cache directory)")
+	flag.StringVar(&o.cache, "cache", "",
+		"directory for what is built once (default: barque-operators in the user's cache directory)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

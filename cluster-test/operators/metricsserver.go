@@ -13,7 +13,8 @@ var metricsServer = program{
 	name: "metrics-server", module: "sigs.k8s.io/metrics-server", version: "v0.9.0",
 	scenario: "takes metrics.k8s.io over from Barque; it has figures of each node that are younger than the round",
 	images: []workshop.Image{
-		workshop.Simple("registry.k8s.io/metrics-server/metrics-server:v0.9.0", "/metrics-server", "cmd/metrics-server", "65534"),
+		workshop.Simple("registry.k8s.io/metrics-server/metrics-server:v0.9.0", "/metrics-server", "cmd/metrics-server",
+			"65534"),
 	},
 	namespaces: []string{"kube-system"},
 	install: func(ctx context.Context, s *site) error {

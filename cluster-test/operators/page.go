@@ -27,7 +27,8 @@ func update(page string, of run, results []result) (string, error) {
 		return "", fmt.Errorf("the page lacks the lines %q and %q: results go between them", beginMark, endMark)
 	}
 	return before + beginMark + "\n\n" + fmt.Sprintf("Barque %s, %d servers, %s, %d minutes.\n\n", of.Barque, servers,
-		of.Date.Format("2 January 2006"), int(of.Took.Round(time.Minute).Minutes())) + table(results) + "\n" + endMark + after, nil
+		of.Date.Format("2 January 2006"), int(of.Took.Round(time.Minute).Minutes())) + table(results) + "\n" + endMark +
+		after, nil
 }
 
 // table has a line for each program.

@@ -11,10 +11,13 @@ import (
 func TestUpdate(t *testing.T) {
 	page := "# Title\n\n" + beginMark + "\nold\n" + endMark + "\nafter\n"
 	results := []result{
-		{program: program{name: "A", version: "v1", scenario: "does a thing"}, held: []round{installed, killed, restarted}},
-		{program: program{name: "B", version: "v2", scenario: "fails"}, held: []round{installed}, err: errors.New("killed: a | `b`\n  c")},
+		{program: program{name: "A", version: "v1", scenario: "does a thing"},
+			held: []round{installed, killed, restarted}},
+		{program: program{name: "B", version: "v2", scenario: "fails"}, held: []round{installed},
+			err: errors.New("killed: a | `b`\n  c")},
 	}
-	got, err := update(page, run{Barque: "v9", Date: time.Date(2026, 11, 28, 0, 0, 0, 0, time.UTC), Took: 61 * time.Minute}, results)
+	got, err := update(page,
+		run{Barque: "v9", Date: time.Date(2026, 11, 28, 0, 0, 0, 0, time.UTC), Took: 61 * time.Minute}, results)
 	if err != nil {
 		t.Fatal(err)
 	}

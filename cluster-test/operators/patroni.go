@@ -22,7 +22,8 @@ var patroni = program{
 	scenario: "three PostgreSQL elect a primary by an Endpoints object; it stays primary through the leader's death, and a row " +
 		"that was written through the selectorless Service is on all three",
 	images: []workshop.Image{workshop.Postgres("docker.io/library/patroni:debian", 999, images.Foreign{
-		Packages: []string{"patroni", "python3", "python3-minimal"}, Config: v1.Config{Env: []string{"PYTHONDONTWRITEBYTECODE=1"}},
+		Packages: []string{"patroni", "python3", "python3-minimal"},
+		Config:   v1.Config{Env: []string{"PYTHONDONTWRITEBYTECODE=1"}},
 	})},
 	namespaces: []string{"patroni"},
 	install: func(ctx context.Context, s *site) error {
@@ -64,7 +65,8 @@ var patroni = program{
 // patroniPSQL are the arguments of kubectl that run a statement from a pod: on its own server, by
 // the socket in /tmp, or through the Service.
 func patroniPSQL(pod int, host, statement string) []string {
-	return []string{"exec", "-n", "patroni", fmt.Sprint("patroni-", pod), "--", "psql", "-h", host, "-U", "postgres", "-Atqc", statement}
+	return []string{"exec", "-n", "patroni", fmt.Sprint("patroni-", pod), "--", "psql", "-h", host, "-U", "postgres",
+		"-Atqc", statement}
 }
 
 // patroniPrimary is the pod that Patroni has labelled.

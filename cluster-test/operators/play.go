@@ -42,7 +42,9 @@ func play(ctx context.Context, o options, w *workshop.Workshop, programs []progr
 	say("starting %d servers", servers)
 	started, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	c, err := clustertest.Up(started, clustertest.Options{Servers: servers, Registry: images, ServerArgs: []string{"--controllers=*,-service-lb-controller"}})
+	c, err := clustertest.Up(started,
+		clustertest.Options{Servers: servers, Registry: images,
+			ServerArgs: []string{"--controllers=*,-service-lb-controller"}})
 	if c != nil {
 		defer func() { err = errors.Join(err, c.Down()) }()
 	}
@@ -211,7 +213,8 @@ func (st *stage) fail(ctx context.Context, i int, why error) error {
 	for _, n := range st.results[i].namespaces {
 		for _, args := range [][]string{
 			{"describe", "pods", "-n", n},
-			{"logs", "-n", n, "--all-containers", "--prefix", "--tail=100", "--max-log-requests=20", "--selector=", "--ignore-errors"},
+			{"logs", "-n", n, "--all-containers", "--prefix", "--tail=100", "--max-log-requests=20", "--selector=",
+				"--ignore-errors"},
 		} {
 			r := st.KubectlResult(ctx, "", args...)
 			fmt.Fprintf(f, "──── %s\n%s%s\n", args, r.Out, r.Err)

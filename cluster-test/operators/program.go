@@ -34,7 +34,8 @@ type program struct {
 
 // order is the workshop's order for it.
 func (p program) order() workshop.Order {
-	return workshop.Order{Name: p.name, Module: p.module, Version: p.version, Images: p.images, NPM: p.npm, Tools: p.tools}
+	return workshop.Order{Name: p.name, Module: p.module, Version: p.version, Images: p.images, NPM: p.npm,
+		Tools: p.tools}
 }
 
 // round is a time at which the fact must hold.

@@ -27,8 +27,10 @@ var prometheus = program{
 	name: "Prometheus, node exporter", version: "2.42.0, 1.5.0 (Debian 12)",
 	scenario: "API servers, kubelets, their cAdvisor and the exporter of each node have samples that are younger than the round, and rates",
 	images: []workshop.Image{
-		workshop.Debian("docker.io/library/prometheus:debian", images.Foreign{Packages: []string{"prometheus"}, Config: v1.Config{User: "65534:65534"}}),
-		workshop.Debian("docker.io/library/prometheus-node-exporter:debian", images.Foreign{Packages: []string{"prometheus-node-exporter"}, Config: v1.Config{User: "65534:65534"}}),
+		workshop.Debian("docker.io/library/prometheus:debian",
+			images.Foreign{Packages: []string{"prometheus"}, Config: v1.Config{User: "65534:65534"}}),
+		workshop.Debian("docker.io/library/prometheus-node-exporter:debian",
+			images.Foreign{Packages: []string{"prometheus-node-exporter"}, Config: v1.Config{User: "65534:65534"}}),
 	},
 	namespaces: []string{"monitoring"},
 	install: func(ctx context.Context, s *site) error {
@@ -57,7 +59,8 @@ var prometheus = program{
 			{fresh(`kubelet_running_pods`, "> 0"), nodes},
 			{fresh(`node_memory_MemAvailable_bytes`, "> 0"), nodes},
 			{`count(sum by (instance) (rate(apiserver_request_total[1m])) > 0)`, nodes},
-			{`count(rate(container_cpu_usage_seconds_total{namespace="monitoring",container="prometheus"}[1m]) > 0)`, 1},
+			{`count(rate(container_cpu_usage_seconds_total{namespace="monitoring",container="prometheus"}[1m]) > 0)`,
+				1},
 		})
 	},
 }

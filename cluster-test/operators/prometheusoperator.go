@@ -19,13 +19,19 @@ var monitors string
 
 // prometheusOperator runs the Prometheus that its authors name, with the objects of their example.
 var prometheusOperator = program{
-	name: "prometheus-operator, Prometheus v3.13.1", module: "github.com/prometheus-operator/prometheus-operator", version: "v0.93.0",
+	name: "prometheus-operator, Prometheus v3.13.1", module: "github.com/prometheus-operator/prometheus-operator",
+	version:  "v0.93.0",
 	scenario: "ServiceMonitors of the API servers, the kubelets, their cAdvisor and the operator have fresh samples of all targets in two Prometheus",
 	images: []workshop.Image{
-		workshop.Shelled(workshop.Simple("quay.io/prometheus-operator/prometheus-operator:v0.93.0", "/bin/operator", "cmd/operator", "65534")),
-		workshop.Shelled(workshop.Simple("quay.io/prometheus-operator/prometheus-config-reloader:v0.93.0", "/bin/prometheus-config-reloader", "cmd/prometheus-config-reloader", "nobody")),
+		workshop.Shelled(
+			workshop.Simple("quay.io/prometheus-operator/prometheus-operator:v0.93.0", "/bin/operator", "cmd/operator",
+				"65534")),
+		workshop.Shelled(
+			workshop.Simple("quay.io/prometheus-operator/prometheus-config-reloader:v0.93.0",
+				"/bin/prometheus-config-reloader", "cmd/prometheus-config-reloader", "nobody")),
 		{
-			Name: "quay.io/prometheus/prometheus:v3.13.1", Shell: true, Binaries: map[string]workshop.Source{"/bin/prometheus": {
+			Name: "quay.io/prometheus/prometheus:v3.13.1", Shell: true,
+			Binaries: map[string]workshop.Source{"/bin/prometheus": {
 				Pkg: "cmd/prometheus", Module: "github.com/prometheus/prometheus", Version: "v0.313.1",
 				// Tags of its README, for a build without the discoveries of clouds. Its user
 				// interface, which npm makes, is left out.
@@ -40,7 +46,8 @@ var prometheusOperator = program{
 			return err
 		}
 		for _, crd := range []string{"prometheuses", "servicemonitors"} {
-			if _, err := s.kubectl(ctx, "wait", "--for=condition=Established", "crd/"+crd+".monitoring.coreos.com"); err != nil {
+			if _, err := s.kubectl(ctx, "wait", "--for=condition=Established",
+				"crd/"+crd+".monitoring.coreos.com"); err != nil {
 				return err
 			}
 		}

@@ -32,8 +32,9 @@ var python = program{
 	namespaces: []string{pythonNamespace},
 	install: func(ctx context.Context, s *site) error {
 		program, err := json.Marshal(map[string]any{
-			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]string{"name": "program", "namespace": pythonNamespace},
-			"data": map[string]string{"program.py": pythonProgram},
+			"apiVersion": "v1", "kind": "ConfigMap",
+			"metadata": map[string]string{"name": "program", "namespace": pythonNamespace},
+			"data":     map[string]string{"program.py": pythonProgram},
 		})
 		if err != nil {
 			return err

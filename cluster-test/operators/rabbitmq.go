@@ -25,9 +25,11 @@ var rabbitMQ = program{
 	scenario: "three servers find each other by the Endpoints of a headless Service; a quorum queue keeps the messages of all rounds",
 	images: []workshop.Image{workshop.Debian("docker.io/library/rabbitmq:debian", images.Foreign{
 		Shell: true,
-		Packages: strings.Fields("rabbitmq-server python3 python3-minimal erlang-asn1 erlang-base erlang-crypto erlang-eldap erlang-inets erlang-mnesia " +
-			"erlang-os-mon erlang-parsetools erlang-public-key erlang-runtime-tools erlang-snmp erlang-ssl erlang-syntax-tools erlang-tools erlang-xmerl"),
-		Users: []string{"rabbitmq:x:999:999:RabbitMQ:/home/rabbitmq:/bin/sh"}, Dirs: []string{"etc/rabbitmq", "home/rabbitmq"},
+		Packages: strings.Fields(
+			"rabbitmq-server python3 python3-minimal erlang-asn1 erlang-base erlang-crypto erlang-eldap erlang-inets erlang-mnesia " +
+				"erlang-os-mon erlang-parsetools erlang-public-key erlang-runtime-tools erlang-snmp erlang-ssl erlang-syntax-tools erlang-tools erlang-xmerl"),
+		Users:  []string{"rabbitmq:x:999:999:RabbitMQ:/home/rabbitmq:/bin/sh"},
+		Dirs:   []string{"etc/rabbitmq", "home/rabbitmq"},
 		Config: v1.Config{User: "999:999", Env: []string{"HOME=/home/rabbitmq", "LANG=C.UTF-8"}},
 	})},
 	namespaces: []string{rabbitMQNamespace},
@@ -35,10 +37,12 @@ var rabbitMQ = program{
 		if err := s.apply(ctx, rabbitMQManifests); err != nil {
 			return err
 		}
-		if err := s.wants(ctx, "3", "get", "statefulset", "-n", rabbitMQNamespace, "rabbitmq", "-o", "jsonpath={.status.readyReplicas}"); err != nil {
+		if err := s.wants(ctx, "3", "get", "statefulset", "-n", rabbitMQNamespace, "rabbitmq", "-o",
+			"jsonpath={.status.readyReplicas}"); err != nil {
 			return err
 		}
-		return s.succeeds(ctx, rabbitMQAdmin(0, "declare", "queue", "name=rounds", "durable=true", "queue_type=quorum")...)
+		return s.succeeds(ctx,
+			rabbitMQAdmin(0, "declare", "queue", "name=rounds", "durable=true", "queue_type=quorum")...)
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
 		if err := s.until(ctx, "a cluster of three", func(ctx context.Context) error {
@@ -50,11 +54,14 @@ var rabbitMQ = program{
 		}); err != nil {
 			return err
 		}
-		if err := s.succeeds(ctx, rabbitMQAdmin(2, "publish", "routing_key=rounds", "payload="+string(r), `properties={"delivery_mode":2}`)...); err != nil {
+		if err := s.succeeds(ctx,
+			rabbitMQAdmin(2, "publish", "routing_key=rounds", "payload="+string(r),
+				`properties={"delivery_mode":2}`)...); err != nil {
 			return err
 		}
 		return s.until(ctx, "the messages", func(ctx context.Context) error {
-			out, err := s.kubectl(ctx, rabbitMQAdmin(0, "get", "queue=rounds", "count=100", "ackmode=ack_requeue_true")...)
+			out, err := s.kubectl(ctx,
+				rabbitMQAdmin(0, "get", "queue=rounds", "count=100", "ackmode=ack_requeue_true")...)
 			if err != nil {
 				return err
 			}
@@ -78,5 +85,7 @@ var rabbitMQ = program{
 
 // rabbitMQAdmin are the arguments of kubectl that run rabbitmqadmin in a pod.
 func rabbitMQAdmin(pod int, args ...string) []string {
-	return append([]string{"exec", "-n", rabbitMQNamespace, fmt.Sprint("rabbitmq-", pod), "--", "rabbitmqadmin", "-f", "raw_json"}, args...)
+	return append(
+		[]string{"exec", "-n", rabbitMQNamespace, fmt.Sprint("rabbitmq-", pod), "--", "rabbitmqadmin", "-f",
+			"raw_json"}, args...)
 }

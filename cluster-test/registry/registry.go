@@ -60,7 +60,8 @@ func New(ctx context.Context, images map[name.Tag]v1.Image) (*Registry, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := remote.Write(target, img, remote.WithContext(ctx), remote.WithTransport(direct{r.handler})); err != nil {
+		if err := remote.Write(target, img, remote.WithContext(ctx),
+			remote.WithTransport(direct{r.handler})); err != nil {
 			return nil, fmt.Errorf("put %s into the test registry: %w", tag, err)
 		}
 	}
@@ -87,7 +88,8 @@ var hosts = []string{"docker.io", "gcr.io", "ghcr.io", "quay.io", "registry.k8s.
 // WriteMirrors makes the directory that sends a node's pulls from these hosts to the registry, and
 // to nowhere else.
 func WriteMirrors(dir string) error {
-	text := fmt.Sprintf("server = \"http://%[1]s\"\n\n[host.\"http://%[1]s\"]\n  capabilities = [\"pull\", \"resolve\"]\n", Address)
+	text := fmt.Sprintf(
+		"server = \"http://%[1]s\"\n\n[host.\"http://%[1]s\"]\n  capabilities = [\"pull\", \"resolve\"]\n", Address)
 	for _, host := range hosts {
 		if err := os.MkdirAll(filepath.Join(dir, host), 0o755); err != nil {
 			return err

@@ -106,7 +106,8 @@ func TestMirrors(t *testing.T) {
 
 func TestServeNeedsTheNamespace(t *testing.T) {
 	r, _, _ := newRegistry(t)
-	if err := r.Serve("barque-no-such-namespace"); err == nil || !strings.Contains(err.Error(), "barque-no-such-namespace") {
+	if err := r.Serve("barque-no-such-namespace"); err == nil ||
+		!strings.Contains(err.Error(), "barque-no-such-namespace") {
 		t.Fatalf("got %v", err)
 	}
 	if err := r.Close(); err != nil {

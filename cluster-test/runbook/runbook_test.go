@@ -31,9 +31,10 @@ Text with ` + "`barque inline`" + `.
 func TestParse(t *testing.T) {
 	b := parse(page)
 	for title, want := range map[string][]string{
-		"Title":                    nil,
-		"Remove a server for good": {"barque cluster leave", "(umask 077; barque snapshot key > backup.key)", "barque cluster recover --data-dir /mnt/s2"},
-		"Below it":                 {"barque cluster recover --data-dir /mnt/s2"},
+		"Title": nil,
+		"Remove a server for good": {"barque cluster leave", "(umask 077; barque snapshot key > backup.key)",
+			"barque cluster recover --data-dir /mnt/s2"},
+		"Below it": {"barque cluster recover --data-dir /mnt/s2"},
 	} {
 		s, err := b.Section(title)
 		if err != nil {
@@ -50,7 +51,8 @@ func TestParse(t *testing.T) {
 
 func TestFind(t *testing.T) {
 	s := &Section{Title: "T", Commands: []string{"barque cluster recover --data-dir /mnt/s2"}}
-	if got, err := s.Find("barque cluster recover --data-dir /mnt/s2", "s2", "s3"); err != nil || got != "barque cluster recover --data-dir /mnt/s3" {
+	if got, err := s.Find("barque cluster recover --data-dir /mnt/s2", "s2", "s3"); err != nil ||
+		got != "barque cluster recover --data-dir /mnt/s3" {
 		t.Errorf("%q, %v", got, err)
 	}
 	if _, err := s.Find("barque cluster recover"); err == nil || !strings.Contains(err.Error(), "--data-dir /mnt/s2") {

@@ -23,7 +23,9 @@ import (
 func (b *bench) podSpec() corev1.PodSpec {
 	return corev1.PodSpec{SchedulerName: b.scheduler, Containers: []corev1.Container{{
 		Name: "c", Image: "example.com/none:1",
-		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi")}},
+		Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"),
+				corev1.ResourceMemory: resource.MustParse("64Mi")}},
 	}}}
 }
 
@@ -45,7 +47,8 @@ func bindPods(ctx context.Context, b *bench) ([]figure.Figure, error) {
 	waits, last := b.waits(created)
 	figures := []figure.Figure{
 		figure.One("pods created in a second", "", rate(b.options.pods, creating)),
-		figure.One("pods bound in a second, from the first creation to the last binding", "", rate(b.options.pods, last.Sub(began))),
+		figure.One("pods bound in a second, from the first creation to the last binding", "",
+			rate(b.options.pods, last.Sub(began))),
 	}
 	figures = append(figures, figure.Percentiles("created until the node sees it", "s", waits)...)
 	used, err := b.used(before)
@@ -60,7 +63,9 @@ func (b *bench) createPods(ctx context.Context, from, n int) (map[string]time.Ti
 	created := make(map[string]time.Time, n)
 	var mu sync.Mutex
 	err := b.each(ctx, n, func(ctx context.Context, i int) error {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: podName(from + i), Labels: map[string]string{"app": fmt.Sprint(i % 50)}}, Spec: b.podSpec()}
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: podName(from + i),
+				Labels: map[string]string{"app": fmt.Sprint(i % 50)}}, Spec: b.podSpec()}
 		return b.send(ctx, func() error {
 			_, err := b.client(i).CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
 			mu.Lock()
@@ -121,7 +126,8 @@ func rollOut(ctx context.Context, b *bench) ([]figure.Figure, error) {
 	began := time.Now()
 	err = b.each(ctx, b.deployments, func(ctx context.Context, i int) error {
 		return b.send(ctx, func() error {
-			_, err := b.client(i).AppsV1().Deployments(namespace).Create(ctx, b.deployment(name(i), replicas), metav1.CreateOptions{})
+			_, err := b.client(i).AppsV1().Deployments(namespace).Create(ctx, b.deployment(name(i), replicas),
+				metav1.CreateOptions{})
 			return err
 		})
 	})
@@ -152,7 +158,8 @@ func rollOut(ctx context.Context, b *bench) ([]figure.Figure, error) {
 	err = b.each(ctx, b.deployments, func(ctx context.Context, i int) error {
 		return b.send(ctx, func() error {
 			_, err := b.client(i).AppsV1().Deployments(namespace).Patch(ctx, name(i), types.StrategicMergePatchType,
-				fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{%q:"2"}}}}}`, rolled), metav1.PatchOptions{})
+				fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{%q:"2"}}}}}`, rolled),
+				metav1.PatchOptions{})
 			return err
 		})
 	})
@@ -164,7 +171,8 @@ func rollOut(ctx context.Context, b *bench) ([]figure.Figure, error) {
 	}
 	took := time.Since(began)
 	figures := []figure.Figure{
-		figure.One(fmt.Sprintf("%d Deployments of %d made, until available", b.deployments, replicas), "s", first.Seconds()),
+		figure.One(fmt.Sprintf("%d Deployments of %d made, until available", b.deployments, replicas), "s",
+			first.Seconds()),
 		figure.One("all rolled at once, until done", "s", took.Seconds()),
 		figure.One("pods replaced in a second", "", rate(b.deployments*int(replicas), took)),
 	}
@@ -217,7 +225,8 @@ func runJobs(ctx context.Context, b *bench) ([]figure.Figure, error) {
 	err = b.each(ctx, b.jobs, func(ctx context.Context, i int) error {
 		spec := b.podSpec()
 		spec.RestartPolicy = corev1.RestartPolicyNever
-		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("j%04d", i)}, Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: spec}}}
+		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("j%04d", i)},
+			Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: spec}}}
 		return b.send(ctx, func() error {
 			_, err := b.client(i).BatchV1().Jobs(namespace).Create(ctx, job, metav1.CreateOptions{})
 			return err
@@ -227,7 +236,8 @@ func runJobs(ctx context.Context, b *bench) ([]figure.Figure, error) {
 		return nil, err
 	}
 	creating := time.Since(began)
-	if err := b.untilNone(ctx, "Jobs are not complete", func() int { return b.jobs - count(list.List(), isComplete) }); err != nil {
+	if err := b.untilNone(ctx, "Jobs are not complete",
+		func() int { return b.jobs - count(list.List(), isComplete) }); err != nil {
 		return nil, err
 	}
 	took := time.Since(began)

@@ -138,12 +138,14 @@ func (b *bench) look(ctx context.Context, when string, do func(context.Context) 
 	if err != nil {
 		return nil, err
 	}
-	cores, memory := figure.Figure{What: "cores of each server, " + when}, figure.Figure{What: "memory of each server (RssAnon), " + when, Unit: "MiB"}
+	cores, memory := figure.Figure{What: "cores of each server, " + when},
+		figure.Figure{What: "memory of each server (RssAnon), " + when, Unit: "MiB"}
 	for i := range after {
 		cores.Values = append(cores.Values, (after[i].CPU-before[i].CPU).Seconds()/took.Seconds())
 		memory.Values = append(memory.Values, after[i].Anonymous)
 	}
-	figures := []figure.Figure{cores, memory, figure.One("cores of the hollow nodes, "+when, "", (end.hollow-hollow.hollow).Seconds()/took.Seconds())}
+	figures := []figure.Figure{cores, memory,
+		figure.One("cores of the hollow nodes, "+when, "", (end.hollow-hollow.hollow).Seconds()/took.Seconds())}
 	for _, l := range lags {
 		l.What += ", " + when
 		figures = append(figures, l)
@@ -174,11 +176,13 @@ type clock struct {
 // watchLag writes a ConfigMap again and again until the context ends, and returns how long its
 // writes took, and how much later than the call a watcher of each server had the event.
 func (b *bench) watchLag(ctx context.Context) ([]figure.Figure, error) {
-	made, err := b.client(0).CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "clock-"}}, metav1.CreateOptions{})
+	made, err := b.client(0).CoreV1().ConfigMaps(namespace).Create(ctx,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "clock-"}}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
-	c := &clock{called: map[string]time.Time{}, answered: map[string]time.Time{}, seen: make([]map[string]time.Time, len(b.clients))}
+	c := &clock{called: map[string]time.Time{}, answered: map[string]time.Time{},
+		seen: make([]map[string]time.Time, len(b.clients))}
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -186,7 +190,8 @@ func (b *bench) watchLag(ctx context.Context) ([]figure.Figure, error) {
 	for i, client := range b.clients {
 		c.seen[i] = map[string]time.Time{}
 		w, err := client.CoreV1().ConfigMaps(namespace).Watch(ctx, metav1.ListOptions{
-			ResourceVersion: made.ResourceVersion, FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, made.Name).String(),
+			ResourceVersion: made.ResourceVersion,
+			FieldSelector:   fields.OneTermEqualSelector(metav1.ObjectNameField, made.Name).String(),
 		})
 		if err != nil {
 			return nil, err
@@ -223,7 +228,8 @@ func (c *clock) write(ctx context.Context, b *bench, name string) {
 		value := time.Now().Format(time.RFC3339Nano)
 		c.note(c.called, value)
 		data := fmt.Appendf(nil, `{"data":{"time":%q}}`, value)
-		if _, err := b.client(0).CoreV1().ConfigMaps(namespace).Patch(ctx, name, types.MergePatchType, data, metav1.PatchOptions{}); err == nil {
+		if _, err := b.client(0).CoreV1().ConfigMaps(namespace).Patch(ctx, name, types.MergePatchType, data,
+			metav1.PatchOptions{}); err == nil {
 			c.note(c.answered, value)
 		} else if ctx.Err() == nil {
 			b.failed(err)

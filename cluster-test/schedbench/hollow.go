@@ -66,8 +66,10 @@ type podKey struct {
 
 func newBench(ctx context.Context, side *sides.Side, o options, scheduler string) (b *bench, err error) {
 	b = &bench{
-		Side: side, options: o, scheduler: scheduler, seen: map[string]time.Time{}, podsOf: make([]cache.Store, o.nodes),
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[podKey](100*time.Millisecond, 5*time.Second)),
+		Side: side, options: o, scheduler: scheduler, seen: map[string]time.Time{},
+		podsOf: make([]cache.Store, o.nodes),
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[podKey](100*time.Millisecond, 5*time.Second)),
 	}
 	for _, e := range side.Servers {
 		client, err := newClient(e)
@@ -123,7 +125,8 @@ func newBench(ctx context.Context, side *sides.Side, o options, scheduler string
 func newClient(e sides.Endpoint) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfigAndClient(&rest.Config{
 		Host: e.URL, QPS: -1,
-		ContentConfig: rest.ContentConfig{ContentType: "application/vnd.kubernetes.protobuf", AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json"},
+		ContentConfig: rest.ContentConfig{ContentType: "application/vnd.kubernetes.protobuf",
+			AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json"},
 	}, e.Client())
 }
 
@@ -190,7 +193,8 @@ func (b *bench) cordon(ctx context.Context) error {
 	}
 	for _, n := range nodes.Items {
 		err := b.send(ctx, func() error {
-			_, err := b.client(0).CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
+			_, err := b.client(0).CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType,
+				[]byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
 			return err
 		})
 		if err != nil {
@@ -209,18 +213,21 @@ const podsPerNode = 110
 func (b *bench) register(ctx context.Context, i int) error {
 	name, core := nodeName(i), b.client(i).CoreV1()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-		corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64", corev1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%3),
+		corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+		corev1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%3),
 	}}}
 	seconds, renewed := int32(40), metav1.NowMicro()
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds, RenewTime: &renewed},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds,
+			RenewTime: &renewed},
 	}
 	for _, request := range []func() error{
 		func() error { _, err := core.Nodes().Create(ctx, node, metav1.CreateOptions{}); return err },
 		func() error { return tellStatus(ctx, b.client(i), name) },
 		func() error {
-			_, err := b.client(i).CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(ctx, lease, metav1.CreateOptions{})
+			_, err := b.client(i).CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(ctx, lease,
+				metav1.CreateOptions{})
 			return err
 		},
 	} {
@@ -235,19 +242,23 @@ func (b *bench) register(ctx context.Context, i int) error {
 func readyStatus() corev1.NodeStatus {
 	s := corev1.NodeStatus{
 		Capacity: corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse("32"), corev1.ResourceMemory: resource.MustParse("64Gi"), corev1.ResourcePods: *resource.NewQuantity(podsPerNode, resource.DecimalSI),
+			corev1.ResourceCPU: resource.MustParse("32"), corev1.ResourceMemory: resource.MustParse("64Gi"),
+			corev1.ResourcePods:             *resource.NewQuantity(podsPerNode, resource.DecimalSI),
 			corev1.ResourceEphemeralStorage: resource.MustParse("100Gi"),
 		},
 		NodeInfo: corev1.NodeSystemInfo{KubeletVersion: "v1.37.1", OperatingSystem: "linux", Architecture: "amd64"},
 	}
 	s.Allocatable = s.Capacity
 	now := metav1.Now()
-	for _, kind := range []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {
+	for _, kind := range []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure,
+		corev1.NodeDiskPressure, corev1.NodePIDPressure} {
 		status := corev1.ConditionFalse
 		if kind == corev1.NodeReady {
 			status = corev1.ConditionTrue
 		}
-		s.Conditions = append(s.Conditions, corev1.NodeCondition{Type: kind, Status: status, Reason: "Hollow", LastHeartbeatTime: now, LastTransitionTime: now})
+		s.Conditions = append(s.Conditions,
+			corev1.NodeCondition{Type: kind, Status: status, Reason: "Hollow", LastHeartbeatTime: now,
+				LastTransitionTime: now})
 	}
 	return s
 }
@@ -260,7 +271,8 @@ func (b *bench) renew(ctx context.Context) {
 			b.renewOne(ctx, i)
 			select {
 			case <-ctx.Done():
-			case <-time.After(renewal * workers / time.Duration(max(b.nodes, workers)) / 2): // brief: spreads the requests
+			case <-time.After(
+				renewal * workers / time.Duration(max(b.nodes, workers)) / 2): // brief: spreads the requests
 			}
 			return nil
 		})
@@ -285,7 +297,8 @@ func (b *bench) renewOne(ctx context.Context, i int) {
 	data := fmt.Appendf(nil, `{"spec":{"renewTime":%q}}`, time.Now().UTC().Format(metav1.RFC3339Micro))
 	for other := range b.clients {
 		client := b.client(i + other)
-		_, err := client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Patch(ctx, name, types.MergePatchType, data, metav1.PatchOptions{})
+		_, err := client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Patch(ctx, name, types.MergePatchType, data,
+			metav1.PatchOptions{})
 		if err == nil && !isReady(obj) {
 			b.told.Add(1)
 			err = tellStatus(ctx, client, name)
@@ -311,7 +324,8 @@ func tellStatus(ctx context.Context, client kubernetes.Interface, name string) e
 	if err != nil {
 		return err
 	}
-	_, err = client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, status, metav1.PatchOptions{}, "status")
+	_, err = client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, status, metav1.PatchOptions{},
+		"status")
 	return err
 }
 
@@ -333,10 +347,11 @@ func (b *bench) watchPods(ctx context.Context, i int) error {
 	}
 	own := fields.OneTermEqualSelector("spec.nodeName", nodeName(i)).String()
 	store, informer := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: cache.NewFilteredListWatchFromClient(b.client(i).CoreV1().RESTClient(), "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) { o.FieldSelector = own }),
-		ObjectType:    &corev1.Pod{},
-		Handler:       cache.ResourceEventHandlerFuncs{AddFunc: note, UpdateFunc: func(_, now any) { note(now) }},
-		Transform:     lean,
+		ListerWatcher: cache.NewFilteredListWatchFromClient(b.client(i).CoreV1().RESTClient(), "pods",
+			metav1.NamespaceAll, func(o *metav1.ListOptions) { o.FieldSelector = own }),
+		ObjectType: &corev1.Pod{},
+		Handler:    cache.ResourceEventHandlerFuncs{AddFunc: note, UpdateFunc: func(_, now any) { note(now) }},
+		Transform:  lean,
 	})
 	b.podsOf[i] = store
 	b.running.Go(func() { informer.RunWithContext(b.ctx) })
@@ -355,9 +370,10 @@ func lean(obj any) (any, error) {
 		return obj, nil
 	}
 	out := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp},
-		Spec:       corev1.PodSpec{NodeName: pod.Spec.NodeName, RestartPolicy: pod.Spec.RestartPolicy},
-		Status:     corev1.PodStatus{Phase: pod.Status.Phase},
+		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID,
+			ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp},
+		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName, RestartPolicy: pod.Spec.RestartPolicy},
+		Status: corev1.PodStatus{Phase: pod.Status.Phase},
 	}
 	for _, c := range pod.Spec.Containers {
 		out.Spec.Containers = append(out.Spec.Containers, corev1.Container{Name: c.Name, Image: c.Image})
@@ -396,7 +412,9 @@ func (b *bench) sync(ctx context.Context, key podKey) error {
 	pods := b.client(key.node + b.queue.NumRequeues(key)).CoreV1().Pods(pod.Namespace)
 	switch {
 	case pod.DeletionTimestamp != nil:
-		err = pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+		err = pods.Delete(ctx, pod.Name,
+			metav1.DeleteOptions{GracePeriodSeconds: new(int64),
+				Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 	case pod.Status.Phase == corev1.PodPending:
 		var data []byte
 		if data, err = json.Marshal(map[string]any{"status": started(pod)}); err == nil {
@@ -410,7 +428,9 @@ func (b *bench) sync(ctx context.Context, key podKey) error {
 }
 
 // watch starts an informer of a kind, and returns its store when all is known.
-func (b *bench) watch(ctx context.Context, of func(informers.SharedInformerFactory) cache.SharedIndexInformer) (cache.Store, error) {
+func (b *bench) watch(
+	ctx context.Context, of func(informers.SharedInformerFactory) cache.SharedIndexInformer,
+) (cache.Store, error) {
 	factory := informers.NewSharedInformerFactory(b.client(1), 0)
 	informer := of(factory)
 	factory.Start(b.ctx.Done())
@@ -433,14 +453,19 @@ func started(pod *corev1.Pod) corev1.PodStatus {
 	state := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}}
 	if pod.Spec.RestartPolicy == corev1.RestartPolicyNever {
 		ready, phase = corev1.ConditionFalse, corev1.PodSucceeded
-		state = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: now, FinishedAt: now}}
+		state = corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: now, FinishedAt: now}}
 	}
-	status := corev1.PodStatus{Phase: phase, PodIP: "10.200.0.1", PodIPs: []corev1.PodIP{{IP: "10.200.0.1"}}, StartTime: &now}
+	status := corev1.PodStatus{Phase: phase, PodIP: "10.200.0.1", PodIPs: []corev1.PodIP{{IP: "10.200.0.1"}},
+		StartTime: &now}
 	for _, kind := range []corev1.PodConditionType{corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady} {
-		status.Conditions = append(status.Conditions, corev1.PodCondition{Type: kind, Status: ready, LastTransitionTime: now})
+		status.Conditions = append(status.Conditions,
+			corev1.PodCondition{Type: kind, Status: ready, LastTransitionTime: now})
 	}
 	for _, c := range pod.Spec.Containers {
-		status.ContainerStatuses = append(status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Image: c.Image, ImageID: c.Image, Ready: ready == corev1.ConditionTrue, State: state})
+		status.ContainerStatuses = append(status.ContainerStatuses,
+			corev1.ContainerStatus{Name: c.Name, Image: c.Image, ImageID: c.Image, Ready: ready == corev1.ConditionTrue,
+				State: state})
 	}
 	return status
 }

@@ -49,7 +49,8 @@ type options struct {
 func main() {
 	clustertest.ReapIfAsked()
 	var o options
-	only := flag.String("only", "", "regular expression that names what is measured: pods, rollout, jobs, takeover, crowd")
+	only := flag.String("only", "",
+		"regular expression that names what is measured: pods, rollout, jobs, takeover, crowd")
 	side := flag.String("side", "", "regular expression that names whose: "+strings.Join(everybody, ", "))
 	flag.StringVar(&o.bin, "bin", "bin/upstream", "directory that has, or gets, upstream's programs")
 	flag.IntVar(&o.nodes, "nodes", 1000, "how many hollow nodes there are")
@@ -144,11 +145,13 @@ func run(ctx context.Context, o options) error {
 		return fmt.Errorf("-only %q and -side %q name nothing", o.only, o.side)
 	}
 	if slices.ContainsFunc(wanted, func(c testCase) bool { return c.whose[0] != barque }) {
-		if err := kubeapiserver.Build(ctx, o.bin, "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"); err != nil {
+		if err := kubeapiserver.Build(ctx, o.bin, "etcd", "kube-apiserver", "kube-controller-manager",
+			"kube-scheduler"); err != nil {
 			return err
 		}
 	}
-	fmt.Printf("%d nodes, %d pods, %d Deployments, %d Jobs; load average at the start: %s\n", o.nodes, o.pods, o.deployments, o.jobs, sides.LoadAverage())
+	fmt.Printf("%d nodes, %d pods, %d Deployments, %d Jobs; load average at the start: %s\n", o.nodes, o.pods,
+		o.deployments, o.jobs, sides.LoadAverage())
 	for _, c := range wanted {
 		of, err := measure(ctx, o, c)
 		fmt.Printf("\n%s\n%s", figure.Header(c.whose), figure.Table(c.name, c.whose, of))
@@ -212,7 +215,8 @@ func start(ctx context.Context, o options, whose, work string) (*sides.Side, err
 		return sides.Upstream(ctx, theirs)
 	case mixed:
 		theirs.ControllerArgs = []string{"--controllers", strings.Join(mixedControllers, ",")}
-		return sides.UpstreamOnBarque(ctx, theirs, mixedScheduler, length, "--controllers=*,-"+strings.Join(mixedControllers, ",-"))
+		return sides.UpstreamOnBarque(ctx, theirs, mixedScheduler, length,
+			"--controllers=*,-"+strings.Join(mixedControllers, ",-"))
 	default:
 		return sides.Barque(ctx, length)
 	}

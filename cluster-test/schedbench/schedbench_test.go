@@ -21,7 +21,8 @@ import (
 // TestStarted: pods of Jobs end at once, all others are Ready.
 func TestStarted(t *testing.T) {
 	pod := &corev1.Pod{Spec: (&bench{}).podSpec()}
-	if s := started(pod); s.Phase != corev1.PodRunning || len(s.ContainerStatuses) != 1 || !s.ContainerStatuses[0].Ready {
+	if s := started(pod); s.Phase != corev1.PodRunning || len(s.ContainerStatuses) != 1 ||
+		!s.ContainerStatuses[0].Ready {
 		t.Errorf("%+v", s)
 	}
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
@@ -32,7 +33,8 @@ func TestStarted(t *testing.T) {
 
 func TestWaits(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
-	out, last := waits(map[string]time.Time{"a": at(10), "b": at(12)}, map[string]time.Time{"a": at(9), "b": at(15), "other": at(99)})
+	out, last := waits(map[string]time.Time{"a": at(10), "b": at(12)},
+		map[string]time.Time{"a": at(9), "b": at(15), "other": at(99)})
 	total := time.Duration(0)
 	for _, w := range out {
 		total += w
@@ -44,9 +46,11 @@ func TestWaits(t *testing.T) {
 
 func TestSpent(t *testing.T) {
 	before := usage{programs: map[string]time.Duration{"etcd": time.Second}, hollow: time.Second}
-	after := usage{programs: map[string]time.Duration{"etcd": 3 * time.Second, "api": 4 * time.Second}, hollow: 2 * time.Second}
+	after := usage{programs: map[string]time.Duration{"etcd": 3 * time.Second, "api": 4 * time.Second},
+		hollow: 2 * time.Second}
 	fs := spent(before, after)
-	if len(fs) != 4 || fs[0].Values[0] != 6 || fs[1].What != "CPU time of api" || fs[2].Values[0] != 2 || fs[3].Values[0] != 1 {
+	if len(fs) != 4 || fs[0].Values[0] != 6 || fs[1].What != "CPU time of api" || fs[2].Values[0] != 2 ||
+		fs[3].Values[0] != 1 {
 		t.Error(fs)
 	}
 	delete(after.programs, "api")
@@ -60,13 +64,14 @@ func TestToRoll(t *testing.T) {
 		edit func(*appsv1.Deployment)
 		left int
 	}{
-		"rolled out":                      {func(*appsv1.Deployment) {}, 0},
-		"not seen yet":                    {func(d *appsv1.Deployment) { d.Status.ObservedGeneration = 1 }, 6},
-		"of the old template":             {func(d *appsv1.Deployment) { d.Spec.Template.Annotations = nil }, 6},
-		"an old pod is left":              {func(d *appsv1.Deployment) { d.Status.Replicas = 4 }, 1},
-		"a pod is missing":                {func(d *appsv1.Deployment) { d.Status.UpdatedReplicas = 2 }, 1},
-		"not available":                   {func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 2 }, 1},
-		"one is new and does not run yet": {func(d *appsv1.Deployment) { d.Status.UpdatedReplicas, d.Status.AvailableReplicas = 1, 2 }, 3},
+		"rolled out":          {func(*appsv1.Deployment) {}, 0},
+		"not seen yet":        {func(d *appsv1.Deployment) { d.Status.ObservedGeneration = 1 }, 6},
+		"of the old template": {func(d *appsv1.Deployment) { d.Spec.Template.Annotations = nil }, 6},
+		"an old pod is left":  {func(d *appsv1.Deployment) { d.Status.Replicas = 4 }, 1},
+		"a pod is missing":    {func(d *appsv1.Deployment) { d.Status.UpdatedReplicas = 2 }, 1},
+		"not available":       {func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 2 }, 1},
+		"one is new and does not run yet": {
+			func(d *appsv1.Deployment) { d.Status.UpdatedReplicas, d.Status.AvailableReplicas = 1, 2 }, 3},
 	} {
 		d := (&bench{}).deployment("d", 3)
 		d.Generation, d.Spec.Template.Annotations = 2, map[string]string{rolled: "2"}
@@ -86,7 +91,8 @@ func TestIsComplete(t *testing.T) {
 	if isComplete(j) || isComplete(&corev1.Pod{}) {
 		t.Error("one that is not complete")
 	}
-	j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobSuccessCriteriaMet, Status: corev1.ConditionTrue}, {Type: batchv1.JobComplete, Status: corev1.ConditionFalse}}
+	j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobSuccessCriteriaMet, Status: corev1.ConditionTrue},
+		{Type: batchv1.JobComplete, Status: corev1.ConditionFalse}}
 	if isComplete(j) {
 		t.Error("a condition that does not hold")
 	}
@@ -151,7 +157,8 @@ func TestClock(t *testing.T) {
 		seen:     []map[string]time.Time{{"a": at(2), "b": at(105), "failed": at(999)}, {"a": at(8)}},
 	}
 	fs := c.figures()
-	if len(fs) != 4 || fs[0].String() != "4.00" || fs[1].String() != "6.00" || fs[2].String() != "2.00 / 8.00" || fs[3].String() != "5.00 / 8.00" {
+	if len(fs) != 4 || fs[0].String() != "4.00" || fs[1].String() != "6.00" || fs[2].String() != "2.00 / 8.00" ||
+		fs[3].String() != "5.00 / 8.00" {
 		t.Error(fs)
 	}
 }
@@ -184,7 +191,8 @@ func TestOptions(t *testing.T) {
 func TestWanted(t *testing.T) {
 	o := options{only: regexp.MustCompile("pods|takeover"), side: regexp.MustCompile("^Barque|on")}
 	got := o.wanted()
-	if len(got) != 2 || strings.Join(got[0].whose, ",") != "upstream on Barque,Barque" || strings.Join(got[1].whose, ",") != "Barque" {
+	if len(got) != 2 || strings.Join(got[0].whose, ",") != "upstream on Barque,Barque" ||
+		strings.Join(got[1].whose, ",") != "Barque" {
 		t.Errorf("%+v", got)
 	}
 	if o.only = regexp.MustCompile("none"); len(o.wanted()) != 0 || len(cases[0].whose) != 3 {

@@ -44,16 +44,20 @@ func takeOver(ctx context.Context, b *bench) ([]figure.Figure, error) {
 			{"kill of the leader until a write is taken", func() error {
 				ctx, cancel := context.WithTimeout(ctx, time.Second) // brief: then it is tried again
 				defer cancel()
-				_, err := client.AppsV1().Deployments(namespace).Patch(ctx, name, types.MergePatchType, scaled, metav1.PatchOptions{})
+				_, err := client.AppsV1().Deployments(namespace).Patch(ctx, name, types.MergePatchType, scaled,
+					metav1.PatchOptions{})
 				return err
 			}},
-			{"kill of the leader until a controller acts", func() error { return countPods(ctx, client, want+1, false) }},
-			{"kill of the leader until the scheduler acts", func() error { return countPods(ctx, client, want+1, true) }},
+			{"kill of the leader until a controller acts",
+				func() error { return countPods(ctx, client, want+1, false) }},
+			{"kill of the leader until the scheduler acts",
+				func() error { return countPods(ctx, client, want+1, true) }},
 		} {
 			if err := b.until(ctx, step.check); err != nil {
 				return figures, fmt.Errorf("after kill %d: %s: %w", want, step.what, err)
 			}
-			figures = figure.Merge(figures, []figure.Figure{figure.One(step.what, "s", time.Since(killed.At).Seconds())})
+			figures = figure.Merge(figures,
+				[]figure.Figure{figure.One(step.what, "s", time.Since(killed.At).Seconds())})
 		}
 		progress("kill %d of %d: the scheduler has acted after %.2f s", want, b.kills, time.Since(killed.At).Seconds())
 		if err := killed.Start(); err != nil {

@@ -47,7 +47,8 @@ func (b *bench) used(before usage) ([]figure.Figure, error) {
 		return nil, err
 	}
 	return append(spent(before, after), figure.One("memory of all processes (RssAnon)", "MiB", all.Anonymous),
-		figure.One("requests that were repeated", "", float64(b.repeated.Load())), figure.One("times that a node was not Ready", "", float64(b.told.Load()))), nil
+		figure.One("requests that were repeated", "", float64(b.repeated.Load())),
+		figure.One("times that a node was not Ready", "", float64(b.told.Load()))), nil
 }
 
 func spent(before, after usage) []figure.Figure {

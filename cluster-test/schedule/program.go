@@ -102,6 +102,7 @@ func (p *Plan[F]) Repeat(target string, more ...string) string {
 
 // Announce prints the chosen faults, and those that are left out.
 func (p *Plan[F]) Announce(out io.Writer, repeat string) {
-	fmt.Fprintf(out, "seed %d, %d kinds of faults, %d CPUs; repeat with\n  %s\n", p.Seed, len(p.Faults), runtime.NumCPU(), repeat)
+	fmt.Fprintf(out, "seed %d, %d kinds of faults, %d CPUs; repeat with\n  %s\n", p.Seed, len(p.Faults),
+		runtime.NumCPU(), repeat)
 	p.tellLeft(out)
 }

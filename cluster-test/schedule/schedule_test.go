@@ -130,7 +130,8 @@ func TestChoose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := plan.Repeat("chaos", "MORE=1"), "make chaos SEED=7 COUNT=9 MORE=1 FAULTS='fault [12]|imp'"; got != want {
+	if got, want := plan.Repeat("chaos", "MORE=1"),
+		"make chaos SEED=7 COUNT=9 MORE=1 FAULTS='fault [12]|imp'"; got != want {
 		t.Errorf("repeat with %q, want %q", got, want)
 	}
 	var said strings.Builder
@@ -143,7 +144,8 @@ func TestChoose(t *testing.T) {
 	if plan, _, err = choose("-seed=7"); err != nil || plan.Repeat("chaos") != "make chaos SEED=7 DURATION=1m0s" {
 		t.Errorf("repeat with %q, %v", plan.Repeat("chaos"), err)
 	}
-	if plan, out, err := choose("-list"); plan != nil || err != nil || out != "fault 0\nfault 1\nfault 2\nleft out: impossible: no disk\n" {
+	if plan, out, err := choose("-list"); plan != nil || err != nil ||
+		out != "fault 0\nfault 1\nfault 2\nleft out: impossible: no disk\n" {
 		t.Errorf("listed %q, %v", out, err)
 	}
 	for _, args := range [][]string{{"-faults=nothing"}, {"-faults=("}, {"-faults=impossible"}} {

@@ -75,7 +75,9 @@ func (b *bridge) take() error {
 		b.link, err = netlink.LinkByName(link.Name)
 		return err
 	}
-	return fmt.Errorf("each network of 10.%d.0.0/24 to 10.%d.0.0/24 is taken; remove bridges upstream-* that were left (ip link del)", firstNetwork, lastNetwork)
+	return fmt.Errorf(
+		"each network of 10.%d.0.0/24 to 10.%d.0.0/24 is taken; remove bridges upstream-* that were left (ip link del)",
+		firstNetwork, lastNetwork)
 }
 
 func overlaps(a net.Addr, subnet netip.Prefix) bool {
@@ -116,7 +118,8 @@ func (b *bridge) plug(i int) error {
 }
 
 func addAddress(link netlink.Link, a netip.Addr, subnet netip.Prefix) error {
-	err := netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(subnet.Bits(), 32)}})
+	err := netlink.AddrAdd(link,
+		&netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(subnet.Bits(), 32)}})
 	if err != nil {
 		return fmt.Errorf("give %s the address %s: %w", link.Attrs().Name, a, err)
 	}

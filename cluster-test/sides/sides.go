@@ -126,7 +126,8 @@ func Barque(ctx context.Context, args ...string) (_ *Side, err error) {
 	}
 	for i, n := range nodes {
 		s.Servers = append(s.Servers, Endpoint{
-			URL: "https://" + n.Address + ":6443", TLS: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}},
+			URL:       "https://" + n.Address + ":6443",
+			TLS:       &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}},
 			Authority: config.CAData, Processes: func() []int { return []int{nodes[i].PID} },
 		})
 	}
@@ -183,8 +184,9 @@ func UpstreamOnBarque(ctx context.Context, o kubeapiserver.Options, scheduler st
 	}
 	first := &s.Servers[0]
 	c, err := kubeapiserver.Act(ctx, kubeapiserver.ActOptions{
-		Bin: o.Bin, Work: o.Work, URL: first.URL, Authority: first.Authority, Client: first.Client(), Certificate: first.TLS.Certificates[0],
-		Scheduler: scheduler, ControllerArgs: o.ControllerArgs,
+		Bin: o.Bin, Work: o.Work, URL: first.URL, Authority: first.Authority, Client: first.Client(),
+		Certificate: first.TLS.Certificates[0],
+		Scheduler:   scheduler, ControllerArgs: o.ControllerArgs,
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.Stop())

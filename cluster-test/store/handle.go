@@ -186,7 +186,8 @@ func (m *Member) Free() error { return m.onDisk((*disk.Disk).Free) }
 // CutPower kills the process and makes the disk lose all that was not synced. Start finds the disk
 // as after a power failure.
 func (m *Member) CutPower() error {
-	return errors.Join(m.onDisk((*disk.Disk).CutPower), m.Kill(), m.onDisk((*disk.Disk).Detach), m.onDisk((*disk.Disk).Attach))
+	return errors.Join(m.onDisk((*disk.Disk).CutPower), m.Kill(), m.onDisk((*disk.Disk).Detach),
+		m.onDisk((*disk.Disk).Attach))
 }
 
 func (m *Member) onDisk(f func(*disk.Disk) error) error {
@@ -233,13 +234,16 @@ func (m *Member) Commit(ctx context.Context, txn raftstore.Txn) (raftstore.Resul
 
 // patient gives the member a little longer for its answer than the operation itself may take.
 func (m *Member) patient(ctx context.Context, method string, args, reply any) error {
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), remaining(ctx)+m.group.cfg.Grace) // brief: the caller has set it
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx),
+		remaining(ctx)+m.group.cfg.Grace) // brief: the caller has set it
 	defer cancel()
 	return m.call(limited, method, args, reply)
 }
 
 // Get reads one key; false when it is absent. The revision is the view's.
-func (m *Member) Get(ctx context.Context, key string, opts raftstore.ViewOptions) (item raftstore.Item, found bool, revision uint64, err error) {
+func (m *Member) Get(
+	ctx context.Context, key string, opts raftstore.ViewOptions,
+) (item raftstore.Item, found bool, revision uint64, err error) {
 	items, revision, err := m.view(ctx, member.ViewArgs{ListArgs: member.ListArgs{From: key, View: opts}, One: true})
 	if len(items) == 0 {
 		return raftstore.Item{}, false, revision, err

@@ -122,7 +122,8 @@ func TestLoads(t *testing.T) {
 	m := g.Members()[0]
 	watched := make(chan member.LoadResult)
 	go func() {
-		r, err := m.Load(ctx, member.Load{Kind: member.Watches, Clients: 3, Prefix: "/load/", For: patience / 2, Ops: 300})
+		r, err := m.Load(ctx,
+			member.Load{Kind: member.Watches, Clients: 3, Prefix: "/load/", For: patience / 2, Ops: 300})
 		if err != nil {
 			t.Error(err)
 		}
@@ -132,7 +133,8 @@ func TestLoads(t *testing.T) {
 	var watch member.LoadResult
 	for seen := false; !seen; {
 		for _, kind := range []member.LoadKind{member.Puts, member.Reads, member.StaleReads, member.Lists} {
-			r, err := m.Load(ctx, member.Load{Kind: kind, Clients: 4, ValueBytes: 100, Prefix: "/load/", Keys: 50, Ops: 100})
+			r, err := m.Load(ctx,
+				member.Load{Kind: kind, Clients: 4, ValueBytes: 100, Prefix: "/load/", Keys: 50, Ops: 100})
 			must(t, err)
 			if r.Ops != 100 || r.Errors != 0 || r.Latency.Total != 100 || r.Latency.Quantile(0.5) > r.Latency.Max ||
 				r.Elapsed <= 0 || r.LongestGap <= 0 || r.Usage.RSS < 1<<20 {
@@ -164,10 +166,12 @@ func TestArmedPoint(t *testing.T) {
 	for _, logStore := range []string{"boltdb", "wal"} {
 		t.Run(logStore, func(t *testing.T) {
 			g, ctx := newTestGroup(t, Config{Size: 1, Options: member.Options{
-				LogStore: logStore, Timeouts: raftstore.Timeouts{DiskWrite: time.Hour}, // no write is repeated, however slow the disk is
+				// no write is repeated, however slow the disk is
+				LogStore: logStore, Timeouts: raftstore.Timeouts{DiskWrite: time.Hour},
 			}})
 			m := g.Members()[0]
-			must(t, poll(ctx, "the member leads", func(ctx context.Context) (bool, error) { // its entries of that are written then
+			// its entries of that are written then
+			must(t, poll(ctx, "the member leads", func(ctx context.Context) (bool, error) {
 				status, _, err := m.Status(ctx)
 				return err == nil && len(status.Health) > 0, err
 			}))
@@ -228,7 +232,9 @@ func TestKillAtEachPoint(t *testing.T) {
 							return false, err
 						}
 						_, err = leader.Commit(ctx, put(fmt.Sprintf("/%d", written), "v"))
-						if err != nil && !errors.Is(err, raftstore.ErrUnavailable) && !errors.Is(err, raftstore.ErrUnknownOutcome) && !errors.Is(err, ErrGone) && !errors.Is(err, ErrDown) {
+						if err != nil && !errors.Is(err, raftstore.ErrUnavailable) &&
+							!errors.Is(err, raftstore.ErrUnknownOutcome) && !errors.Is(err, ErrGone) &&
+							!errors.Is(err, ErrDown) {
 							t.Fatal(err)
 						}
 						return err == nil, err
@@ -299,7 +305,8 @@ func TestKillAtEachPoint(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s does not come to %s, hit %d: %v", m.Name, at.point, at.hit, err)
 				}
-				if status := state.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGKILL {
+				if status := state.Sys().(syscall.WaitStatus); !status.Signaled() ||
+					status.Signal() != syscall.SIGKILL {
 					t.Fatalf("at %s: %v", at.point, state)
 				}
 				write(1)
@@ -374,7 +381,8 @@ func TestKillAndStart(t *testing.T) {
 	must(t, err)
 	id := leader.ID()
 	must(t, leader.Start(ctx))
-	if _, _, revision, err := leader.Get(ctx, "/k", raftstore.ViewOptions{}); err != nil || revision < r.Revision || leader.ID() != id {
+	if _, _, revision, err := leader.Get(ctx, "/k", raftstore.ViewOptions{}); err != nil || revision < r.Revision ||
+		leader.ID() != id {
 		t.Fatalf("revision %d, ID %s, %v", revision, leader.ID(), err)
 	}
 	must(t, leader.Stop(ctx))

@@ -194,14 +194,16 @@ func (e *etcd) load(ctx context.Context, l load, where place) (outcome, error) {
 		endpoints = endpoints[1:2]
 	}
 	before := e.cpu()
-	r, err := e.tell(ctx, string(l.kind), endpoints, "-clients", strconv.Itoa(l.clients), "-bytes", strconv.Itoa(l.bytes),
+	r, err := e.tell(ctx, string(l.kind), endpoints, "-clients", strconv.Itoa(l.clients), "-bytes",
+		strconv.Itoa(l.bytes),
 		"-prefix", prefix, "-keys", strconv.Itoa(keyCount), "-for", l.length.String())
 	r.outcome.CPU = e.cpu() - before
 	return r.outcome, err
 }
 
 func (e *etcd) fill(ctx context.Context, keys, bytes int) error {
-	_, err := e.tell(ctx, "fill", e.endpoints(0), "-clients", "100", "-bytes", strconv.Itoa(bytes), "-prefix", prefix, "-keys", strconv.Itoa(keys))
+	_, err := e.tell(ctx, "fill", e.endpoints(0), "-clients", "100", "-bytes", strconv.Itoa(bytes), "-prefix", prefix,
+		"-keys", strconv.Itoa(keys))
 	return err
 }
 
@@ -256,7 +258,8 @@ func (e *etcd) killLeader(ctx context.Context) (time.Duration, error) {
 	}
 	m := e.members[leader]
 	time.AfterFunc(killAfter, m.kill)
-	r, err := e.tell(ctx, string(member.Puts), e.endpoints(leader)[1:], "-clients", "1", "-bytes", "256", "-prefix", prefix,
+	r, err := e.tell(ctx, string(member.Puts), e.endpoints(leader)[1:], "-clients", "1", "-bytes", "256", "-prefix",
+		prefix,
 		"-keys", strconv.Itoa(keyCount), "-for", around.String(), "-timeout", "100ms")
 	<-m.gone
 	for i, arg := range m.args {

@@ -63,16 +63,19 @@ func (b *bench) loseLeaders(ctx context.Context, l loss) error {
 			}
 			gaps = append(gaps, k.gap)
 			if k.noticed > 0 && k.leads > 0 {
-				detections, elections, firsts = append(detections, k.noticed), append(elections, k.leads-k.noticed), append(firsts, k.gap-k.leads)
+				detections, elections, firsts = append(detections, k.noticed), append(elections, k.leads-k.noticed),
+					append(firsts, k.gap-k.leads)
 			}
-			progress("  the leader %s, %d: writes stopped for %v: noticed after %v, a leader after %v", l.title, i+1, k.gap, k.noticed, k.leads)
+			progress("  the leader %s, %d: writes stopped for %v: noticed after %v, a leader after %v", l.title, i+1,
+				k.gap, k.noticed, k.leads)
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\n### Writes stop when the leader %s, 3 members\n\n| | n | min | median | p99 | max |\n|---|---|---|---|---|---|\n", l.title)
+	fmt.Printf(
+		"\n### Writes stop when the leader %s, 3 members\n\n| | n | min | median | p99 | max |\n|---|---|---|---|---|---|\n", l.title)
 	printTimes("barque: longest time without an acknowledged write, of one client in each "+l.who, gaps)
 	printTimes("of it: until one of them knew that the leader was gone", detections)
 	printTimes("of it: until there was another leader", elections)
@@ -87,7 +90,8 @@ func printTimes(what string, times []time.Duration) {
 	}
 	slices.Sort(times)
 	n := len(times)
-	fmt.Printf("| %s | %d | %s | %s | %s | %s |\n", what, n, short(times[0]), short(times[n/2]), short(times[n*99/100]), short(times[n-1]))
+	fmt.Printf("| %s | %d | %s | %s | %s | %s |\n", what, n, short(times[0]), short(times[n/2]), short(times[n*99/100]),
+		short(times[n-1]))
 }
 
 // lost is the outcome of the loss of one leader. noticed and leads count from it.
@@ -103,7 +107,8 @@ func (g group) loseLeader(ctx context.Context, l loss) (lost, error) {
 	var writing sync.WaitGroup
 	for i, m := range others {
 		writing.Go(func() {
-			results[i], errs[i] = m.Load(ctx, member.Load{Kind: member.Puts, ValueBytes: 256, Prefix: prefix, Keys: keyCount, For: l.lasts})
+			results[i], errs[i] = m.Load(ctx,
+				member.Load{Kind: member.Puts, ValueBytes: 256, Prefix: prefix, Keys: keyCount, For: l.lasts})
 		})
 	}
 	select {

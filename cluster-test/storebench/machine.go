@@ -19,9 +19,12 @@ func (b *bench) describe() {
 		kernel = "Linux " + unix.ByteSliceToString(name.Release[:])
 	}
 	average, _ := os.ReadFile("/proc/loadavg")
-	fmt.Printf("%d cores of %s, memory %s, %s, %s, %s/%s, %s; load average before the run %s; each load %v, %d times; ratios are of medians.\n",
-		runtime.NumCPU(), field("/proc/cpuinfo", "model name"), field("/proc/meminfo", "MemTotal"), kernel, runtime.Version(),
-		runtime.GOOS, runtime.GOARCH, time.Now().UTC().Format("2006-01-02 15:04 UTC"), strings.TrimSpace(string(average)), b.length, b.repeats)
+	fmt.Printf(
+		"%d cores of %s, memory %s, %s, %s, %s/%s, %s; load average before the run %s; each load %v, %d times; ratios are of medians.\n",
+		runtime.NumCPU(), field("/proc/cpuinfo", "model name"), field("/proc/meminfo", "MemTotal"), kernel,
+		runtime.Version(),
+		runtime.GOOS, runtime.GOARCH, time.Now().UTC().Format("2006-01-02 15:04 UTC"),
+		strings.TrimSpace(string(average)), b.length, b.repeats)
 	if b.silent != 0 {
 		fmt.Printf("Timeouts.Silence of the members is %v; negative: a leader's silence is left to Raft.\n", b.silent)
 	}
@@ -66,7 +69,8 @@ func (b *bench) probeDisk() error {
 		took[i] = time.Since(began)
 	}
 	slices.Sort(took)
-	fmt.Printf("Disk: %s; an append of 4 KiB with fdatasync takes %s (p50), %s (p99).\n", fileSystem(b.dir), short(took[probes/2]), short(took[probes*99/100]))
+	fmt.Printf("Disk: %s; an append of 4 KiB with fdatasync takes %s (p50), %s (p99).\n", fileSystem(b.dir),
+		short(took[probes/2]), short(took[probes*99/100]))
 	return nil
 }
 

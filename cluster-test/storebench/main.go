@@ -49,7 +49,8 @@ type part struct {
 func parts() []part {
 	return []part{
 		{"puts", (*bench).puts}, {"reads", (*bench).reads}, {"watches", (*bench).watches},
-		{"failover", (*bench).failover}, {"silence", (*bench).silence}, {"logstores", (*bench).logStores}, {"sizes", (*bench).sizes},
+		{"failover", (*bench).failover}, {"silence", (*bench).silence}, {"logstores", (*bench).logStores},
+		{"sizes", (*bench).sizes},
 		{"soak", (*bench).soaked},
 	}
 }
@@ -74,7 +75,8 @@ func parse(args []string) (*bench, error) {
 	var only string
 	f := flag.NewFlagSet("storebench", flag.ContinueOnError)
 	f.StringVar(&b.dir, "dir", ".", "where the members' directories are made: on the disk that is to be measured")
-	f.StringVar(&only, "only", "", "measure only the parts whose names match: puts, reads, watches, failover, silence, logstores, sizes, soak")
+	f.StringVar(&only, "only", "",
+		"measure only the parts whose names match: puts, reads, watches, failover, silence, logstores, sizes, soak")
 	f.IntVar(&b.repeats, "repeats", 3, "how often each load is repeated")
 	f.DurationVar(&b.length, "for", 5*time.Second, "how long each load lasts")
 	f.IntVar(&b.kills, "kills", 50, "how often the leader is killed")
@@ -85,7 +87,8 @@ func parse(args []string) (*bench, error) {
 	f.StringVar(&b.etcd, "etcd", "", "etcd's server, to compare with")
 	f.StringVar(&b.etcdLoad, "etcd-load", "", "the program in ./etcd, which puts loads on it")
 	f.StringVar(&b.logStore, "log-store", "", "log store of the members; empty: the default")
-	f.DurationVar(&b.silent, "silent", 0, "how long a leader may be silent (Timeouts.Silence of the members); 0: the default, negative: until Raft's time-out")
+	f.DurationVar(&b.silent, "silent", 0,
+		"how long a leader may be silent (Timeouts.Silence of the members); 0: the default, negative: until Raft's time-out")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}

@@ -12,10 +12,12 @@ import (
 // sizes measures the costs of a state of some size: memory, and time to start with it.
 func (b *bench) sizes(ctx context.Context) error {
 	fmt.Printf("\n### Memory and start of one member\n\n")
-	fmt.Println("Heap and own memory are after a collection, and own memory again after half a minute of rest; own memory is RSS without the pages of\n" +
-		"files (the program, and boltdb's log), which are the kernel's cache. The overhead is what the heap has more than the empty member's, by the\n" +
-		"bytes of keys and values. A start is from the process to the first linearizable read, of it in Open.")
-	fmt.Println("\n| state | heap | own memory | at rest | pages of files | heap over raw bytes | start from the log | from a snapshot | of it in Open |\n|---|---|---|---|---|---|---|---|---|")
+	fmt.Println(
+		"Heap and own memory are after a collection, and own memory again after half a minute of rest; own memory is RSS without the pages of\n" +
+			"files (the program, and boltdb's log), which are the kernel's cache. The overhead is what the heap has more than the empty member's, by the\n" +
+			"bytes of keys and values. A start is from the process to the first linearizable read, of it in Open.")
+	fmt.Println(
+		"\n| state | heap | own memory | at rest | pages of files | heap over raw bytes | start from the log | from a snapshot | of it in Open |\n|---|---|---|---|---|---|---|---|---|")
 	empty, err := b.size(ctx, 0, 0, 0)
 	if err != nil {
 		return err
@@ -71,7 +73,8 @@ func (b *bench) size(ctx context.Context, keys, bytes int, empty int64) (int64, 
 		if raw := float64(keys) * float64(bytes+len(prefix)+8); raw > 0 {
 			over = fmt.Sprintf("%.2f", float64(heap-empty)/raw)
 		}
-		fmt.Printf("| %d keys of %d B | %s | %s | %s | %s | %s | %s | %s | %s |\n", keys, bytes, mebibytes(heap), mebibytes(u.RSS-u.File), mebibytes(rested.RSS-rested.File),
+		fmt.Printf("| %d keys of %d B | %s | %s | %s | %s | %s | %s | %s | %s |\n", keys, bytes, mebibytes(heap),
+			mebibytes(u.RSS-u.File), mebibytes(rested.RSS-rested.File),
 			mebibytes(rested.File), over,
 			short(fromLog), short(fromSnapshot), short(opened))
 		return nil
@@ -87,7 +90,8 @@ func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
 // forgetHistory drops the history of the fill, so that the state counts.
 func (b *bench) forgetHistory(ctx context.Context, g group) error {
 	m := g.Members()[0]
-	end, err := m.Commit(ctx, raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/end", Value: []byte("x")}}})
+	end, err := m.Commit(ctx,
+		raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/end", Value: []byte("x")}}})
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,8 @@ func (b *bench) soaked(ctx context.Context) error {
 			return err
 		}
 		r, err := at[0].Load(ctx, member.Load{
-			Kind: member.Puts, Clients: 4, ValueBytes: 256, Prefix: prefix, Keys: keyCount, For: b.soak, Every: 50 * time.Millisecond,
+			Kind: member.Puts, Clients: 4, ValueBytes: 256, Prefix: prefix, Keys: keyCount, For: b.soak,
+			Every: 50 * time.Millisecond,
 		})
 		if err != nil {
 			return err
@@ -58,9 +59,12 @@ func (b *bench) soaked(ctx context.Context) error {
 			return err
 		}
 		average, _ := os.ReadFile("/proc/loadavg")
-		fmt.Printf("\n### No election without a fault\n\n%v with %d busy processes on %d cores, 4 clients with pauses: %d elections (term %d, then %d), "+
-			"%d writes, p50 %s, p99 %s, longest gap %s, failed %d; load average at the end %s\n", b.soak, b.busy, runtime.NumCPU(),
-			after-before, before, after, r.Ops, short(r.Latency.Quantile(0.5)), short(r.Latency.Quantile(0.99)), short(r.LongestGap), r.Errors, average)
+		fmt.Printf(
+			"\n### No election without a fault\n\n%v with %d busy processes on %d cores, 4 clients with pauses: %d elections (term %d, then %d), "+
+				"%d writes, p50 %s, p99 %s, longest gap %s, failed %d; load average at the end %s\n", b.soak, b.busy,
+			runtime.NumCPU(),
+			after-before, before, after, r.Ops, short(r.Latency.Quantile(0.5)), short(r.Latency.Quantile(0.99)),
+			short(r.LongestGap), r.Errors, average)
 		return nil
 	})
 }

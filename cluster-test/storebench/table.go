@@ -61,14 +61,16 @@ func (t *table) print(w io.Writer) {
 	unit := cmp.Or(t.unit, "ops")
 	head := fmt.Sprintf("| | %s/s min / median / max | p50 | p99 | CPU µs each |", unit)
 	if compared {
-		head += fmt.Sprintf(" etcd: %s/s min / median / max | p50 | p99 | CPU µs each | %s/s, barque : etcd |", unit, unit)
+		head += fmt.Sprintf(" etcd: %s/s min / median / max | p50 | p99 | CPU µs each | %s/s, barque : etcd |", unit,
+			unit)
 	}
 	fmt.Fprintf(w, "\n### %s\n\n%s\n|%s\n", t.title, head, strings.Repeat("---|", strings.Count(head, "|")-1))
 	for _, r := range t.rows {
 		fmt.Fprintf(w, "| %s | %s | %.3g |", r.what, r.barque.cells(), median(r.barque.cpu))
 		switch {
 		case r.etcd != nil:
-			fmt.Fprintf(w, " %s | %.3g | %.1f |", r.etcd.cells(), median(r.etcd.cpu), median(r.barque.ops)/median(r.etcd.ops))
+			fmt.Fprintf(w, " %s | %.3g | %.1f |", r.etcd.cells(), median(r.etcd.cpu),
+				median(r.barque.ops)/median(r.etcd.ops))
 		case compared:
 			fmt.Fprint(w, " | | | | |")
 		}

@@ -125,9 +125,11 @@ func fillBoth(ctx context.Context, ours group, theirs *etcd) error {
 
 // logStores compares the kinds of logs.
 func (b *bench) logStores(ctx context.Context) error {
-	fmt.Printf("\n### boltdb against wal, 3 members\n\n| clients | boltdb puts/s min / median / max | p50 | p99 | wal puts/s min / median / max | p50 | p99 | ratio |\n|---|---|---|---|---|---|---|---|\n")
+	fmt.Printf(
+		"\n### boltdb against wal, 3 members\n\n| clients | boltdb puts/s min / median / max | p50 | p99 | wal puts/s min / median / max | p50 | p99 | ratio |\n|---|---|---|---|---|---|---|---|\n")
 	cases := []testCase{
-		{load{kind: member.Puts, clients: 1, bytes: 256}, onLeader}, {load{kind: member.Puts, clients: 64, bytes: 256}, onLeader},
+		{load{kind: member.Puts, clients: 1, bytes: 256}, onLeader},
+		{load{kind: member.Puts, clients: 64, bytes: 256}, onLeader},
 		{load{kind: member.Puts, clients: 1000, bytes: 1024}, onLeader},
 	}
 	rows := make(map[string][]series)
@@ -148,7 +150,8 @@ func (b *bench) logStores(ctx context.Context) error {
 	}
 	for i, c := range cases {
 		bolt, wal := rows["boltdb"][i], rows["wal"][i]
-		fmt.Printf("| %v, %s | %s | %s | %.2f |\n", c.load, c.where, bolt.cells(), wal.cells(), median(wal.ops)/median(bolt.ops))
+		fmt.Printf("| %v, %s | %s | %s | %.2f |\n", c.load, c.where, bolt.cells(), wal.cells(),
+			median(wal.ops)/median(bolt.ops))
 	}
 	return nil
 }

@@ -19,7 +19,9 @@ func (r *Run) HTML(w io.Writer) error {
 	var faults []fault
 	for i, without := range r.Gaps() {
 		s := r.Spans[i]
-		faults = append(faults, fault{i + 1, s, strings.Join(s.Targets, ", "), clock(s.Begin), short(s.End - s.Begin), gap(without, s.Unheard), short(s.Settled - s.End)})
+		faults = append(faults,
+			fault{i + 1, s, strings.Join(s.Targets, ", "), clock(s.Begin), short(s.End - s.Begin),
+				gap(without, s.Unheard), short(s.Settled - s.End)})
 	}
 	acked, failed := 0, 0
 	for _, s := range r.Samples {

@@ -87,7 +87,8 @@ func (r *Run) SVG() string {
 	d.usual = max(1, counts[len(counts)*9/10])
 	strips := int((r.Length + stripTime - 1) / stripTime)
 	height := d.stripHeight() * float64(max(1, strips))
-	d.printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %s %s" role="img" aria-label="faults and writes over time">`+"\n", px(labelWidth+stripWidth+8), px(height))
+	d.printf(
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %s %s" role="img" aria-label="faults and writes over time">`+"\n", px(labelWidth+stripWidth+8), px(height))
 	for i := range strips {
 		d.strip(time.Duration(i)*stripTime, float64(i)*d.stripHeight())
 	}
@@ -117,7 +118,8 @@ func (d *drawing) strip(from time.Duration, top float64) {
 	delays := lanes + float64(len(d.servers))*laneHeight + 2*space
 	axis := delays + delayHeight
 	d.label(faults+faultHeight*0.7, "faults", "")
-	d.label(writes+writeHeight*0.6, "writes", fmt.Sprintf("acknowledged in each %v; the line is %d", bucketTime, d.usual))
+	d.label(writes+writeHeight*0.6, "writes",
+		fmt.Sprintf("acknowledged in each %v; the line is %d", bucketTime, d.usual))
 	d.faults(from, x, faults, lanes)
 	buckets := d.between(from)
 	d.writes(buckets, x, writes)
@@ -169,16 +171,22 @@ func (d *drawing) faults(from time.Duration, x func(time.Duration) float64, top,
 		if s.Settled < from || s.Begin > from+stripTime {
 			continue
 		}
-		title := html.EscapeString(fmt.Sprintf("%d %s: %s\non from %v to %v, all well at %v\nlongest time without a write %v", i+1, s.Kind, s.Note,
-			s.Begin.Round(time.Millisecond), s.End.Round(time.Millisecond), s.Settled.Round(time.Millisecond), d.gaps[i].Round(time.Millisecond)))
+		title := html.EscapeString(
+			fmt.Sprintf("%d %s: %s\non from %v to %v, all well at %v\nlongest time without a write %v", i+1, s.Kind,
+				s.Note,
+				s.Begin.Round(time.Millisecond), s.End.Round(time.Millisecond), s.Settled.Round(time.Millisecond),
+				d.gaps[i].Round(time.Millisecond)))
 		begin, end, settled := x(s.Begin), x(s.End), x(s.Settled)
 		for k, server := range d.servers {
 			if slices.Contains(s.Targets, server) {
-				d.printf(`<rect class="met" x="%s" y="%s" width="%s" height="%s"/>`, px(begin), px(lanes+float64(k)*laneHeight), px(end-begin), px(laneHeight-1))
+				d.printf(`<rect class="met" x="%s" y="%s" width="%s" height="%s"/>`, px(begin),
+					px(lanes+float64(k)*laneHeight), px(end-begin), px(laneHeight-1))
 			}
 		}
-		d.printf(`<g><title>%s</title><rect class="mending" x="%s" y="%s" width="%s" height="%s"/><rect class="fault" x="%s" y="%s" width="%s" height="%s"/>`,
-			title, px(end), px(top+faultHeight*0.7), px(max(0, settled-end)), px(faultHeight*0.3), px(begin), px(top), px(max(2, end-begin)), px(faultHeight))
+		d.printf(
+			`<g><title>%s</title><rect class="mending" x="%s" y="%s" width="%s" height="%s"/><rect class="fault" x="%s" y="%s" width="%s" height="%s"/>`,
+			title, px(end), px(top+faultHeight*0.7), px(max(0, settled-end)), px(faultHeight*0.3), px(begin), px(top),
+			px(max(2, end-begin)), px(faultHeight))
 		text := fmt.Sprintf("%d %s", i+1, s.Kind)
 		room := int((settled - begin - 6) / letter)
 		if n := []rune(text); len(n) > room {
@@ -203,7 +211,8 @@ func (d *drawing) writes(buckets []placed, x func(time.Duration) float64, top fl
 		left, right := x(b.at), x(min(b.at+bucketTime, d.run.Length))
 		if b.acked == 0 {
 			if d.run.wanted(b.at, b.at+bucketTime) {
-				d.printf(`<rect class="none" x="%s" y="%s" width="%s" height="%s"/>`, px(left), px(top), px(right-left), px(writeHeight))
+				d.printf(`<rect class="none" x="%s" y="%s" width="%s" height="%s"/>`, px(left), px(top), px(right-left),
+					px(writeHeight))
 			}
 			continue
 		}
@@ -213,7 +222,8 @@ func (d *drawing) writes(buckets []placed, x func(time.Duration) float64, top fl
 	if path.Len() > 0 {
 		d.printf(`<path class="acked" d="%s"/>`, path.String())
 	}
-	d.printf(`<line class="usual" x1="%s" x2="%s" y1="%[3]s" y2="%[3]s"/>`+"\n", px(labelWidth), px(labelWidth+stripWidth), px(base-writeHeight*0.85))
+	d.printf(`<line class="usual" x1="%s" x2="%s" y1="%[3]s" y2="%[3]s"/>`+"\n", px(labelWidth),
+		px(labelWidth+stripWidth), px(base-writeHeight*0.85))
 }
 
 // wanted reports whether a client wanted to write all the time from one moment to another.
@@ -265,7 +275,8 @@ func (d *drawing) delays(buckets []placed, x func(time.Duration) float64, top fl
 	}
 	for i, name := range []string{"1ms", "10ms", "100ms", "1s", "10s"} {
 		at := top + delayHeight*(1-float64(i)/decades)
-		d.printf(`<line class="grid" x1="%s" x2="%s" y1="%[3]s" y2="%[3]s"/>`, px(labelWidth), px(labelWidth+stripWidth), px(at))
+		d.printf(`<line class="grid" x1="%s" x2="%s" y1="%[3]s" y2="%[3]s"/>`, px(labelWidth),
+			px(labelWidth+stripWidth), px(at))
 		d.label(at+3, name, "how long an acknowledged write took, median to longest")
 	}
 	var path strings.Builder

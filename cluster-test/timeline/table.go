@@ -12,7 +12,8 @@ func (r *Run) Table(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "FAULT\tTIMES\tWRITE GAP median\tworst\tWHOLE AGAIN median\tworst")
 	for _, l := range r.Lines() {
-		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\n", l.Kind, l.Times, gap(l.GapMedian, l.Unheard), gap(l.GapWorst, l.Unheard), short(l.SettledMedian), short(l.SettledMax))
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\n", l.Kind, l.Times, gap(l.GapMedian, l.Unheard),
+			gap(l.GapWorst, l.Unheard), short(l.SettledMedian), short(l.SettledMax))
 	}
 	return t.Flush()
 }

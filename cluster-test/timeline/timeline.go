@@ -144,7 +144,9 @@ func (r *Run) Lines() []Line {
 	}
 	lines := make([]Line, 0, len(kinds))
 	for _, k := range kinds {
-		lines = append(lines, Line{k, len(gaps[k]), Median(gaps[k]), slices.Max(gaps[k]), Median(settled[k]), slices.Max(settled[k]), unheard[k]})
+		lines = append(lines,
+			Line{k, len(gaps[k]), Median(gaps[k]), slices.Max(gaps[k]), Median(settled[k]), slices.Max(settled[k]),
+				unheard[k]})
 	}
 	return lines
 }

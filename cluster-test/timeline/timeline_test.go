@@ -28,12 +28,14 @@ func TestGaps(t *testing.T) {
 		begin, well time.Duration
 		want        time.Duration
 	}{
-		{"between two acknowledgements inside", []time.Duration{100 * ms, 150 * ms, 900 * ms, 1000 * ms}, 120 * ms, 950 * ms, 750 * ms},
+		{"between two acknowledgements inside", []time.Duration{100 * ms, 150 * ms, 900 * ms, 1000 * ms}, 120 * ms,
+			950 * ms, 750 * ms},
 		{"it began before the fault", []time.Duration{100 * ms, 900 * ms, 910 * ms}, 500 * ms, 905 * ms, 800 * ms},
 		{"it ends after all was well", []time.Duration{100 * ms, 900 * ms}, 50 * ms, 200 * ms, 800 * ms},
 		{"before the first acknowledgement", []time.Duration{700 * ms}, 10 * ms, 20 * ms, 700 * ms},
 		{"nothing comes after it", []time.Duration{100 * ms}, 150 * ms, 2000 * ms, 1900 * ms},
-		{"what lies before counts not", []time.Duration{100 * ms, 900 * ms, 950 * ms, 1000 * ms}, 950 * ms, 990 * ms, 50 * ms},
+		{"what lies before counts not", []time.Duration{100 * ms, 900 * ms, 950 * ms, 1000 * ms}, 950 * ms, 990 * ms,
+			50 * ms},
 		{"what lies after counts not", []time.Duration{100 * ms, 150 * ms, 900 * ms}, 90 * ms, 150 * ms, 100 * ms},
 		{"no write at all", nil, 100 * ms, 300 * ms, 300 * ms},
 	} {
@@ -67,7 +69,9 @@ func TestLines(t *testing.T) {
 	if err := r.Table(&text); err != nil {
 		t.Fatal(err)
 	}
-	if lines := strings.Split(strings.TrimSpace(text.String()), "\n"); len(lines) != 4 || strings.Join(strings.Fields(lines[3]), " ") != "restore 1 - - 0s 0s" || !strings.HasPrefix(lines[1], "kill ") || strings.Join(strings.Fields(lines[1]), " ") != "kill 2 1s 1s 850ms 850ms" {
+	if lines := strings.Split(strings.TrimSpace(text.String()), "\n"); len(lines) != 4 ||
+		strings.Join(strings.Fields(lines[3]), " ") != "restore 1 - - 0s 0s" || !strings.HasPrefix(lines[1], "kill ") ||
+		strings.Join(strings.Fields(lines[1]), " ") != "kill 2 1s 1s 850ms 850ms" {
 		t.Errorf("the table is\n%s", text.String())
 	}
 }
@@ -75,12 +79,15 @@ func TestLines(t *testing.T) {
 // sketch is a run of some minutes: servers that answer, but for those that a fault has met.
 func sketch() *Run {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	r := &Run{Title: `chaos, seed 7 <&"'>`, Repeat: "make chaos SEED=7", Servers: []string{"s1", "s2", "s3"}, Length: 150 * time.Second, Writing: []Stretch{{0, 150 * time.Second}},
+	r := &Run{Title: `chaos, seed 7 <&"'>`, Repeat: "make chaos SEED=7", Servers: []string{"s1", "s2", "s3"},
+		Length: 150 * time.Second, Writing: []Stretch{{0, 150 * time.Second}},
 		Facts: []string{"3 servers, 2 agents"}}
 	kinds := []string{"kill the leader", "leader alone", "disk full: leader", "<b>packet loss</b>"}
 	for at := 3 * time.Second; at < 140*time.Second; at += 11 * time.Second {
 		n := len(r.Spans)
-		r.Spans = append(r.Spans, Span{Kind: kinds[n%4], Targets: []string{r.Servers[n%3]}, Note: "it led", Begin: at, End: at + 4*time.Second, Settled: at + 7*time.Second})
+		r.Spans = append(r.Spans,
+			Span{Kind: kinds[n%4], Targets: []string{r.Servers[n%3]}, Note: "it led", Begin: at,
+				End: at + 4*time.Second, Settled: at + 7*time.Second})
 	}
 	for i, s := range r.Servers {
 		for at := time.Duration(0); at < r.Length; at += time.Duration(10+rnd.IntN(30)) * ms {

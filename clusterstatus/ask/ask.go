@@ -93,7 +93,8 @@ func (h *Heard) Hosts(m clusterstatus.MemberStatus) (hosts []string) {
 // Status is the status of the cluster from all answers.
 func (h *Heard) Status() *clusterstatus.ClusterStatus {
 	if len(h.Observations) == 0 {
-		return &clusterstatus.ClusterStatus{From: []string{}, Time: time.Now().UTC(), Health: clusterstatus.NoAnswer, Unreached: h.unreached, Members: []clusterstatus.MemberStatus{}}
+		return &clusterstatus.ClusterStatus{From: []string{}, Time: time.Now().UTC(), Health: clusterstatus.NoAnswer,
+			Unreached: h.unreached, Members: []clusterstatus.MemberStatus{}}
 	}
 	s := clusterstatus.AssembleFor(h.Procedures, time.Now().UTC(), h.Observations...)
 	s.Unreached = h.unreached
@@ -132,7 +133,9 @@ func (h *Heard) askAll(ctx context.Context, addresses []string, timeout time.Dur
 				h.At[o.From] = cmp.Or(h.At[o.From], address)
 				return
 			}
-			h.unreached = append(h.unreached, clusterstatus.Unreached{Address: address, Error: fmt.Sprintf("it belongs to another cluster, %s", o.Cluster)})
+			h.unreached = append(h.unreached,
+				clusterstatus.Unreached{Address: address,
+					Error: fmt.Sprintf("it belongs to another cluster, %s", o.Cluster)})
 		})
 	}
 	asking.Wait()
@@ -196,7 +199,9 @@ func nobodyAnswers(config *rest.Config, errs []error, h *Heard) error {
 	if h.begun != nil {
 		here = fmt.Sprintf(". And %s: %s", h.begun.Text, h.begun.Mend)
 	}
-	return &exitcode.Error{Code: exitcode.NoAnswer, Err: fmt.Errorf("no server answers: %w; give the address of another one with --server, and look %s: %s%s", err, where, h.Procedures.Any, here)}
+	return &exitcode.Error{Code: exitcode.NoAnswer,
+		Err: fmt.Errorf("no server answers: %w; give the address of another one with --server, and look %s: %s%s", err,
+			where, h.Procedures.Any, here)}
 }
 
 // IsNoAnswer reports whether the error is that no server has answered.

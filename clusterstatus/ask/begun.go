@@ -36,7 +36,9 @@ func planned(dataDir string) *clusterstatus.Warning {
 	w := &clusterstatus.Warning{Severity: clusterstatus.Attention, Mend: "barque server --data-dir " + dataDir}
 	if plan, err := backups.LoadRecovery(dataDir); err == nil && plan != nil {
 		w.Node, _ = enroll.ServerName(dataDir) // the record may be gone; the plan decides
-		w.Text = fmt.Sprintf("on this machine, in %s, the recovery of cluster %s as cluster %s was begun and is not finished", dataDir, plan.Was, plan.ClusterID)
+		w.Text = fmt.Sprintf(
+			"on this machine, in %s, the recovery of cluster %s as cluster %s was begun and is not finished", dataDir,
+			plan.Was, plan.ClusterID)
 		return w
 	}
 	r, err := enroll.Load(dataDir)
@@ -45,14 +47,17 @@ func planned(dataDir string) *clusterstatus.Warning {
 	}
 	if o := supersededBy(dataDir); o != nil && r != nil && r.Phase == enroll.PhaseMember {
 		w.Node, w.Severity, w.Mend = r.Name, clusterstatus.Critical, clusterstatus.JoinAnew
-		w.Text = fmt.Sprintf("on this machine, in %s, the server %s is superseded: it is of cluster %s, and since %s cluster %s goes on in its place", dataDir, r.Name, o.Cluster, o.At.Format(time.RFC3339), o.Successor)
+		w.Text = fmt.Sprintf(
+			"on this machine, in %s, the server %s is superseded: it is of cluster %s, and since %s cluster %s goes on in its place", dataDir, r.Name, o.Cluster, o.At.Format(time.RFC3339), o.Successor)
 		return w
 	}
 	_, err = os.Stat(enroll.RejoinPath(dataDir))
 	granted := err == nil
 	what := ""
 	if r != nil {
-		what = map[string]string{enroll.PhaseBootstrap: "begin a cluster", enroll.PhaseAsking: "join a cluster", enroll.PhaseJoining: "join cluster " + r.Cluster.ID, enroll.PhaseWiping: "join cluster " + r.Cluster.ID + " again"}[r.Phase]
+		what = map[string]string{enroll.PhaseBootstrap: "begin a cluster", enroll.PhaseAsking: "join a cluster",
+			enroll.PhaseJoining: "join cluster " + r.Cluster.ID,
+			enroll.PhaseWiping:  "join cluster " + r.Cluster.ID + " again"}[r.Phase]
 		w.Node = r.Name
 		if r.Role == pki.RoleAgent {
 			w.Mend = "barque agent --data-dir " + dataDir
@@ -64,7 +69,8 @@ func planned(dataDir string) *clusterstatus.Warning {
 	if what == "" {
 		return nil
 	}
-	w.Text = fmt.Sprintf("on this machine, in %s, %s was about to %s, and is not done with it", dataDir, cmp.Or(w.Node, "a node"), what)
+	w.Text = fmt.Sprintf("on this machine, in %s, %s was about to %s, and is not done with it", dataDir,
+		cmp.Or(w.Node, "a node"), what)
 	w.Mend += ", with the arguments that it was started with"
 	return w
 }

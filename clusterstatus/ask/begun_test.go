@@ -26,16 +26,23 @@ func TestBegun(t *testing.T) {
 		plan        func(t *testing.T, dir string)
 		text, mend  string // empty for nothing
 	}{
-		"a member":                {pki.RoleServer, enroll.PhaseMember, nil, "", ""},
-		"a member, recovered":     {pki.RoleServer, enroll.PhaseMember, recovery, "the recovery of cluster old as cluster new was begun and is not finished", "barque server --data-dir "},
-		"asking":                  {pki.RoleServer, enroll.PhaseAsking, nil, "n1 was about to join a cluster", "with the arguments"},
-		"joining":                 {pki.RoleServer, enroll.PhaseJoining, nil, "n1 was about to join cluster c,", "with the arguments"},
-		"wiping":                  {pki.RoleServer, enroll.PhaseWiping, nil, "n1 was about to join cluster c again", "with the arguments"},
-		"granted to join again":   {pki.RoleServer, enroll.PhaseMember, write("pki/rejoin.json", "{}"), "n1 was about to join again", "with the arguments"},
-		"an agent, granted again": {pki.RoleAgent, enroll.PhaseMember, write("pki/rejoin.json", "{}"), "n1 was about to join again", "barque agent --data-dir "},
-		"the record is lost":      {"", "", write("pki/rejoin.json", "{}"), "a node was about to join again", "with the arguments"},
-		"nothing at all":          {"", "", nil, "", ""},
-		"a damaged record":        {"", "", write("node.json", "{"), "", ""},
+		"a member": {pki.RoleServer, enroll.PhaseMember, nil, "", ""},
+		"a member, recovered": {pki.RoleServer, enroll.PhaseMember, recovery,
+			"the recovery of cluster old as cluster new was begun and is not finished", "barque server --data-dir "},
+		"asking": {pki.RoleServer, enroll.PhaseAsking, nil, "n1 was about to join a cluster",
+			"with the arguments"},
+		"joining": {pki.RoleServer, enroll.PhaseJoining, nil, "n1 was about to join cluster c,",
+			"with the arguments"},
+		"wiping": {pki.RoleServer, enroll.PhaseWiping, nil, "n1 was about to join cluster c again",
+			"with the arguments"},
+		"granted to join again": {pki.RoleServer, enroll.PhaseMember, write("pki/rejoin.json", "{}"),
+			"n1 was about to join again", "with the arguments"},
+		"an agent, granted again": {pki.RoleAgent, enroll.PhaseMember, write("pki/rejoin.json", "{}"),
+			"n1 was about to join again", "barque agent --data-dir "},
+		"the record is lost": {"", "", write("pki/rejoin.json", "{}"), "a node was about to join again",
+			"with the arguments"},
+		"nothing at all":   {"", "", nil, "", ""},
+		"a damaged record": {"", "", write("node.json", "{"), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -55,7 +62,9 @@ func TestBegun(t *testing.T) {
 			if (got == nil) != (c.text == "") {
 				t.Fatalf("%v, want %q", got, c.text)
 			}
-			if got != nil && (!strings.Contains(got.Text, c.text) || !strings.Contains(got.Mend, c.mend) || !strings.Contains(got.Mend, dir)) {
+			if got != nil &&
+				(!strings.Contains(got.Text, c.text) || !strings.Contains(got.Mend, c.mend) ||
+					!strings.Contains(got.Mend, dir)) {
 				t.Errorf("%v, want %q and %q", got, c.text, c.mend)
 			}
 			running, err := enroll.Lock(t.Context(), dir)

@@ -15,8 +15,11 @@ func TestMendsOfADevCluster(t *testing.T) {
 	here := t.TempDir()
 	t.Chdir(here)
 	t.Setenv("SUDO_UID", "")
-	state := &devcluster.Status{Nodes: []devcluster.NodeStatus{{Name: "s1", Role: devcluster.Server, State: devcluster.Running}, {Name: "s2", Role: devcluster.Server, State: devcluster.Paused},
-		{Name: "s3", Role: devcluster.Server, State: devcluster.Dead}, {Name: "a1", Role: devcluster.Agent, State: devcluster.Dead}}}
+	state := &devcluster.Status{
+		Nodes: []devcluster.NodeStatus{{Name: "s1", Role: devcluster.Server, State: devcluster.Running},
+			{Name: "s2", Role: devcluster.Server, State: devcluster.Paused},
+			{Name: "s3", Role: devcluster.Server, State: devcluster.Dead},
+			{Name: "a1", Role: devcluster.Agent, State: devcluster.Dead}}}
 	p := devProcedures(here+"/c", state)
 	cut := devProcedures(here+"/c", &devcluster.Status{Nodes: state.Nodes[:1], Partitioned: true})
 	unknown := devProcedures(here+"/c", nil)
@@ -41,7 +44,8 @@ func TestMendsOfADevCluster(t *testing.T) {
 		"a restart":         {p.Restart("s1"), "dev start s1 --dir c"},
 		"all, where it ran": {p.Any, "dev status --dir c"},
 	} {
-		if !strings.Contains(c.got, c.want) || strings.Contains(c.got, "systemctl") || strings.Contains(c.got, "journalctl") {
+		if !strings.Contains(c.got, c.want) || strings.Contains(c.got, "systemctl") ||
+			strings.Contains(c.got, "journalctl") {
 			t.Errorf("%s: %q, want %q", what, c.got, c.want)
 		}
 	}
@@ -58,7 +62,9 @@ func TestVoters(t *testing.T) {
 	own := new(raftstore.Status)
 	o := &clusterstatus.Observation{Cluster: "old"}
 	for _, server := range []string{"s1", "s2", "s3", "s4"} {
-		p := raftstore.PeerStatus{Member: raftstore.Member{ID: server + ".x", Name: server, Address: server + ":6444", Voter: server != "s4", Self: server == "s1"}}
+		p := raftstore.PeerStatus{
+			Member: raftstore.Member{ID: server + ".x", Name: server, Address: server + ":6444", Voter: server != "s4",
+				Self: server == "s1"}}
 		if p.Member.Self {
 			p.Status = own
 		}
@@ -69,9 +75,11 @@ func TestVoters(t *testing.T) {
 		own  raftstore.Status
 		want devcluster.Voter // s2
 	}{
-		"nothing":        {raftstore.Status{}, devcluster.Voter{Name: "s2"}},
-		"at its address": {raftstore.Status{Foreign: map[string]string{"s2:6444": "new", "s4:6444": "new", "elsewhere:6444": "new"}}, devcluster.Voter{Name: "s2", Foreign: "new"}},
-		"recovered":      {raftstore.Status{Superseded: succession}, devcluster.Voter{Name: "s2", Foreign: "new"}},
+		"nothing": {raftstore.Status{}, devcluster.Voter{Name: "s2"}},
+		"at its address": {
+			raftstore.Status{Foreign: map[string]string{"s2:6444": "new", "s4:6444": "new", "elsewhere:6444": "new"}},
+			devcluster.Voter{Name: "s2", Foreign: "new"}},
+		"recovered": {raftstore.Status{Superseded: succession}, devcluster.Voter{Name: "s2", Foreign: "new"}},
 	} {
 		*own = c.own
 		if got, want := voters(o), []devcluster.Voter{{Name: "s1"}, c.want, {Name: "s3"}}; !slices.Equal(got, want) {

@@ -41,7 +41,8 @@ func hasLeader(ctx context.Context, config *rest.Config, cluster, name string, a
 				answers <- nil
 				return
 			}
-			answers <- fmt.Errorf("cluster %s has a leader, %s, according to server %s: start %s instead, and nothing is lost. To recover %s all the same, stop the other servers first",
+			answers <- fmt.Errorf(
+				"cluster %s has a leader, %s, according to server %s: start %s instead, and nothing is lost. To recover %s all the same, stop the other servers first",
 				o.Cluster, leaderOf(o), o.From, name, name)
 		}()
 	}

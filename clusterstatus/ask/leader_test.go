@@ -18,9 +18,12 @@ import (
 func TestClusterWithALeaderIsNotRecovered(t *testing.T) {
 	says := func(cluster, leader string) string {
 		peer := func(name string, status *raftstore.Status) raftstore.PeerStatus {
-			return raftstore.PeerStatus{Member: raftstore.Member{ID: name + ".x", Name: name, Self: status != nil}, Status: status}
+			return raftstore.PeerStatus{Member: raftstore.Member{ID: name + ".x", Name: name, Self: status != nil},
+				Status: status}
 		}
-		o := clusterstatus.Observation{Cluster: cluster, From: "s2", Peers: []raftstore.PeerStatus{peer("s1", nil), peer("s2", &raftstore.Status{LeaderID: leader}), peer("s3", nil)}}
+		o := clusterstatus.Observation{Cluster: cluster, From: "s2",
+			Peers: []raftstore.PeerStatus{peer("s1", nil), peer("s2", &raftstore.Status{LeaderID: leader}),
+				peer("s3", nil)}}
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if err := json.NewEncoder(w).Encode(o); err != nil {
 				t.Error(err)
@@ -44,7 +47,8 @@ func TestClusterWithALeaderIsNotRecovered(t *testing.T) {
 		"one of another cluster": {[]string{says("new", "s2.x")}, false},
 	} {
 		err := hasLeader(t.Context(), new(rest.Config), "c", "s1", c.addresses)
-		if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "start s1 instead, and nothing is lost") {
+		if (err != nil) != c.refused ||
+			err != nil && !strings.Contains(err.Error(), "start s1 instead, and nothing is lost") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

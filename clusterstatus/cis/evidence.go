@@ -80,7 +80,8 @@ type Audit struct {
 }
 
 // Audited are the requests whose level a server reports: verb and resource.
-var Audited = []string{"get secrets", "create configmaps", "create tokenreviews.authentication.k8s.io", "create pods", "delete deployments.apps",
+var Audited = []string{"get secrets", "create configmaps", "create tokenreviews.authentication.k8s.io", "create pods",
+	"delete deployments.apps",
 	"create pods/exec", "create pods/portforward", "get pods/proxy", "get services/proxy"}
 
 // KubeletClient is how a server calls kubelets.

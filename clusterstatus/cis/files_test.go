@@ -32,7 +32,8 @@ func TestMachinesOfAgents(t *testing.T) {
 // TestUnseenFiles: files that could not be listed give no good result.
 func TestUnseenFiles(t *testing.T) {
 	for kind, rows := range map[string][]string{
-		KindKubelet: {"4.1.9", "4.1.10"}, KindCNI: {"1.1.9", "1.1.10"}, KindUnit: {"1.1.1", "4.1.2"}, KindKey: {"1.1.21", "1.2.22", "4.1.5"}, KindKubeconfig: {"1.1.13", "1.1.15", "4.1.3"},
+		KindKubelet: {"4.1.9", "4.1.10"}, KindCNI: {"1.1.9", "1.1.10"}, KindUnit: {"1.1.1", "4.1.2"},
+		KindKey: {"1.1.21", "1.2.22", "4.1.5"}, KindKubeconfig: {"1.1.13", "1.1.15", "4.1.3"},
 	} {
 		for _, id := range rows {
 			e := hardened()
@@ -57,14 +58,20 @@ func TestFilesAreMendedByACommand(t *testing.T) {
 		server, agent *Machine
 		row, want     string
 	}{
-		"one file":         {nil, machine("a1", open), "4.1.5", "chmod 600 /d/node.json"},
-		"two files":        {nil, machine("a1", open, spaced, File{Path: "/d/other.key", Kind: KindKey, Mode: 0o600}), "4.1.5", "chmod 600 /d/node.json '/my data/pki/node.key'"},
-		"owner":            {nil, machine("a1", File{Path: "/d/node.json", Kind: KindRecord, Mode: 0o600, UID: 7}), "4.1.6", "chown root:root /d/node.json"},
-		"another mode":     {nil, machine("a1", File{Path: "/d/pki/ca.crt", Kind: KindCA, Mode: 0o666}), "4.1.7", "chmod 644 /d/pki/ca.crt"},
-		"a kubeconfig":     {nil, machine("a1", File{Path: "/d/ann.kubeconfig", Kind: KindKubeconfig, Mode: 0o600}), "4.1.3", "rm -i /d/ann.kubeconfig"},
-		"service accounts": {machine("s1", File{Path: "/d/pki/service-account.key", Kind: KindKey, Mode: 0o644}), nil, "1.2.22", "chmod 600 /d/pki/service-account.key"},
-		"one of two":       {machine("s1", open), machine("a1"), "4.1.5", "chmod 600 /d/node.json # on s1"},
-		"both machines":    {machine("s1", open), machine("a1", spaced), "4.1.5", "chmod 600 /d/node.json # on s1\nchmod 600 '/my data/pki/node.key' # on a1"},
+		"one file": {nil, machine("a1", open), "4.1.5", "chmod 600 /d/node.json"},
+		"two files": {nil, machine("a1", open, spaced, File{Path: "/d/other.key", Kind: KindKey, Mode: 0o600}),
+			"4.1.5", "chmod 600 /d/node.json '/my data/pki/node.key'"},
+		"owner": {nil, machine("a1", File{Path: "/d/node.json", Kind: KindRecord, Mode: 0o600, UID: 7}),
+			"4.1.6", "chown root:root /d/node.json"},
+		"another mode": {nil, machine("a1", File{Path: "/d/pki/ca.crt", Kind: KindCA, Mode: 0o666}), "4.1.7",
+			"chmod 644 /d/pki/ca.crt"},
+		"a kubeconfig": {nil, machine("a1", File{Path: "/d/ann.kubeconfig", Kind: KindKubeconfig, Mode: 0o600}),
+			"4.1.3", "rm -i /d/ann.kubeconfig"},
+		"service accounts": {machine("s1", File{Path: "/d/pki/service-account.key", Kind: KindKey, Mode: 0o644}), nil,
+			"1.2.22", "chmod 600 /d/pki/service-account.key"},
+		"one of two": {machine("s1", open), machine("a1"), "4.1.5", "chmod 600 /d/node.json # on s1"},
+		"both machines": {machine("s1", open), machine("a1", spaced), "4.1.5",
+			"chmod 600 /d/node.json # on s1\nchmod 600 '/my data/pki/node.key' # on a1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := &Evidence{Machine: c.agent}
@@ -76,12 +83,15 @@ func TestFilesAreMendedByACommand(t *testing.T) {
 			}
 		})
 	}
-	report := Judge(&Evidence{Servers: []Server{{Name: "s1", Report: &ServerReport{Machine: *machine("s1", open)}}}, Machine: machine("a1", spaced)}, everyFlag)
+	report := Judge(
+		&Evidence{Servers: []Server{{Name: "s1", Report: &ServerReport{Machine: *machine("s1", open)}}},
+			Machine: machine("a1", spaced)}, everyFlag)
 	var out strings.Builder
 	if err := report.Write(&out); err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"→ chmod 600 /d/node.json # on s1\n", "→ chmod 600 '/my data/pki/node.key' # on a1\n"} {
+	for _, line := range []string{"→ chmod 600 /d/node.json # on s1\n",
+		"→ chmod 600 '/my data/pki/node.key' # on a1\n"} {
 		if !strings.Contains(out.String(), line) {
 			t.Errorf("%q is not in %s", line, out.String())
 		}

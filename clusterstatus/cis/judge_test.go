@@ -28,27 +28,37 @@ func hardened() *Evidence {
 		levels[r] = "Metadata"
 	}
 	report := &ServerReport{
-		Flags: map[string]string{"audit-log-maxage": "30", "audit-log-maxbackup": "10", "audit-log-maxsize": "100", "terminated-pod-gc-threshold": "12500", "request-timeout": "1m0s",
+		Flags: map[string]string{"audit-log-maxage": "30", "audit-log-maxbackup": "10", "audit-log-maxsize": "100",
+			"terminated-pod-gc-threshold": "12500", "request-timeout": "1m0s",
 			"service-account-extend-token-expiration": "false", "network": "barque", "peer-port": "6444"},
-		Plugins:     []string{"NamespaceLifecycle", "ServiceAccount", "NodeRestriction", "PodSecurity", "EventRateLimit", "AlwaysPullImages", "DenyServiceExternalIPs"},
-		Audit:       Audit{File: "/var/lib/barque/audit/audit.log", Levels: levels},
-		Encryption:  "AES-256-GCM",
-		Controllers: []string{"system:serviceaccounts"}, Clients: map[string][]string{"admin": {"system:masters"}, "server-client": {"barque:server-clients"}}, KubeletClient: KubeletClient{User: "barque:kubelet-client", Verified: true},
+		Plugins: []string{"NamespaceLifecycle", "ServiceAccount", "NodeRestriction", "PodSecurity",
+			"EventRateLimit", "AlwaysPullImages", "DenyServiceExternalIPs"},
+		Audit:         Audit{File: "/var/lib/barque/audit/audit.log", Levels: levels},
+		Encryption:    "AES-256-GCM",
+		Controllers:   []string{"system:serviceaccounts"},
+		Clients:       map[string][]string{"admin": {"system:masters"}, "server-client": {"barque:server-clients"}},
+		KubeletClient: KubeletClient{User: "barque:kubelet-client", Verified: true},
 		Machine: Machine{Name: "s1", Files: []File{
-			file("/etc/systemd/system/barque-server.service", KindUnit, 0o600), file("/d/store", KindStore, 0o700), file("/d/admin.kubeconfig", KindKubeconfig, 0o600),
-			file("/d/pki", KindPKI, 0o700), file("/d/pki/ca.crt", KindCA, 0o644), file("/d/pki/service-account.key", KindKey, 0o600), file("/d/pki/api.crt", KindCert, 0o644),
-			file("/d/node.json", KindRecord, 0o600), file("/d/containerd/cni/10-barque.conflist", KindCNI, 0o600), file("/etc/barque/kubelet.yaml", KindKubelet, 0o600),
+			file("/etc/systemd/system/barque-server.service", KindUnit, 0o600), file("/d/store", KindStore, 0o700),
+			file("/d/admin.kubeconfig", KindKubeconfig, 0o600),
+			file("/d/pki", KindPKI, 0o700), file("/d/pki/ca.crt", KindCA, 0o644),
+			file("/d/pki/service-account.key", KindKey, 0o600), file("/d/pki/api.crt", KindCert, 0o644),
+			file("/d/node.json", KindRecord, 0o600), file("/d/containerd/cni/10-barque.conflist", KindCNI, 0o600),
+			file("/etc/barque/kubelet.yaml", KindKubelet, 0o600),
 		}},
 	}
-	kubelet := &v1beta1.KubeletConfiguration{RotateCertificates: true, SeccompDefault: ptr.To(true), PodPidsLimit: ptr.To[int64](4096), EventRecordQPS: ptr.To[int32](50),
+	kubelet := &v1beta1.KubeletConfiguration{RotateCertificates: true, SeccompDefault: ptr.To(true),
+		PodPidsLimit: ptr.To[int64](4096), EventRecordQPS: ptr.To[int32](50),
 		StreamingConnectionIdleTimeout: metav1.Duration{Duration: 4 * time.Hour}}
 	kubelet.Authorization.Mode = v1beta1.KubeletAuthorizationModeWebhook
 	refused := map[string]Probe{ProbePlain: {Admitted: true}}
-	for _, pod := range []string{ProbePrivileged, ProbeHostPID, ProbeHostIPC, ProbeHostNetwork, ProbeEscalation, ProbeRoot, ProbeNetRaw, ProbeCapabilities, ProbeHostProcess, ProbeHostPath, ProbeHostPort} {
+	for _, pod := range []string{ProbePrivileged, ProbeHostPID, ProbeHostIPC, ProbeHostNetwork, ProbeEscalation,
+		ProbeRoot, ProbeNetRaw, ProbeCapabilities, ProbeHostProcess, ProbeHostPath, ProbeHostPort} {
 		refused[pod] = Probe{Refused: `violates PodSecurity "restricted:latest"`}
 	}
 	closed := Port{State: PortClosed}
-	may := map[string]Answer{Stranger: {}, ANode: {Allowed: true}, RBACUser: {Allowed: true, Reason: "RBAC: allowed by ClusterRoleBinding"}}
+	may := map[string]Answer{Stranger: {}, ANode: {Allowed: true},
+		RBACUser: {Allowed: true, Reason: "RBAC: allowed by ClusterRoleBinding"}}
 	for _, c := range BroadGroups {
 		for _, request := range slices.Concat(ReadSecrets, CreatePods) {
 			for _, namespace := range ReviewNamespaces {
@@ -58,31 +68,50 @@ func hardened() *Evidence {
 	}
 	defaults := &Defaults{
 		ClusterRoles: []rbacv1.ClusterRole{
-			clusterRoleOf(adminRole, rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}),
-			clusterRoleOf("system:kubelet-api-admin", rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"nodes/proxy"}}),
-			{ObjectMeta: metav1.ObjectMeta{Name: "edit"}, AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"to-edit": "true"}}}}},
-			{ObjectMeta: metav1.ObjectMeta{Name: "system:aggregate-to-edit", Labels: map[string]string{"to-edit": "true"}}, Rules: editRules},
+			clusterRoleOf(adminRole,
+				rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}),
+			clusterRoleOf("system:kubelet-api-admin",
+				rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"nodes/proxy"}}),
+			{ObjectMeta: metav1.ObjectMeta{Name: "edit"},
+				AggregationRule: &rbacv1.AggregationRule{
+					ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"to-edit": "true"}}}}},
+			{ObjectMeta: metav1.ObjectMeta{Name: "system:aggregate-to-edit",
+				Labels: map[string]string{"to-edit": "true"}}, Rules: editRules},
 		},
-		Roles: []rbacv1.Role{{ObjectMeta: metav1.ObjectMeta{Name: "reader", Namespace: "kube-system"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}}}},
+		Roles: []rbacv1.Role{
+			{ObjectMeta: metav1.ObjectMeta{Name: "reader", Namespace: "kube-system"},
+				Rules: []rbacv1.PolicyRule{
+					{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}}}},
 		ClusterRoleBindings: []rbacv1.ClusterRoleBinding{
 			binding(adminRole, adminRole, rbacv1.Subject{Kind: "Group", Name: mastersGroup}),
 			binding("barque:admins", adminRole, rbacv1.Subject{Kind: "Group", Name: "barque:admins"}),
-			binding("barque:kubelet-client", "system:kubelet-api-admin", rbacv1.Subject{Kind: "User", Name: "barque:kubelet-client"}),
+			binding("barque:kubelet-client", "system:kubelet-api-admin",
+				rbacv1.Subject{Kind: "User", Name: "barque:kubelet-client"}),
 		},
-		RoleBindings: []rbacv1.RoleBinding{{ObjectMeta: metav1.ObjectMeta{Name: "reader", Namespace: "kube-system"}, RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "reader"}, Subjects: []rbacv1.Subject{{Kind: "User", Name: RBACUser}}}},
+		RoleBindings: []rbacv1.RoleBinding{
+			{ObjectMeta: metav1.ObjectMeta{Name: "reader", Namespace: "kube-system"},
+				RoleRef:  rbacv1.RoleRef{Kind: "Role", Name: "reader"},
+				Subjects: []rbacv1.Subject{{Kind: "User", Name: RBACUser}}}},
 	}
 	clusterRoles := slices.Clone(defaults.ClusterRoles)
 	clusterRoles[2].Rules = editRules // as the aggregation does
 	return &Evidence{
 		Defaults: defaults,
-		Servers: []Server{{Name: "s1", Report: report, Profiling: Opened{Asked: true}, Ports: map[int]Port{10257: closed, 10259: closed},
-			Answers: &Answers{May: may, Probes: map[string]map[string]Probe{"default": refused}},
-			API:     Door{Anonymous: 401, Verified: true, Subject: "barque-api", Issuer: "01", AsksForCertificate: true},
-			Peer:    Door{Verified: true, Subject: "s1", Issuer: "02", AsksForCertificate: true, DemandsIt: true}}},
-		Nodes: []Node{{Name: "s1", Kubelet: kubelet, OS: "linux", Port: Door{Anonymous: 401, Verified: true, Subject: "system:node:s1", AsksForCertificate: true}, ReadOnly: closed, Proxy: closed}},
+		Servers: []Server{
+			{Name: "s1", Report: report, Profiling: Opened{Asked: true},
+				Ports:   map[int]Port{10257: closed, 10259: closed},
+				Answers: &Answers{May: may, Probes: map[string]map[string]Probe{"default": refused}},
+				API: Door{Anonymous: 401, Verified: true, Subject: "barque-api", Issuer: "01",
+					AsksForCertificate: true},
+				Peer: Door{Verified: true, Subject: "s1", Issuer: "02", AsksForCertificate: true, DemandsIt: true}}},
+		Nodes: []Node{
+			{Name: "s1", Kubelet: kubelet, OS: "linux",
+				Port:     Door{Anonymous: 401, Verified: true, Subject: "system:node:s1", AsksForCertificate: true},
+				ReadOnly: closed, Proxy: closed}},
 		Objects: &Objects{
-			RootCA:        "-----BEGIN CERTIFICATE-----",
-			Namespaces:    []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, {ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}},
+			RootCA: "-----BEGIN CERTIFICATE-----",
+			Namespaces: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "default"}},
+				{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}},
 			ClusterRoles:  clusterRoles,
 			Roles:         slices.Clone(defaults.Roles),
 			RoleBindings:  slices.Clone(defaults.RoleBindings),
@@ -115,7 +144,8 @@ func judged(e *Evidence, id string) Result {
 func TestHardened(t *testing.T) {
 	report := Judge(hardened(), everyFlag)
 	for _, r := range report.Rows {
-		if r.Status == Fail && r.ID != "3.1.1" && r.ID != "3.1.2" || r.Status == Unknown || r.Status == "" || r.Reason == "" {
+		if r.Status == Fail && r.ID != "3.1.1" && r.ID != "3.1.2" || r.Status == Unknown || r.Status == "" ||
+			r.Reason == "" {
 			t.Errorf("%s: %+v", r.ID, r.Verdict)
 		}
 	}
@@ -132,9 +162,12 @@ var faults = map[string]func(*Evidence){
 	"1.1.12": owner(KindStore),
 	"1.1.13": mode(KindKubeconfig, 0o640),
 	"1.1.14": owner(KindKubeconfig),
-	"1.1.15": foreignKubeconfig, "1.1.16": foreignKubeconfig, "1.1.17": foreignKubeconfig, "1.1.18": foreignKubeconfig, "4.1.3": foreignKubeconfig, "4.1.4": foreignKubeconfig,
-	"1.1.1": mode(KindUnit, 0o644), "1.1.3": mode(KindUnit, 0o644), "1.1.5": mode(KindUnit, 0o644), "1.1.7": mode(KindUnit, 0o644), "4.1.1": mode(KindUnit, 0o644),
-	"1.1.2": owner(KindUnit), "1.1.4": owner(KindUnit), "1.1.6": owner(KindUnit), "1.1.8": owner(KindUnit), "4.1.2": owner(KindUnit),
+	"1.1.15": foreignKubeconfig, "1.1.16": foreignKubeconfig, "1.1.17": foreignKubeconfig, "1.1.18": foreignKubeconfig,
+	"4.1.3": foreignKubeconfig, "4.1.4": foreignKubeconfig,
+	"1.1.1": mode(KindUnit, 0o644), "1.1.3": mode(KindUnit, 0o644), "1.1.5": mode(KindUnit, 0o644),
+	"1.1.7": mode(KindUnit, 0o644), "4.1.1": mode(KindUnit, 0o644),
+	"1.1.2": owner(KindUnit), "1.1.4": owner(KindUnit), "1.1.6": owner(KindUnit), "1.1.8": owner(KindUnit),
+	"4.1.2":  owner(KindUnit),
 	"1.1.19": owner(KindPKI),
 	"1.1.20": mode(KindCert, 0o664),
 	"1.1.21": mode(KindKey, 0o640),
@@ -234,19 +267,30 @@ var questions = map[string]func(*Evidence){
 	"1.2.20": flags("request-timeout", "1h"),
 	"3.1.3":  func(e *Evidence) { e.Objects.BootstrapTokens = []string{"kube-system/bootstrap-token-abcdef"} },
 	"5.1.1": func(e *Evidence) {
-		e.Objects.ClusterRoleBindings = append(e.Objects.ClusterRoleBindings, binding("ann", "cluster-admin", rbacv1.Subject{Kind: "User", Name: "ann"}))
+		e.Objects.ClusterRoleBindings = append(e.Objects.ClusterRoleBindings,
+			binding("ann", "cluster-admin", rbacv1.Subject{Kind: "User", Name: "ann"}))
 	},
-	"5.1.3":  role(rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"pods"}}),
-	"5.1.5":  pod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "default" }),
-	"5.1.6":  pod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "x" }),
-	"5.1.8":  role(rbacv1.PolicyRule{Verbs: []string{"impersonate"}, APIGroups: []string{""}, Resources: []string{"users"}}),
-	"5.1.9":  role(rbacv1.PolicyRule{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"persistentvolumes"}}),
-	"5.1.10": role(rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"nodes/proxy"}}),
-	"5.1.11": role(rbacv1.PolicyRule{Verbs: []string{"update"}, APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests/approval"}}),
-	"5.1.12": role(rbacv1.PolicyRule{Verbs: []string{"create"}, APIGroups: []string{"*"}, Resources: []string{"mutatingwebhookconfigurations"}}),
-	"5.1.13": role(rbacv1.PolicyRule{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}}),
-	"5.3.1":  flags("network", "none"),
-	"5.3.2":  pod(func(*corev1.Pod) {}),
+	"5.1.3": role(rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"pods"}}),
+	"5.1.5": pod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "default" }),
+	"5.1.6": pod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "x" }),
+	"5.1.8": role(
+		rbacv1.PolicyRule{Verbs: []string{"impersonate"}, APIGroups: []string{""}, Resources: []string{"users"}}),
+	"5.1.9": role(
+		rbacv1.PolicyRule{Verbs: []string{"create"}, APIGroups: []string{""},
+			Resources: []string{"persistentvolumes"}}),
+	"5.1.10": role(
+		rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"nodes/proxy"}}),
+	"5.1.11": role(
+		rbacv1.PolicyRule{Verbs: []string{"update"}, APIGroups: []string{"certificates.k8s.io"},
+			Resources: []string{"certificatesigningrequests/approval"}}),
+	"5.1.12": role(
+		rbacv1.PolicyRule{Verbs: []string{"create"}, APIGroups: []string{"*"},
+			Resources: []string{"mutatingwebhookconfigurations"}}),
+	"5.1.13": role(
+		rbacv1.PolicyRule{Verbs: []string{"create"}, APIGroups: []string{""},
+			Resources: []string{"serviceaccounts/token"}}),
+	"5.3.1": flags("network", "none"),
+	"5.3.2": pod(func(*corev1.Pod) {}),
 	"5.4.1": pod(func(p *corev1.Pod) {
 		p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}
 	}),
@@ -283,8 +327,10 @@ type part struct {
 }
 
 var parts = map[string]part{
-	"servers": {func(e *Evidence) any { return e.Servers }, func(e *Evidence) { e.Servers[0] = silentServer("s1") }, func(e *Evidence) { e.Servers = append(e.Servers, silentServer("s2")) }},
-	"nodes":   {func(e *Evidence) any { return e.Nodes }, func(e *Evidence) { e.Nodes[0] = silentNode("s1") }, func(e *Evidence) { e.Nodes = append(e.Nodes, silentNode("a1")) }},
+	"servers": {func(e *Evidence) any { return e.Servers }, func(e *Evidence) { e.Servers[0] = silentServer("s1") },
+		func(e *Evidence) { e.Servers = append(e.Servers, silentServer("s2")) }},
+	"nodes": {func(e *Evidence) any { return e.Nodes }, func(e *Evidence) { e.Nodes[0] = silentNode("s1") },
+		func(e *Evidence) { e.Nodes = append(e.Nodes, silentNode("a1")) }},
 	"objects": {func(e *Evidence) any { return e.Objects }, func(e *Evidence) { e.Objects = nil }, nil},
 }
 
@@ -443,7 +489,8 @@ func TestABackendForImages(t *testing.T) {
 	e := hardened()
 	e.Objects.ImagePolicies = nil
 	e.Servers[0].Report.Plugins = append(e.Servers[0].Report.Plugins, "ImagePolicyWebhook")
-	if r := judged(e, "5.5.1"); r.Status != Person || !strings.Contains(r.Reason, "backend verifies images") || !strings.Contains(r.Reason, "defaultAllow is false") {
+	if r := judged(e, "5.5.1"); r.Status != Person || !strings.Contains(r.Reason, "backend verifies images") ||
+		!strings.Contains(r.Reason, "defaultAllow is false") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -564,25 +611,31 @@ func bind(name, role string, subjects ...rbacv1.Subject) func(*Evidence) {
 // bindLocally binds a cluster role to subjects in a namespace.
 func bindLocally(namespace, role string, subjects ...rbacv1.Subject) func(*Evidence) {
 	return func(e *Evidence) {
-		e.Objects.RoleBindings = append(e.Objects.RoleBindings, rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "local", Namespace: namespace}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: role}, Subjects: subjects})
+		e.Objects.RoleBindings = append(e.Objects.RoleBindings,
+			rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "local", Namespace: namespace},
+				RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: role}, Subjects: subjects})
 	}
 }
 
 func binding(name, role string, subjects ...rbacv1.Subject) rbacv1.ClusterRoleBinding {
-	return rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: role}, Subjects: subjects}
+	return rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: role}, Subjects: subjects}
 }
 
 // role makes a role of users that is bound.
 func role(rule rbacv1.PolicyRule) func(*Evidence) {
 	return func(e *Evidence) {
-		e.Objects.ClusterRoles = append(e.Objects.ClusterRoles, rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Rules: []rbacv1.PolicyRule{rule}})
-		e.Objects.ClusterRoleBindings = append(e.Objects.ClusterRoleBindings, binding("mine", "mine", rbacv1.Subject{Kind: "User", Name: "ann"}))
+		e.Objects.ClusterRoles = append(e.Objects.ClusterRoles,
+			rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Rules: []rbacv1.PolicyRule{rule}})
+		e.Objects.ClusterRoleBindings = append(e.Objects.ClusterRoleBindings,
+			binding("mine", "mine", rbacv1.Subject{Kind: "User", Name: "ann"}))
 	}
 }
 
 func pod(change func(*corev1.Pod)) func(*Evidence) {
 	return func(e *Evidence) {
-		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
 		change(&p)
 		e.Objects.Pods, e.Objects.NetworkPolicies = append(e.Objects.Pods, p), []networkingv1.NetworkPolicy{}
 	}

@@ -170,7 +170,8 @@ func auditCovers(r *ServerReport) Verdict {
 	var wrong []string
 	for _, request := range Audited {
 		level, known := r.Audit.Levels[request]
-		secret := strings.Contains(request, "secrets") || strings.Contains(request, "configmaps") || strings.Contains(request, "tokenreviews")
+		secret := strings.Contains(request, "secrets") || strings.Contains(request, "configmaps") ||
+			strings.Contains(request, "tokenreviews")
 		switch {
 		case !known:
 			return unknown("the server reports no level for %s", request)
@@ -250,7 +251,8 @@ func accountKey(s *Server) Verdict {
 	for _, f := range s.Report.Machine.Files {
 		if f.Kind == KindKey && strings.HasSuffix(f.Path, "/service-account.key") {
 			if is := within(0o600); is.wrong(f) != "" {
-				return Verdict{Status: Fail, Reason: f.Path + " " + is.wrong(f), mend: terminal.Command(append(is.mend, f.Path)...)}
+				return Verdict{Status: Fail, Reason: f.Path + " " + is.wrong(f),
+					mend: terminal.Command(append(is.mend, f.Path)...)}
 			}
 			return pass("%s", f.Path)
 		}
@@ -417,7 +419,8 @@ func (p Port) unknown(port int) Verdict {
 }
 
 func otherLogins(r *ServerReport) Verdict {
-	for _, name := range []string{"authentication-config", "oidc-issuer-url", "authentication-token-webhook-config-file", "requestheader-client-ca-file"} {
+	for _, name := range []string{"authentication-config", "oidc-issuer-url",
+		"authentication-token-webhook-config-file", "requestheader-client-ca-file"} {
 		if r.Flags[name] != "" {
 			return person("--%s is there; see that people use it", name)
 		}

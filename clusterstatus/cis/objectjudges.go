@@ -214,10 +214,13 @@ func networkPolicies(o *Objects) Verdict {
 
 func secretVariables(o *Objects) Verdict {
 	return ofPods(o, "no pod of users has one", func(p *corev1.Pod) bool {
-		return slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), func(c corev1.Container) bool {
-			return slices.ContainsFunc(c.EnvFrom, func(f corev1.EnvFromSource) bool { return f.SecretRef != nil }) ||
-				slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.ValueFrom != nil && v.ValueFrom.SecretKeyRef != nil })
-		})
+		return slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers),
+			func(c corev1.Container) bool {
+				return slices.ContainsFunc(c.EnvFrom,
+					func(f corev1.EnvFromSource) bool { return f.SecretRef != nil }) ||
+					slices.ContainsFunc(c.Env,
+						func(v corev1.EnvVar) bool { return v.ValueFrom != nil && v.ValueFrom.SecretKeyRef != nil })
+			})
 	})
 }
 
@@ -231,7 +234,8 @@ func imagePolicies(e *Evidence) Verdict {
 		case len(o.ImagePolicies) == 0 && v.Status == Unknown:
 			return v
 		case len(o.ImagePolicies) == 0:
-			return fail("no validating webhook and no policy sees pods, and ImagePolicyWebhook does not run on all servers")
+			return fail(
+				"no validating webhook and no policy sees pods, and ImagePolicyWebhook does not run on all servers")
 		}
 		return person("see that one verifies images: %s", some(o.ImagePolicies))
 	})(e)

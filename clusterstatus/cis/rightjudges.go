@@ -29,7 +29,8 @@ type BroadGroup struct {
 // BroadGroups are these groups.
 var BroadGroups = []BroadGroup{
 	{Group: "system:authenticated", User: "barque:cis:authenticated", Groups: []string{"system:authenticated"}},
-	{Group: "system:serviceaccounts", User: "system:serviceaccount:default:barque-cis", Groups: []string{"system:serviceaccounts", "system:authenticated"}},
+	{Group: "system:serviceaccounts", User: "system:serviceaccount:default:barque-cis",
+		Groups: []string{"system:serviceaccounts", "system:authenticated"}},
 	{Group: "system:unauthenticated", User: "system:anonymous", Groups: []string{"system:unauthenticated"}},
 }
 
@@ -37,7 +38,8 @@ var BroadGroups = []BroadGroup{
 func isBroad(s rbacv1.Subject) bool {
 	switch s.Kind {
 	case rbacv1.GroupKind:
-		return strings.HasPrefix(s.Name, "system:serviceaccounts:") || slices.ContainsFunc(BroadGroups, func(c BroadGroup) bool { return c.Group == s.Name })
+		return strings.HasPrefix(s.Name, "system:serviceaccounts:") ||
+			slices.ContainsFunc(BroadGroups, func(c BroadGroup) bool { return c.Group == s.Name })
 	case rbacv1.UserKind:
 		return s.Name == "system:anonymous"
 	}
@@ -180,13 +182,15 @@ func (o *Objects) bindings() []bound { return boundBy(o.ClusterRoleBindings, o.R
 func (b bound) beyond(d *Defaults) []rbacv1.Subject {
 	var own []rbacv1.Subject
 	for _, other := range boundBy(d.ClusterRoleBindings, d.RoleBindings) {
-		if other.namespace == b.namespace && other.name == b.name && other.role.Kind == b.role.Kind && other.role.Name == b.role.Name {
+		if other.namespace == b.namespace && other.name == b.name && other.role.Kind == b.role.Kind &&
+			other.role.Name == b.role.Name {
 			own = other.subjects
 		}
 	}
 	var others []rbacv1.Subject
 	for _, s := range b.subjects {
-		if !slices.ContainsFunc(own, func(o rbacv1.Subject) bool { return o.Kind == s.Kind && o.Namespace == s.Namespace && o.Name == s.Name }) {
+		if !slices.ContainsFunc(own,
+			func(o rbacv1.Subject) bool { return o.Kind == s.Kind && o.Namespace == s.Namespace && o.Name == s.Name }) {
 			others = append(others, s)
 		}
 	}
@@ -302,7 +306,8 @@ type want struct {
 
 func (w want) in(rules []rbacv1.PolicyRule) bool {
 	has := func(list []string, values ...string) bool {
-		return slices.Contains(list, "*") || slices.ContainsFunc(values, func(v string) bool { return slices.Contains(list, v) })
+		return slices.Contains(list, "*") ||
+			slices.ContainsFunc(values, func(v string) bool { return slices.Contains(list, v) })
 	}
 	resources := []string{w.resource}
 	if _, sub, ok := strings.Cut(w.resource, "/"); ok {

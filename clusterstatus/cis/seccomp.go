@@ -58,5 +58,6 @@ func unconfined(p *corev1.Pod, byDefault bool) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(p.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return bad(c.SecurityContext) })
+	return slices.ContainsFunc(p.Spec.EphemeralContainers,
+		func(c corev1.EphemeralContainer) bool { return bad(c.SecurityContext) })
 }

@@ -15,13 +15,16 @@ func TestUnconfinedPods(t *testing.T) {
 	of := func(kind corev1.SeccompProfileType) *corev1.SecurityContext {
 		return &corev1.SecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: kind}}
 	}
-	confined := &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
+	confined := &corev1.PodSecurityContext{
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
 	for name, c := range map[string]struct {
 		change func(*corev1.PodSpec)
 		want   Status
 	}{
-		"the pod":     {func(p *corev1.PodSpec) { p.SecurityContext = unconfinedContext() }, Person},
-		"a container": {func(p *corev1.PodSpec) { p.Containers[0].SecurityContext = of(corev1.SeccompProfileTypeUnconfined) }, Person},
+		"the pod": {func(p *corev1.PodSpec) { p.SecurityContext = unconfinedContext() }, Person},
+		"a container": {
+			func(p *corev1.PodSpec) { p.Containers[0].SecurityContext = of(corev1.SeccompProfileTypeUnconfined) },
+			Person},
 		"one in a good pod": {func(p *corev1.PodSpec) {
 			p.SecurityContext, p.Containers[0].SecurityContext = confined, of(corev1.SeccompProfileTypeUnconfined)
 		}, Person},
@@ -34,10 +37,13 @@ func TestUnconfinedPods(t *testing.T) {
 		"a good one": {func(p *corev1.PodSpec) { p.SecurityContext = confined }, Pass},
 		"none":       {func(*corev1.PodSpec) {}, Pass},
 		"its containers all": {func(p *corev1.PodSpec) {
-			p.SecurityContext, p.Containers[0].SecurityContext = unconfinedContext(), of(corev1.SeccompProfileTypeRuntimeDefault)
+			p.SecurityContext, p.Containers[0].SecurityContext = unconfinedContext(),
+				of(corev1.SeccompProfileTypeRuntimeDefault)
 		}, Pass},
 		"one for debugging": {func(p *corev1.PodSpec) {
-			p.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{SecurityContext: of(corev1.SeccompProfileTypeUnconfined)}}}
+			p.EphemeralContainers = []corev1.EphemeralContainer{
+				{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+					SecurityContext: of(corev1.SeccompProfileTypeUnconfined)}}}
 		}, Person},
 	} {
 		e := hardened()
@@ -62,7 +68,9 @@ func TestUnconfinedPods(t *testing.T) {
 	}
 	// Pods of the cluster itself need what they have.
 	e = hardened()
-	e.Objects.Pods = []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "driver"}, Spec: corev1.PodSpec{SecurityContext: unconfinedContext()}}}
+	e.Objects.Pods = []corev1.Pod{
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "driver"},
+			Spec: corev1.PodSpec{SecurityContext: unconfinedContext()}}}
 	if r := judged(e, "5.6.2"); r.Status != Pass {
 		t.Errorf("the cluster's own: %+v", r)
 	}

@@ -45,7 +45,8 @@ func Examine(ctx context.Context, asks *ask.Asker, o Options) (*Examination, err
 	e := newExamination(asks.Procedures())
 	var here map[string]string // this machine's files
 	var looking sync.WaitGroup
-	looking.Go(func() { here = localFiles(ctx, asks.DataDir, o.Machine()) }) // ends within journalPatience, and the checks
+	// ends within journalPatience, and the checks
+	looking.Go(func() { here = localFiles(ctx, asks.DataDir, o.Machine()) })
 	defer looking.Wait()
 	h, err := asks.Ask(ctx)
 	switch {
@@ -54,7 +55,9 @@ func Examine(ctx context.Context, asks *ask.Asker, o Options) (*Examination, err
 	case err != nil && !ask.IsNoAnswer(err):
 		return nil, err
 	case err != nil:
-		e.Add(clusterstatus.Warning{Severity: clusterstatus.Critical, Text: err.Error(), On: "each server", Mend: e.Procedures.Any})
+		e.Add(
+			clusterstatus.Warning{Severity: clusterstatus.Critical, Text: err.Error(), On: "each server",
+				Mend: e.Procedures.Any})
 	default:
 		e.Status = h.Status()
 		o.Tell("asking " + terminal.Plural(len(e.Status.ServerNames()), "server", "servers"))
@@ -89,7 +92,8 @@ func (e *Examination) addWorkloads() {
 		e.Add(w)
 	}
 	if more > 0 {
-		e.Note("%s have such faults, too: pods.txt in the file lists all pods", terminal.Plural(more, "more workload", "more workloads"))
+		e.Note("%s have such faults, too: pods.txt in the file lists all pods",
+			terminal.Plural(more, "more workload", "more workloads"))
 	}
 }
 
@@ -178,7 +182,9 @@ func diagnosisOf(ctx context.Context, h *ask.Heard, m clusterstatus.MemberStatus
 }
 
 // firstDiagnosis asks a silent server through all hosts at once.
-func firstDiagnosis(ctx context.Context, h *ask.Heard, hosts []string, server string) (*clusterstatus.Diagnosis, error) {
+func firstDiagnosis(
+	ctx context.Context, h *ask.Heard, hosts []string, server string,
+) (*clusterstatus.Diagnosis, error) {
 	answers, errs := make([]*clusterstatus.Diagnosis, len(hosts)), make([]error, len(hosts))
 	var asking sync.WaitGroup
 	for i, host := range hosts {
@@ -194,7 +200,9 @@ func firstDiagnosis(ctx context.Context, h *ask.Heard, hosts []string, server st
 }
 
 // askDiagnosis asks the server for its diagnosis through a host.
-func askDiagnosis(ctx context.Context, h *ask.Heard, host, server string, patience time.Duration) (*clusterstatus.Diagnosis, error) {
+func askDiagnosis(
+	ctx context.Context, h *ask.Heard, host, server string, patience time.Duration,
+) (*clusterstatus.Diagnosis, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, &remote.NoAnswerError{Within: patience})
 	defer cancel()
 	d := new(clusterstatus.Diagnosis)
@@ -218,7 +226,10 @@ func (e *Examination) Write(to io.Writer, on terminal.Screen) error {
 		if e.Procedures.Here {
 			way = "The data in its directory are in the file."
 		}
-		fmt.Fprintln(w, on.Wrap(fmt.Sprintf("%s gave no diagnosis: %s. %s", name, strings.ReplaceAll(e.Silent[name], "\n", "; "), way), 0))
+		fmt.Fprintln(w,
+			on.Wrap(
+				fmt.Sprintf("%s gave no diagnosis: %s. %s", name, strings.ReplaceAll(e.Silent[name], "\n", "; "), way),
+				0))
 	}
 	for _, note := range e.Notes {
 		fmt.Fprintln(w, on.Wrap("note: "+note, 0))
@@ -228,7 +239,8 @@ func (e *Examination) Write(to io.Writer, on terminal.Screen) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "all of it is in %s (%s); no secrets were put into it, but names and addresses were\n", e.File, terminal.Bytes(info.Size()))
+		fmt.Fprintf(w, "all of it is in %s (%s); no secrets were put into it, but names and addresses were\n", e.File,
+			terminal.Bytes(info.Size()))
 	}
 	_, err := io.WriteString(to, w.String())
 	return err

@@ -27,7 +27,8 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 // TestDoctorThatCannotSay: what it finds is not lost in silence.
 func TestDoctorThatCannotSay(t *testing.T) {
 	full := writerFunc(func([]byte) (int, error) { return 0, syscall.ENOSPC })
-	for _, e := range []*Examination{{}, {Examination: clusterstatus.Examination{Findings: []clusterstatus.Warning{{Text: "x"}}}}} {
+	for _, e := range []*Examination{{},
+		{Examination: clusterstatus.Examination{Findings: []clusterstatus.Warning{{Text: "x"}}}}} {
 		if err := e.Write(full, terminal.Screen{}); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("%v", err)
 		}
@@ -44,10 +45,13 @@ func TestExitCodes(t *testing.T) {
 		e    clusterstatus.Examination
 		code int // 0: no error
 	}{
-		"healthy":             {clusterstatus.Examination{Status: status(clusterstatus.Healthy)}, 0},
-		"something is found":  {clusterstatus.Examination{Status: status(clusterstatus.Healthy), Findings: found}, exitcode.Degraded},
-		"degraded":            {clusterstatus.Examination{Status: status(clusterstatus.Degraded), Findings: found}, exitcode.Degraded},
-		"without a quorum":    {clusterstatus.Examination{Status: status(clusterstatus.NoQuorum), Findings: found}, exitcode.NoQuorum},
+		"healthy": {clusterstatus.Examination{Status: status(clusterstatus.Healthy)}, 0},
+		"something is found": {clusterstatus.Examination{Status: status(clusterstatus.Healthy), Findings: found},
+			exitcode.Degraded},
+		"degraded": {clusterstatus.Examination{Status: status(clusterstatus.Degraded), Findings: found},
+			exitcode.Degraded},
+		"without a quorum": {clusterstatus.Examination{Status: status(clusterstatus.NoQuorum), Findings: found},
+			exitcode.NoQuorum},
 		"nobody has answered": {clusterstatus.Examination{Findings: found}, exitcode.NoAnswer},
 	} {
 		err := (&Examination{Examination: c.e}).Err()
@@ -85,11 +89,13 @@ func TestExamineWithoutAnAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(e.Findings) == 0 || !strings.Contains(e.Findings[0].Text, dead) || e.File != file || !looked || len(said) > 0 {
+	if len(e.Findings) == 0 || !strings.Contains(e.Findings[0].Text, dead) || e.File != file || !looked ||
+		len(said) > 0 {
 		t.Errorf("findings %+v, file %q, machine %t; it said %q", e.Findings, e.File, looked, said)
 	}
 	files := unpack.TarGz(t, file)
-	if !slices.ContainsFunc(slices.Collect(maps.Keys(files)), func(name string) bool { return strings.Contains(name, "this-machine/") }) {
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(files)),
+		func(name string) bool { return strings.Contains(name, "this-machine/") }) {
 		t.Errorf("the archive has %v", slices.Sorted(maps.Keys(files)))
 	}
 }

@@ -44,7 +44,9 @@ const (
 // Objects appear in the archive by their events and states, without their contents, which may have
 // secrets. Each kind has a timeout: without a quorum there is no answer. unread is the reason why
 // the objects are incomplete.
-func apiFiles(ctx context.Context, config *rest.Config, each time.Duration) (files map[string]string, o objects, unread error) {
+func apiFiles(
+	ctx context.Context, config *rest.Config, each time.Duration,
+) (files map[string]string, o objects, unread error) {
 	files = map[string]string{}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -82,10 +84,11 @@ func apiFiles(ctx context.Context, config *rest.Config, each time.Duration) (fil
 		return err
 	}, func() (string, error) { return nodesText(nodes) })
 	read("events.txt", func(ctx context.Context) (err error) {
-		o.events, err = pages(ctx, func(ctx context.Context, options metav1.ListOptions) ([]corev1.Event, string, error) {
-			l, err := core.Events(metav1.NamespaceAll).List(ctx, options)
-			return l.Items, l.Continue, err
-		})
+		o.events, err = pages(ctx,
+			func(ctx context.Context, options metav1.ListOptions) ([]corev1.Event, string, error) {
+				l, err := core.Events(metav1.NamespaceAll).List(ctx, options)
+				return l.Items, l.Continue, err
+			})
 		return err
 	}, func() (string, error) { return eventsText(o.events), nil })
 	read("pods.txt", func(ctx context.Context) (err error) {
@@ -96,10 +99,11 @@ func apiFiles(ctx context.Context, config *rest.Config, each time.Duration) (fil
 		return err
 	}, func() (string, error) { return podsText(o.pods), nil })
 	read("namespaces.txt", func(ctx context.Context) (err error) {
-		o.namespaces, err = pages(ctx, func(ctx context.Context, options metav1.ListOptions) ([]corev1.Namespace, string, error) {
-			l, err := core.Namespaces().List(ctx, options)
-			return l.Items, l.Continue, err
-		})
+		o.namespaces, err = pages(ctx,
+			func(ctx context.Context, options metav1.ListOptions) ([]corev1.Namespace, string, error) {
+				l, err := core.Namespaces().List(ctx, options)
+				return l.Items, l.Continue, err
+			})
 		return err
 	}, func() (string, error) { return namespacesText(o.namespaces), nil })
 	asking.Wait()
@@ -110,7 +114,9 @@ func apiFiles(ctx context.Context, config *rest.Config, each time.Duration) (fil
 const pageSize = 500
 
 // pages lists all objects of a kind.
-func pages[T any](ctx context.Context, list func(context.Context, metav1.ListOptions) (items []T, next string, err error)) (all []T, err error) {
+func pages[T any](
+	ctx context.Context, list func(context.Context, metav1.ListOptions) (items []T, next string, err error),
+) (all []T, err error) {
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
 		items, next, err := list(ctx, options)
@@ -138,7 +144,8 @@ func eventsText(events []corev1.Event) string {
 	slices.SortStableFunc(events, func(a, b corev1.Event) int { return faults.At(&a).Compare(faults.At(&b)) })
 	var out strings.Builder
 	for _, e := range events[max(0, len(events)-maxEvents):] {
-		fmt.Fprintf(&out, "%s %s %s %s/%s x%d: %s\n", faults.At(&e).UTC().Format(time.RFC3339), e.Type, e.Reason, e.InvolvedObject.Kind, e.InvolvedObject.Namespace+"/"+e.InvolvedObject.Name, max(1, e.Count), e.Message)
+		fmt.Fprintf(&out, "%s %s %s %s/%s x%d: %s\n", faults.At(&e).UTC().Format(time.RFC3339), e.Type, e.Reason,
+			e.InvolvedObject.Kind, e.InvolvedObject.Namespace+"/"+e.InvolvedObject.Name, max(1, e.Count), e.Message)
 	}
 	return out.String()
 }
@@ -153,7 +160,8 @@ func podsText(pods []corev1.Pod) string {
 				ready++
 			}
 		}
-		fmt.Fprintf(&out, "%s/%s node=%s phase=%s reason=%q ready=%d/%d restarts=%d deleted=%t\n", p.Namespace, p.Name, p.Spec.NodeName, p.Status.Phase, p.Status.Reason,
+		fmt.Fprintf(&out, "%s/%s node=%s phase=%s reason=%q ready=%d/%d restarts=%d deleted=%t\n", p.Namespace, p.Name,
+			p.Spec.NodeName, p.Status.Phase, p.Status.Reason,
 			ready, len(p.Spec.Containers), restarts, p.DeletionTimestamp != nil)
 	}
 	return out.String()
@@ -162,7 +170,8 @@ func podsText(pods []corev1.Pod) string {
 func namespacesText(namespaces []corev1.Namespace) string {
 	var out strings.Builder
 	for _, ns := range namespaces {
-		fmt.Fprintf(&out, "%s phase=%s finalizers=%v\n", ns.Name, ns.Status.Phase, append(slices.Clone(ns.Finalizers), finalizerNames(ns.Spec.Finalizers)...))
+		fmt.Fprintf(&out, "%s phase=%s finalizers=%v\n", ns.Name, ns.Status.Phase,
+			append(slices.Clone(ns.Finalizers), finalizerNames(ns.Spec.Finalizers)...))
 	}
 	return out.String()
 }
@@ -182,7 +191,8 @@ func localFiles(ctx context.Context, dataDir string, checks []check.Finding) map
 	}
 	ctx, cancel := context.WithTimeout(ctx, journalPatience)
 	defer cancel()
-	journal := exec.CommandContext(ctx, "journalctl", "--no-pager", "-n", "5000", "-u", "barque-server", "-u", "barque-agent")
+	journal := exec.CommandContext(ctx, "journalctl", "--no-pager", "-n", "5000", "-u", "barque-server", "-u",
+		"barque-agent")
 	text, err := journal.CombinedOutput()
 	if err != nil {
 		text = fmt.Appendf(text, "not known: %v\n", err) // as without systemd
@@ -277,7 +287,8 @@ func (e *Examination) pack(to *os.File) error {
 		return err
 	}
 	err := put("findings.txt", e.findingsText())
-	err = errors.Join(err, put("about.txt", fmt.Sprintf("made at %s by barque %s\n", e.Time.Format(time.RFC3339), version.String())))
+	err = errors.Join(err,
+		put("about.txt", fmt.Sprintf("made at %s by barque %s\n", e.Time.Format(time.RFC3339), version.String())))
 	data, jsonErr := json.MarshalIndent(e, "", "  ")
 	err = errors.Join(err, jsonErr, put("examination.json", string(data)))
 	for _, name := range sortedKeys(e.files) {

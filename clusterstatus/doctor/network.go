@@ -24,7 +24,9 @@ func networkFaults(ctx context.Context, config *rest.Config, each time.Duration)
 	ctx, cancel := context.WithTimeoutCause(ctx, each, &remote.NoAnswerError{Within: each})
 	defer cancel()
 	var events []corev1.Event
-	options := metav1.ListOptions{FieldSelector: fields.Set{"involvedObject.kind": "Node", "source": faults.Component}.AsSelector().String(), Limit: maxEvents}
+	options := metav1.ListOptions{
+		FieldSelector: fields.Set{"involvedObject.kind": "Node", "source": faults.Component}.AsSelector().String(),
+		Limit:         maxEvents}
 	for {
 		list, err := client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, options)
 		if err != nil {

@@ -33,10 +33,12 @@ type objects struct {
 }
 
 // pullFailures are the kubelet's reasons of a container that waits for its image.
-var pullFailures = []string{"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable", "ImageInspectError", "SignatureValidationFailed"}
+var pullFailures = []string{"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
+	"RegistryUnavailable", "ImageInspectError", "SignatureValidationFailed"}
 
 // configFailures are the kubelet's reasons of a container that cannot be made.
-var configFailures = []string{"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError", "PostStartHookError"}
+var configFailures = []string{"CreateContainerConfigError", "CreateContainerError", "RunContainerError",
+	"PreCreateHookError", "PostStartHookError"}
 
 // startFailures are the runtimes' reasons of a container whose process never began. It has no log.
 var startFailures = []string{"StartError", "ContainerCannotRun", "OCIRuntimeError"}
@@ -81,7 +83,9 @@ func (o *objects) workloads(now time.Time) (found []clusterstatus.Warning, more 
 		} else {
 			subject = fmt.Sprintf("%s of %s, such as %s", terminal.Plural(count[g], "pod", "pods"), g.owner, p.Name)
 		}
-		found = append(found, clusterstatus.Warning{Severity: clusterstatus.Attention, Text: subject + ": " + first[g].text, Mend: first[g].mend})
+		found = append(found,
+			clusterstatus.Warning{Severity: clusterstatus.Attention, Text: subject + ": " + first[g].text,
+				Mend: first[g].mend})
 	}
 	if len(found) > mostWorkloads {
 		found, more = found[:mostWorkloads], len(found)-mostWorkloads
@@ -107,10 +111,12 @@ func stuckNamespace(ns *corev1.Namespace, now time.Time) (w clusterstatus.Warnin
 	if slices.ContainsFunc(ns.Status.Conditions, func(c corev1.NamespaceCondition) bool {
 		return c.Type == corev1.NamespaceFinalizersRemaining && c.Status == corev1.ConditionTrue
 	}) {
-		mend = fmt.Sprintf("start the controller that owns the finalizer; when it is gone for good: barque kubectl -n %s patch RESOURCE NAME --type merge -p '{\"metadata\":{\"finalizers\":null}}'", ns.Name)
+		mend = fmt.Sprintf(
+			"start the controller that owns the finalizer; when it is gone for good: barque kubectl -n %s patch RESOURCE NAME --type merge -p '{\"metadata\":{\"finalizers\":null}}'", ns.Name)
 	}
 	w = clusterstatus.Warning{Severity: clusterstatus.Attention, Mend: mend,
-		Text: fmt.Sprintf("namespace %s has been ending since %s: %s", ns.Name, ns.DeletionTimestamp.UTC().Format(time.RFC3339), cmp.Or(strings.Join(why, "; "), "no reason is known"))}
+		Text: fmt.Sprintf("namespace %s has been ending since %s: %s", ns.Name,
+			ns.DeletionTimestamp.UTC().Format(time.RFC3339), cmp.Or(strings.Join(why, "; "), "no reason is known"))}
 	return w, true
 }
 
@@ -125,19 +131,27 @@ func troubleOf(p *corev1.Pod, event string, now time.Time) *trouble {
 		switch {
 		case waiting == nil:
 		case slices.Contains(pullFailures, waiting.Reason):
-			return &trouble{kind: "pull", container: s.Name, mend: describe, text: fmt.Sprintf("the image %s cannot be pulled: %s", s.Image, cmp.Or(waiting.Message, waiting.Reason))}
+			return &trouble{kind: "pull", container: s.Name, mend: describe,
+				text: fmt.Sprintf("the image %s cannot be pulled: %s", s.Image,
+					cmp.Or(waiting.Message, waiting.Reason))}
 		case slices.Contains(configFailures, waiting.Reason):
-			return &trouble{kind: "config", container: s.Name, mend: describe, text: fmt.Sprintf("container %s cannot be started: %s", s.Name, cmp.Or(waiting.Message, waiting.Reason))}
+			return &trouble{kind: "config", container: s.Name, mend: describe,
+				text: fmt.Sprintf("container %s cannot be started: %s", s.Name,
+					cmp.Or(waiting.Message, waiting.Reason))}
 		case waiting.Reason == "CrashLoopBackOff":
 			ended := ""
 			if t := s.LastTerminationState.Terminated; t != nil && slices.Contains(startFailures, t.Reason) {
-				return &trouble{kind: "config", container: s.Name, mend: describe, text: fmt.Sprintf("container %s cannot be started: %s", s.Name, cmp.Or(strings.TrimSpace(t.Message), t.Reason))}
+				return &trouble{kind: "config", container: s.Name, mend: describe,
+					text: fmt.Sprintf("container %s cannot be started: %s", s.Name,
+						cmp.Or(strings.TrimSpace(t.Message), t.Reason))}
 			}
 			if t := s.LastTerminationState.Terminated; t != nil {
 				ended = fmt.Sprintf(", the last time with exit code %d (%s)", t.ExitCode, t.Reason)
 			}
-			return &trouble{kind: "crash", container: s.Name, mend: fmt.Sprintf("barque kubectl -n %s logs %s -c %s --previous", p.Namespace, p.Name, s.Name),
-				text: fmt.Sprintf("container %s ends again and again: %s%s", s.Name, terminal.Plural(int(s.RestartCount), "restart", "restarts"), ended)}
+			return &trouble{kind: "crash", container: s.Name,
+				mend: fmt.Sprintf("barque kubectl -n %s logs %s -c %s --previous", p.Namespace, p.Name, s.Name),
+				text: fmt.Sprintf("container %s ends again and again: %s%s", s.Name,
+					terminal.Plural(int(s.RestartCount), "restart", "restarts"), ended)}
 		}
 	}
 	if p.Status.Phase != corev1.PodPending || now.Sub(p.CreationTimestamp.Time) < waitsLong {
@@ -148,13 +162,17 @@ func troubleOf(p *corev1.Pod, event string, now time.Time) *trouble {
 			if c.Reason == corev1.PodReasonSchedulingGated {
 				return nil // its author wants it to wait
 			}
-			return &trouble{kind: "unscheduled", mend: describe, text: "no node takes it: " + cmp.Or(c.Message, c.Reason)}
+			return &trouble{kind: "unscheduled", mend: describe,
+				text: "no node takes it: " + cmp.Or(c.Message, c.Reason)}
 		}
 	}
 	if p.Spec.NodeName == "" {
-		return &trouble{kind: "unseen", mend: describe, text: fmt.Sprintf("the scheduler %s has not judged it", p.Spec.SchedulerName)}
+		return &trouble{kind: "unseen", mend: describe,
+			text: fmt.Sprintf("the scheduler %s has not judged it", p.Spec.SchedulerName)}
 	}
-	return &trouble{kind: "starting", mend: describe, text: fmt.Sprintf("it has been starting on %s since %s: %s", p.Spec.NodeName, startedAt(p).UTC().Format(time.RFC3339), cmp.Or(event, "no warning says why"))}
+	return &trouble{kind: "starting", mend: describe,
+		text: fmt.Sprintf("it has been starting on %s since %s: %s", p.Spec.NodeName,
+			startedAt(p).UTC().Format(time.RFC3339), cmp.Or(event, "no warning says why"))}
 }
 
 func startedAt(p *corev1.Pod) time.Time {

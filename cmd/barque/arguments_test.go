@@ -37,7 +37,8 @@ func TestWrongArguments(t *testing.T) {
 	dir := t.TempDir()
 	there, key, policy := filepath.Join(dir, "there"), filepath.Join(dir, "key"), filepath.Join(dir, "policy.yaml")
 	wrong := "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles: [{schedulerName: ''}]\n"
-	if err := errors.Join(os.WriteFile(there, nil, 0o600), os.WriteFile(policy, []byte(wrong), 0o600), os.WriteFile(key, []byte("a passphrase"), 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(there, nil, 0o600), os.WriteFile(policy, []byte(wrong), 0o600),
+		os.WriteFile(key, []byte("a passphrase"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ line, says string }{
@@ -156,7 +157,8 @@ func TestWrongArguments(t *testing.T) {
 		{"dev status -o xml", `"xml"`},
 		{"dev heal x", "takes no argument"},
 		{"dev start", "got 0"},
-		{"cluster recover --data-dir " + dir + "/none --inspect", "is no server's data directory: give its own with --data-dir"},
+		{"cluster recover --data-dir " + dir + "/none --inspect",
+			"is no server's data directory: give its own with --data-dir"},
 		{"cluster leave --data-dir " + dir + "/none", "is no server's data directory"},
 		{"cert show x", "takes no argument"},
 		{"cert show -o xml", `"xml"`},
@@ -221,15 +223,18 @@ func TestWrongArguments(t *testing.T) {
 		{"server --log-level loud --allowed-unsafe-sysctls=", "--allowed-unsafe-sysctls is empty"},
 		{"server --log-level loud --eviction-hard=", "--eviction-hard is empty"},
 		{"server --log-level loud --eviction-soft=", "--eviction-soft is empty"},
-		{"agent --log-level loud --eviction-hard memory.available=1Gi", `--eviction-hard "memory.available=1Gi": want SIGNAL<VALUE`},
+		{"agent --log-level loud --eviction-hard memory.available=1Gi",
+			`--eviction-hard "memory.available=1Gi": want SIGNAL<VALUE`},
 		{"agent --log-level loud --max-pods 0", "--max-pods 0: want 1 at least"},
-		{"agent --log-level loud --eviction-pressure-transition-period 0s", "--eviction-pressure-transition-period 0s: want more than 0"},
+		{"agent --log-level loud --eviction-pressure-transition-period 0s",
+			"--eviction-pressure-transition-period 0s: want more than 0"},
 		// The name keeps a server from starting if these checks fail.
 		{"server --authentication-config=", "--authentication-config is empty"},
 		{"server --oidc-groups-prefix=", "--oidc-groups-prefix is empty"},
 		{"server --name Bad_Name --oidc-issuer-url https://i.example", "--oidc-client-id"},
 		{"server --name Bad_Name --authorization-mode AlwaysAllow", "AlwaysAllow is not served"},
-		{"server --name Bad_Name --authorization-config /nonexistent", "--authorization-config /nonexistent: no such file or directory"},
+		{"server --name Bad_Name --authorization-config /nonexistent",
+			"--authorization-config /nonexistent: no such file or directory"},
 		{"user add ann --group=", "--group is empty"},
 		{"user add ann --ttl 1m", "--ttl 1m0s: want 10m0s"},
 		{"user add ann --group system:masters", "barque:admins"},
@@ -269,12 +274,13 @@ func TestFlagsThatMayBeEmpty(t *testing.T) {
 		"output":        "text for people; no file of the doctor",
 		"format":        "text for people",
 		"why":           "none",
-		"gateway-ports": "no listener of a Gateway", "gateway-trusted-proxies": "none", "gateway-proxy-protocol": "none",
-		"cloud-provider": "none",
-		"description":    "none",
-		"token":          "none; where one is needed that is told, and who has joined needs none",
-		"log-level":      "refused as a level",
-		"node-label":     "refused as a label",
+		"gateway-ports": "no listener of a Gateway", "gateway-trusted-proxies": "none",
+		"gateway-proxy-protocol": "none",
+		"cloud-provider":         "none",
+		"description":            "none",
+		"token":                  "none; where one is needed that is told, and who has joined needs none",
+		"log-level":              "refused as a level",
+		"node-label":             "refused as a label",
 
 		"enable-admission-plugins":  "none",
 		"audit-log-path":            "no file, as for kube-apiserver",
@@ -326,9 +332,11 @@ func TestLeaveIsCalledSo(t *testing.T) {
 	dir := t.TempDir()
 	kubeconfig := kubeconfigOf(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusConflict)
-		io.WriteString(w, `{"server": "s3", "change": "remove", "refused": true, "error": "no quorum would stay", "voters": {}, "mayFail": {}}`)
+		io.WriteString(w,
+			`{"server": "s3", "change": "remove", "refused": true, "error": "no quorum would stay", "voters": {}, "mayFail": {}}`)
 	})
-	if err := os.WriteFile(filepath.Join(dir, "node.json"), []byte(`{"format": 3, "name": "s3", "role": "server"}`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "node.json"), []byte(`{"format": 3, "name": "s3", "role": "server"}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, err := run(t, "cluster", "leave", "--yes", "--data-dir", dir, "--kubeconfig", kubeconfig)
@@ -353,12 +361,14 @@ func TestLeaveOfTheServerAtAnAddress(t *testing.T) {
 			t.Errorf("%s %s", r.Method, r.URL)
 		case refuses:
 			w.WriteHeader(http.StatusConflict)
-			io.WriteString(w, `{"server": "s3", "change": "remove", "refused": true, "error": "s1 alone would be no quorum of s1, s2", "voters": {}, "mayFail": {}}`)
+			io.WriteString(w,
+				`{"server": "s3", "change": "remove", "refused": true, "error": "s1 alone would be no quorum of s1, s2", "voters": {}, "mayFail": {}}`)
 			return
 		case r.Method == http.MethodPost:
 			changes++
 		}
-		io.WriteString(w, `{"server": "s3", "change": "remove", "steps": ["s3 loses its vote"], "voters": {}, "mayFail": {}}`)
+		io.WriteString(w,
+			`{"server": "s3", "change": "remove", "steps": ["s3 loses its vote"], "voters": {}, "mayFail": {}}`)
 	}))
 	defer server.Close()
 	address := strings.TrimPrefix(server.URL, "https://")
@@ -381,15 +391,18 @@ func TestLeaveOfTheServerAtAnAddress(t *testing.T) {
 	if changes != 0 {
 		t.Errorf("%d changes", changes)
 	}
-	if out, said, err := leave("--yes"); err != nil || said != plan || out != "s3 was taken out of the store; if it runs, it stops now\n" || changes != 1 {
+	if out, said, err := leave("--yes"); err != nil || said != plan ||
+		out != "s3 was taken out of the store; if it runs, it stops now\n" || changes != 1 {
 		t.Errorf("confirmed: %v, %q, %q, %d changes", err, out, said, changes)
 	}
 	refuses = true
-	if _, _, err := leave("--yes"); exitCode(err) != exitcode.Refused || err.Error() != "leave s3: refused, nothing was changed: s1 alone would be no quorum of s1, s2" {
+	if _, _, err := leave("--yes"); exitCode(err) != exitcode.Refused ||
+		err.Error() != "leave s3: refused, nothing was changed: s1 alone would be no quorum of s1, s2" {
 		t.Errorf("without a quorum: exit code %d, %v", exitCode(err), err)
 	}
 	address = strings.TrimPrefix(deadServer, "https://")
-	if _, _, err := leave("--yes"); exitCode(err) != 1 || !strings.Contains(err.Error(), "nothing was changed") || !strings.Contains(err.Error(), "barque cluster remove SERVER") {
+	if _, _, err := leave("--yes"); exitCode(err) != 1 || !strings.Contains(err.Error(), "nothing was changed") ||
+		!strings.Contains(err.Error(), "barque cluster remove SERVER") {
 		t.Errorf("a dead server: exit code %d, %v", exitCode(err), err)
 	}
 	if changes != 1 {
@@ -413,7 +426,8 @@ func TestEveryCommandHelps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"status", "members", "doctor", "join", "leave", "remove", "promote", "demote", "transfer-leader", "recover"} {
+	for _, name := range []string{"status", "members", "doctor", "join", "leave", "remove", "promote", "demote",
+		"transfer-leader", "recover"} {
 		if !strings.Contains(out, "\n  "+name+" ") {
 			t.Errorf("%s is not listed", name)
 		}
@@ -436,7 +450,8 @@ func TestServerThatHangs(t *testing.T) {
 	path := kubeconfigOf(t, http.NotFound)
 	// brief: the test wants the time-out
 	_, err = run(t, "cluster", "status", "--kubeconfig", path, "--server", address, "--timeout", "200ms")
-	if exitCode(err) != exitcode.NoAnswer || !strings.Contains(err.Error(), address) || !strings.Contains(err.Error(), "no answer within 200ms") {
+	if exitCode(err) != exitcode.NoAnswer || !strings.Contains(err.Error(), address) ||
+		!strings.Contains(err.Error(), "no answer within 200ms") {
 		t.Errorf("exit code %d: %v", exitCode(err), err)
 	}
 }
@@ -449,13 +464,16 @@ func TestDeadServer(t *testing.T) {
 	address := strings.TrimPrefix(deadServer, "https://")
 	path := kubeconfigOf(t, http.NotFound)
 	for _, line := range []string{"status", "members", "doctor --output="} {
-		_, err := run(t, append(strings.Fields("cluster "+line), "--kubeconfig", path, "--server", address, "--data-dir", t.TempDir())...)
+		_, err := run(t,
+			append(strings.Fields("cluster "+line), "--kubeconfig", path, "--server", address, "--data-dir",
+				t.TempDir())...)
 		if exitCode(err) != exitcode.NoAnswer {
 			t.Errorf("%s: exit code %d: %v", line, exitCode(err), err)
 		}
 	}
 	_, err := run(t, "cluster", "status", "--kubeconfig", path, "--server", address)
-	if err == nil || !strings.Contains(err.Error(), address) || !strings.Contains(err.Error(), "connection refused") || !strings.Contains(err.Error(), "--server") {
+	if err == nil || !strings.Contains(err.Error(), address) || !strings.Contains(err.Error(), "connection refused") ||
+		!strings.Contains(err.Error(), "--server") {
 		t.Error(err)
 	}
 }
@@ -472,16 +490,19 @@ func TestCtrlCAtTheQuestion(t *testing.T) {
 		}
 		return len(p), nil
 	})
-	cmd.SetArgs([]string{"cluster", "remove", "s1", "--kubeconfig", kubeconfigOf(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet {
-			t.Error("it went on")
-		}
-		io.WriteString(w, `{"server": "s1", "change": "remove", "steps": ["s1 goes"]}`)
-	})})
+	cmd.SetArgs(
+		[]string{"cluster", "remove", "s1", "--kubeconfig",
+			kubeconfigOf(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.Method != http.MethodGet {
+					t.Error("it went on")
+				}
+				io.WriteString(w, `{"server": "s1", "change": "remove", "steps": ["s1 goes"]}`)
+			})})
 	cmd.SetIn(reader)
 	cmd.SetOut(io.Discard)
 	cmd.SetErr(asked)
-	if err := interrupted(ctx, cmd.ExecuteContext(ctx)); exitCode(err) != exitcode.Refused || !strings.Contains(err.Error(), "nothing was changed") {
+	if err := interrupted(ctx, cmd.ExecuteContext(ctx)); exitCode(err) != exitcode.Refused ||
+		!strings.Contains(err.Error(), "nothing was changed") {
 		t.Errorf("exit code %d: %v", exitCode(err), err)
 	}
 }
@@ -495,21 +516,36 @@ func TestCtrlCInTheMiddle(t *testing.T) {
 		code int
 		says string
 	}{
-		"cluster transfer-leader s2":                         {http.MethodPost, exitcode.Unfinished, "transfer-leader s2: interrupted; the servers finish the change: `barque cluster status` shows the leader"},
-		"cluster demote s2 --yes":                            {http.MethodPost, exitcode.Unfinished, "demote s2: interrupted; the servers finish the change: `barque cluster members` shows whether it was done"},
-		"cluster remove s2 --yes":                            {http.MethodPost, exitcode.Unfinished, "remove s2: interrupted; "},
-		"cluster promote s2":                                 {http.MethodPost, exitcode.Unfinished, "promote s2: interrupted; "},
-		"cluster demote s3 --yes":                            {http.MethodGet, exitcode.Interrupted, "demote s3: interrupted; nothing was changed"},
-		"cluster transfer-leader --dry-run":                  {http.MethodGet, exitcode.Interrupted, "transfer-leader: interrupted; nothing was changed"},
-		"cluster status --timeout 2m":                        {http.MethodGet, exitcode.Interrupted, "interrupted; nothing was changed"},
-		"cluster doctor --timeout 2m --output " + dir + "/d": {http.MethodGet, exitcode.Interrupted, "interrupted; nothing was changed"},
-		"cluster keys rotate":                                {http.MethodPost, exitcode.Unfinished, "`barque cluster keys list` shows whether it was begun"},
-		"snapshot save --unsealed " + dir + "/x":             {http.MethodPost, exitcode.Interrupted, "save a backup: interrupted; no file was written"},
-		"snapshot ls":                                        {http.MethodGet, exitcode.Interrupted, "interrupted; nothing was changed"},
-		"token ls":                                           {http.MethodGet, exitcode.Interrupted, "interrupted; nothing was changed"},
-		"token delete abcdef":                                {http.MethodDelete, exitcode.Unfinished, "`barque token ls` shows whether it is still there"},
-		"cert show":                                          {http.MethodGet, exitcode.Interrupted, "interrupted; nothing was changed"},
-		"cert rotate --ca --yes":                             {http.MethodPost, exitcode.Unfinished, "`barque cert show` tells"},
+		"cluster transfer-leader s2": {http.MethodPost, exitcode.Unfinished,
+			"transfer-leader s2: interrupted; the servers finish the change: `barque cluster status` shows the leader"},
+		"cluster demote s2 --yes": {http.MethodPost, exitcode.Unfinished,
+			"demote s2: interrupted; the servers finish the change: `barque cluster members` shows whether it was done"},
+		"cluster remove s2 --yes": {http.MethodPost, exitcode.Unfinished,
+			"remove s2: interrupted; "},
+		"cluster promote s2": {http.MethodPost, exitcode.Unfinished,
+			"promote s2: interrupted; "},
+		"cluster demote s3 --yes": {http.MethodGet, exitcode.Interrupted,
+			"demote s3: interrupted; nothing was changed"},
+		"cluster transfer-leader --dry-run": {http.MethodGet, exitcode.Interrupted,
+			"transfer-leader: interrupted; nothing was changed"},
+		"cluster status --timeout 2m": {http.MethodGet, exitcode.Interrupted,
+			"interrupted; nothing was changed"},
+		"cluster doctor --timeout 2m --output " + dir + "/d": {http.MethodGet, exitcode.Interrupted,
+			"interrupted; nothing was changed"},
+		"cluster keys rotate": {http.MethodPost, exitcode.Unfinished,
+			"`barque cluster keys list` shows whether it was begun"},
+		"snapshot save --unsealed " + dir + "/x": {http.MethodPost, exitcode.Interrupted,
+			"save a backup: interrupted; no file was written"},
+		"snapshot ls": {http.MethodGet, exitcode.Interrupted,
+			"interrupted; nothing was changed"},
+		"token ls": {http.MethodGet, exitcode.Interrupted,
+			"interrupted; nothing was changed"},
+		"token delete abcdef": {http.MethodDelete, exitcode.Unfinished,
+			"`barque token ls` shows whether it is still there"},
+		"cert show": {http.MethodGet, exitcode.Interrupted,
+			"interrupted; nothing was changed"},
+		"cert rotate --ca --yes": {http.MethodPost, exitcode.Unfinished,
+			"`barque cert show` tells"},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		kubeconfig := kubeconfigOf(t, func(w http.ResponseWriter, r *http.Request) {
@@ -525,7 +561,8 @@ func TestCtrlCInTheMiddle(t *testing.T) {
 		cmd.SetArgs(append(strings.Fields(line), "--kubeconfig", kubeconfig))
 		cmd.SetOut(io.Discard)
 		cmd.SetErr(io.Discard)
-		if err := interrupted(ctx, cmd.ExecuteContext(ctx)); exitCode(err) != c.code || !strings.Contains(err.Error(), c.says) {
+		if err := interrupted(ctx, cmd.ExecuteContext(ctx)); exitCode(err) != c.code ||
+			!strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: exit code %d, %v; want %d, with %q", line, exitCode(err), err, c.code, c.says)
 		}
 		cancel()
@@ -539,7 +576,8 @@ func TestCtrlCInTheMiddle(t *testing.T) {
 // output.
 func TestThePlanIsAlwaysTold(t *testing.T) {
 	kubeconfig := kubeconfigOf(t, func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, `{"server": "s2", "change": "remove", "done": true, "steps": ["s2 loses its vote"], "voters": {"before": 2, "after": 1}, "mayFail": {}}`)
+		io.WriteString(w,
+			`{"server": "s2", "change": "remove", "done": true, "steps": ["s2 loses its vote"], "voters": {"before": 2, "after": 1}, "mayFail": {}}`)
 	})
 	for _, args := range [][]string{{"remove", "s2"}, {"demote", "s2"}} {
 		cmd, out, said := root(), new(strings.Builder), new(strings.Builder)
@@ -571,10 +609,11 @@ func TestInterrupted(t *testing.T) {
 		err  error
 		code int
 	}{
-		"nothing wrong":       {over, nil, 0},
-		"interrupted":         {over, context.Canceled, exitcode.Interrupted},
-		"another reason":      {over, errors.New("x"), 1},
-		"begun":               {over, &exitcode.Error{Code: exitcode.Unfinished, Err: context.Canceled}, exitcode.Unfinished},
+		"nothing wrong":  {over, nil, 0},
+		"interrupted":    {over, context.Canceled, exitcode.Interrupted},
+		"another reason": {over, errors.New("x"), 1},
+		"begun": {over, &exitcode.Error{Code: exitcode.Unfinished, Err: context.Canceled},
+			exitcode.Unfinished},
 		"given up, not asked": {t.Context(), context.Canceled, 1},
 	} {
 		if code := exitCode(interrupted(c.ctx, c.err)); code != c.code {
@@ -593,11 +632,13 @@ func TestWithoutRoot(t *testing.T) {
 		want string
 		code int
 	}{
-		"done":            {1000, nil, "<nil>", 0},
-		"root":            {0, denied, "open x: permission denied", 1},
-		"a user":          {1000, denied, "open x: permission denied; run this as root", 1},
-		"with a code":     {1000, &exitcode.Error{Code: exitcode.Refused, Err: denied}, "open x: permission denied; run this as root", exitcode.Refused},
-		"told already":    {1000, fmt.Errorf("run it as root: %w", denied), "run it as root: open x: permission denied", 1},
+		"done":   {1000, nil, "<nil>", 0},
+		"root":   {0, denied, "open x: permission denied", 1},
+		"a user": {1000, denied, "open x: permission denied; run this as root", 1},
+		"with a code": {1000, &exitcode.Error{Code: exitcode.Refused, Err: denied},
+			"open x: permission denied; run this as root", exitcode.Refused},
+		"told already": {1000, fmt.Errorf("run it as root: %w", denied), "run it as root: open x: permission denied",
+			1},
 		"another mistake": {1000, errors.New("x"), "x", 1},
 	} {
 		if got := withoutRoot(c.user, c.err); fmt.Sprint(got) != c.want || exitCode(got) != c.code {
@@ -613,11 +654,13 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("%s: %v", shell, err)
 		}
 	}
-	if out, err := run(t, "__complete", "cluster", "status", "-o", ""); err != nil || !strings.Contains(out, "json\nyaml\n") {
+	if out, err := run(t, "__complete", "cluster", "status", "-o", ""); err != nil ||
+		!strings.Contains(out, "json\nyaml\n") {
 		t.Errorf("%v: %q", err, out)
 	}
 	server := kubeconfigOf(t, func(w http.ResponseWriter, _ *http.Request) {
-		io.WriteString(w, `{"cluster": "c", "from": "s1", "nodes": [{"node": "s1", "role": "server"}, {"node": "a1", "role": "agent"}, {"node": "s2", "role": "server"}]}`)
+		io.WriteString(w,
+			`{"cluster": "c", "from": "s1", "nodes": [{"node": "s1", "role": "server"}, {"node": "a1", "role": "agent"}, {"node": "s2", "role": "server"}]}`)
 	})
 	out, err := "", error(nil)
 	// On a busy machine the names may arrive after the user's patience: then there are no

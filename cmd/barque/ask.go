@@ -25,8 +25,10 @@ type asker struct {
 func addAskerFlags(c *cobra.Command) *asker {
 	a := new(asker)
 	c.Flags().StringVar(&a.kubeconfig, "kubeconfig", "", kubeconfigHelp)
-	c.Flags().StringSliceVar(&a.servers, "server", nil, "address of a server to ask instead of the kubeconfig's, HOST[:6443]; may be repeated")
-	c.Flags().StringVar(&a.dataDir, "data-dir", defaultDataDir, "data directory of the server on this machine; its kubeconfig and the recorded addresses are used when no other server answers")
+	c.Flags().StringSliceVar(&a.servers, "server", nil,
+		"address of a server to ask instead of the kubeconfig's, HOST[:6443]; may be repeated")
+	c.Flags().StringVar(&a.dataDir, "data-dir", defaultDataDir,
+		"data directory of the server on this machine; its kubeconfig and the recorded addresses are used when no other server answers")
 	c.Flags().DurationVar(&a.timeout, "timeout", 5*time.Second, "how long a server is waited for")
 	return a
 }
@@ -61,7 +63,8 @@ func (a *asker) config() (*rest.Config, error) {
 
 // asks asks by the flags.
 func (a *asker) asks() *ask.Asker {
-	return &ask.Asker{Config: a.config, Kubeconfig: func() (string, error) { return findKubeconfig(a.kubeconfig) }, Servers: a.servers, DataDir: a.dataDir, Timeout: a.timeout}
+	return &ask.Asker{Config: a.config, Kubeconfig: func() (string, error) { return findKubeconfig(a.kubeconfig) },
+		Servers: a.servers, DataDir: a.dataDir, Timeout: a.timeout}
 }
 
 func (a *asker) ask(ctx context.Context) (*ask.Heard, error) { return a.asks().Ask(ctx) }

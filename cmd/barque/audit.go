@@ -44,7 +44,9 @@ Only members of system:masters and barque:admins may read the logs.`,
 			return err
 		}
 		if *since <= 0 || q.Limit < 1 || q.Limit > auditlog.MaxEvents {
-			return &usageError{c.CommandPath(), fmt.Errorf("--since %s, --limit %d: want more than 0, and 1 to %d", *since, q.Limit, auditlog.MaxEvents)}
+			return &usageError{c.CommandPath(),
+				fmt.Errorf("--since %s, --limit %d: want more than 0, and 1 to %d", *since, q.Limit,
+					auditlog.MaxEvents)}
 		}
 		if err := q.Check(); err != nil {
 			return &usageError{c.CommandPath(), fmt.Errorf("--%w", err)}
@@ -63,7 +65,8 @@ Only members of system:masters and barque:admins may read the logs.`,
 			return err
 		}
 		if len(events.Events) == 0 {
-			fmt.Fprintf(c.ErrOrStderr(), "No event of the last %s matches; resources are named as %q, %q or %q.\n", *since, "secrets", "deployments.apps", "pods/exec")
+			fmt.Fprintf(c.ErrOrStderr(), "No event of the last %s matches; resources are named as %q, %q or %q.\n",
+				*since, "secrets", "deployments.apps", "pods/exec")
 		}
 		for server, why := range events.Left {
 			fmt.Fprintf(c.ErrOrStderr(), "server %s: %s\n", server, why)

@@ -38,7 +38,8 @@ func addBenchmarkFlags(c *cobra.Command, dataDir *string) *benchmarkFlags {
 	flags := c.Flags()
 	flags.StringVar(&b.profile, "profile", "", "judge a running cluster by this benchmark: cis")
 	flags.StringVar(&b.kubeconfig, "kubeconfig", "", "with --profile: "+kubeconfigHelp)
-	flags.StringSliceVar(&b.servers, "server", nil, "with --profile: address of a server to ask instead of the kubeconfig's, HOST[:6443]; may be repeated")
+	flags.StringSliceVar(&b.servers, "server", nil,
+		"with --profile: address of a server to ask instead of the kubeconfig's, HOST[:6443]; may be repeated")
 	flags.DurationVar(&b.timeout, "timeout", 5*time.Second, "with --profile: how long a server is waited for")
 	return b
 }
@@ -130,7 +131,8 @@ func (b *benchmarkFlags) agent() (*cis.Machine, error) {
 func runningKubelet(dataDir string) ([]string, error) {
 	pid, _, runs := filelock.Holder(enroll.LockFile(dataDir))
 	if !runs {
-		return nil, fmt.Errorf("no agent is seen to run with %s, so its --kubelet-config is not known: start it", dataDir)
+		return nil,
+			fmt.Errorf("no agent is seen to run with %s, so its --kubelet-config is not known: start it", dataDir)
 	}
 	words, err := procstat.Args(pid)
 	if err != nil {

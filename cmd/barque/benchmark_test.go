@@ -88,7 +88,8 @@ func TestKubeletOfTheRunningAgent(t *testing.T) {
 	} {
 		t.Run(words, func(t *testing.T) {
 			c := exec.Command(os.Args[0])
-			c.Args, c.Dir, c.Env = append([]string{"barque"}, strings.Fields(words)...), home, append(os.Environ(), holdsEnv+"="+dir)
+			c.Args, c.Dir, c.Env = append([]string{"barque"}, strings.Fields(words)...), home,
+				append(os.Environ(), holdsEnv+"="+dir)
 			in, err := c.StdinPipe()
 			if err != nil {
 				t.Fatal(err)

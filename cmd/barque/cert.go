@@ -22,12 +22,14 @@ import (
 func certCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "cert", Short: "Show, renew and revoke the cluster's certificates", Args: noArgs}
 	tools := revocationTools()
-	cmd.AddCommand(certShowCommand(), certRotateCommand(), revocations.ListCommand(tools), revocations.RevokeCommand(tools), revocations.ReadmitCommand(tools))
+	cmd.AddCommand(certShowCommand(), certRotateCommand(), revocations.ListCommand(tools),
+		revocations.RevokeCommand(tools), revocations.ReadmitCommand(tools))
 	return cmd
 }
 
 func revocationTools() revocations.Tools {
-	return revocations.Tools{OutputFlag: outputFlag, KubeconfigFlag: kubeconfigFlag, CheckFormat: checkFormat, Print: print, Usage: usage, NoArgs: noArgs, NodeArg: exactArgs("NODE"),
+	return revocations.Tools{OutputFlag: outputFlag, KubeconfigFlag: kubeconfigFlag, CheckFormat: checkFormat,
+		Print: print, Usage: usage, NoArgs: noArgs, NodeArg: exactArgs("NODE"),
 		Client: func(kubeconfig string) (rest.Interface, *rest.Config, error) {
 			client, config, err := newClient(kubeconfig)
 			if err != nil {
@@ -80,7 +82,8 @@ func writeCertificates(w io.Writer, all *adminapi.ClusterCertificates) error {
 		if file == "" {
 			file = "-"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", where, c.Name, c.Subject, c.Issuer, c.NotAfter.UTC().Format(time.RFC3339), leftText(c.SecondsLeft), file)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", where, c.Name, c.Subject, c.Issuer,
+			c.NotAfter.UTC().Format(time.RFC3339), leftText(c.SecondsLeft), file)
 	}
 	for _, ca := range all.CAs {
 		row("cluster", ca)
@@ -162,15 +165,20 @@ the same way: all servers verify by the new key before any signs with it.`,
   barque cert rotate --service-accounts --yes`,
 		Args: noArgs,
 	}
-	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster's administrator (default: $KUBECONFIG, .barque/kubeconfig, or the one of the server on this machine)")
+	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "",
+		"kubeconfig of the cluster's administrator (default: $KUBECONFIG, .barque/kubeconfig, or the one of the server on this machine)")
 	cmd.Flags().StringVar(&o.server, "server", "", "renew the certificates of this server only")
 	cmd.Flags().BoolVar(&o.ca, "ca", false, "exchange the cluster's CA for a new one")
-	cmd.Flags().BoolVar(&o.accounts, "service-accounts", false, "exchange the key that signs the tokens of service accounts, and not the CA")
-	cmd.Flags().BoolVar(&o.undo, "undo", false, "with --ca or --service-accounts: cancel an exchange whose new key has signed nothing yet")
-	cmd.Flags().BoolVar(&o.force, "force", false, "with --ca or --service-accounts: let a running exchange skip dead nodes; after one of the CA these must join again")
+	cmd.Flags().BoolVar(&o.accounts, "service-accounts", false,
+		"exchange the key that signs the tokens of service accounts, and not the CA")
+	cmd.Flags().BoolVar(&o.undo, "undo", false,
+		"with --ca or --service-accounts: cancel an exchange whose new key has signed nothing yet")
+	cmd.Flags().BoolVar(&o.force, "force", false,
+		"with --ca or --service-accounts: let a running exchange skip dead nodes; after one of the CA these must join again")
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "with --ca or --service-accounts: do not ask")
 	cmd.Flags().BoolVar(&o.wait, "wait", true, "with --ca or --service-accounts: wait until the exchange is done")
-	cmd.Flags().BoolVar(&o.loseAccess, "lose-access", false, "with --ca: begin although the client certificate in this kubeconfig is void from then on")
+	cmd.Flags().BoolVar(&o.loseAccess, "lose-access", false,
+		"with --ca: begin although the client certificate in this kubeconfig is void from then on")
 	o.own.Add(cmd.Flags())
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		wrong := func(text string) error { return &usageError{c.CommandPath(), errors.New(text)} }
@@ -181,13 +189,15 @@ the same way: all servers verify by the new key before any signs with it.`,
 		case (o.undo || o.force) && !all:
 			return wrong("--undo and --force belong to an exchange: give --ca or --service-accounts")
 		case o.loseAccess && (!o.ca || o.undo || o.force):
-			return wrong("--lose-access belongs to the beginning of an exchange of the CA: give it with --ca, without --undo and --force")
+			return wrong(
+				"--lose-access belongs to the beginning of an exchange of the CA: give it with --ca, without --undo and --force")
 		case o.undo && o.force:
 			return wrong("--undo and --force contradict each other: give one of them")
 		case c.Flags().Changed("wait") && !all:
 			return wrong("--wait belongs to an exchange: give --ca or --service-accounts")
 		case all && o.server != "":
-			return wrong("--server renews the certificates of one server, --ca and --service-accounts exchange the keys of all: give one of them")
+			return wrong(
+				"--server renews the certificates of one server, --ca and --service-accounts exchange the keys of all: give one of them")
 		}
 		if err := o.own.Check(o.ca, o.undo || o.force); err != nil {
 			return wrong(err.Error())
@@ -225,17 +235,21 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	wish := remote.Wish{Accounts: o.accounts, Undo: o.undo, Force: o.force, Given: given, BuiltIn: o.own.BuiltIn, Joint: o.own.Joint}
+	wish := remote.Wish{Accounts: o.accounts, Undo: o.undo, Force: o.force, Given: given, BuiltIn: o.own.BuiltIn,
+		Joint: o.own.Joint}
 	step, err := remote.NextStep(&is, wish)
 	switch {
 	case err != nil:
 		return err
 	case step == nil:
-		fmt.Fprintf(c.ErrOrStderr(), "An exchange of %s is under way since %s.\n", clusterstatus.ExchangeOf(&is), is.Since.UTC().Format(time.RFC3339))
+		fmt.Fprintf(c.ErrOrStderr(), "An exchange of %s is under way since %s.\n", clusterstatus.ExchangeOf(&is),
+			is.Since.UTC().Format(time.RFC3339))
 		return o.await(c, x, is, kubeconfig)
 	}
 	if step.Change.BeginsCA() && len(is.Unrecorded) > 0 {
-		fmt.Fprintf(c.ErrOrStderr(), "While the exchange lasts, a thief of the CA's key passes for a server among servers: %s\n", clusterstatus.Unrecorded(&is))
+		fmt.Fprintf(c.ErrOrStderr(),
+			"While the exchange lasts, a thief of the CA's key passes for a server among servers: %s\n",
+			clusterstatus.Unrecorded(&is))
 	}
 	if !o.yes {
 		fmt.Fprint(c.ErrOrStderr(), step.Text+"Go on? [y/N] ")
@@ -256,7 +270,8 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 		fmt.Fprint(c.ErrOrStderr(), remote.Purposes(&before, &is, wish))
 	}
 	if step.Change == exchange.Undo {
-		_, err := fmt.Fprintln(c.OutOrStdout(), "the exchange of "+clusterstatus.ExchangeOf(&exchange.Status{Accounts: o.accounts})+" was given up")
+		_, err := fmt.Fprintln(c.OutOrStdout(),
+			"the exchange of "+clusterstatus.ExchangeOf(&exchange.Status{Accounts: o.accounts})+" was given up")
 		return err
 	}
 	return o.await(c, x, is, kubeconfig)
@@ -289,9 +304,13 @@ func (o *certRotate) freshKeys(c *cobra.Command) error {
 }
 
 // await reports the progress of the exchange until it is done.
-func (o *certRotate) await(c *cobra.Command, x *remote.CAExchange, is exchange.Status, kubeconfig *devcluster.Copy) error {
+func (o *certRotate) await(
+	c *cobra.Command, x *remote.CAExchange, is exchange.Status, kubeconfig *devcluster.Copy,
+) error {
 	if !o.wait {
-		_, err := fmt.Fprintf(c.OutOrStdout(), "the exchange of %s is under way; `barque cert show` tells how far it is%s\n", clusterstatus.ExchangeOf(&is), kubeconfig.Afterwards())
+		_, err := fmt.Fprintf(c.OutOrStdout(),
+			"the exchange of %s is under way; `barque cert show` tells how far it is%s\n",
+			clusterstatus.ExchangeOf(&is), kubeconfig.Afterwards())
 		return err
 	}
 	void, err := x.Await(c.Context(), is)
@@ -299,7 +318,8 @@ func (o *certRotate) await(c *cobra.Command, x *remote.CAExchange, is exchange.S
 		return err
 	}
 	if o.accounts {
-		_, err := fmt.Fprintln(c.OutOrStdout(), "the key of service accounts is exchanged. Tokens that the old key has signed are void in two days; kubelets replace those of pods before")
+		_, err := fmt.Fprintln(c.OutOrStdout(),
+			"the key of service accounts is exchanged. Tokens that the old key has signed are void in two days; kubelets replace those of pods before")
 		return err
 	}
 	text := "the CA is exchanged. Earlier join tokens and client certificates are void; take new kubeconfigs from the data directories of servers (admin.kubeconfig)"
@@ -308,7 +328,8 @@ func (o *certRotate) await(c *cobra.Command, x *remote.CAExchange, is exchange.S
 	} else {
 		kubeconfig.Renew()
 		if path, renewed := kubeconfig.Renewed(); renewed {
-			text = fmt.Sprintf("the CA is exchanged. Join tokens and client certificates that were made before are void; %s is renewed, copies of it are not", path)
+			text = fmt.Sprintf(
+				"the CA is exchanged. Join tokens and client certificates that were made before are void; %s is renewed, copies of it are not", path)
 		}
 	}
 	_, err = fmt.Fprintln(c.OutOrStdout(), text)

@@ -68,13 +68,18 @@ func (s *certServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPost:
 		body(credentials.NodeCertificates{Node: of})
 	default:
-		body(adminapi.ClusterCertificates{Nodes: []credentials.NodeCertificates{{Node: "s1", Role: "server"}, {Node: "s2", Role: "server"}, {Node: "a1", Role: "agent"}}})
+		body(
+			adminapi.ClusterCertificates{
+				Nodes: []credentials.NodeCertificates{{Node: "s1", Role: "server"}, {Node: "s2", Role: "server"},
+					{Node: "a1", Role: "agent"}}})
 	}
 }
 
 // TestCertRotateTellsItsEnd: the exit code shows success, refusal, or an unknown outcome.
 func TestCertRotateTellsItsEnd(t *testing.T) {
-	settled, spreading, issuing := exchange.Status{Generation: 1, Issuer: "old"}, exchange.Status{Generation: 2, Step: pki.Spreading, Issuer: "old"}, exchange.Status{Generation: 3, Step: pki.Issuing, Issuer: "new"}
+	settled, spreading, issuing := exchange.Status{Generation: 1, Issuer: "old"},
+		exchange.Status{Generation: 2, Step: pki.Spreading, Issuer: "old"},
+		exchange.Status{Generation: 3, Step: pki.Issuing, Issuer: "new"}
 	void := exchange.Status{Generation: 401}
 	says := func(status int) func(http.ResponseWriter) {
 		return func(w http.ResponseWriter) { http.Error(w, "because", status) }
@@ -95,37 +100,78 @@ func TestCertRotateTellsItsEnd(t *testing.T) {
 		code   int
 		says   string // on either stream
 	}{
-		"all":                              {&certServer{}, "", 0, "s2 has new certificates"},
-		"one":                              {&certServer{}, "--server s2", 0, "s2 has new certificates"},
-		"no such":                          {&certServer{}, "--server s9", 2, "no server"},
-		"an agent":                         {&certServer{}, "--server a1", 2, "is an agent"},
-		"one fails":                        {&certServer{renew: only("s1", says(503))}, "", 1, "of s1 were not renewed"},
-		"no answer from behind one":        {&certServer{renew: only("s2", says(504))}, "", exitcode.Unfinished, "not all servers have confirmed"},
-		"no answer of one":                 {&certServer{renew: only("s2", cut)}, "", exitcode.Unfinished, "cert show"},
-		"begin":                            {&certServer{looks: []exchange.Status{settled, issuing, {Generation: 4, Issuer: "new"}}}, "--ca --yes", 0, "the CA is exchanged"},
-		"begin, with a server that is off": {&certServer{renew: only("s1", says(503)), looks: []exchange.Status{settled, issuing, {Generation: 4, Issuer: "new"}}}, "--ca --yes", 0, "s1 goes into the exchange with the key that it has"},
-		"begin, with a server that keeps its key": {&certServer{renew: only("s1", func(w http.ResponseWriter) { fmt.Fprint(w, `{"node": "s1", "keptKey": "no quorum"}`) }), looks: []exchange.Status{settled, issuing, {Generation: 4, Issuer: "new"}}}, "--ca --yes", 0, "s1 goes into the exchange with the key that it has: no quorum"},
-		"one keeps its key":                       {&certServer{renew: only("s1", func(w http.ResponseWriter) { fmt.Fprint(w, `{"node": "s1", "keptKey": "no quorum"}`) })}, "", 0, "s1 keeps its key for other servers: no quorum"},
-		"begin, with a server without a record":   {&certServer{looks: []exchange.Status{{Generation: 1, Issuer: "old", Unrecorded: []string{"s7"}}, issuing, {Generation: 4, Issuer: "new"}}}, "--ca --yes", 0, "passes for a server among servers: these servers have recorded no key that the others could know them by: s7"},
-		"undo, with a server that is off":         {&certServer{renew: only("s1", says(503)), looks: []exchange.Status{spreading}}, "--ca --undo --yes", 0, "was given up"},
-		"begin, missing a step":                   {&certServer{looks: []exchange.Status{settled, {Generation: 4, Issuer: "new"}}}, "--ca --yes", 0, "the CA is exchanged"},
-		"given up meanwhile":                      {&certServer{looks: []exchange.Status{settled, spreading, {Generation: 3, Issuer: "old"}}}, "--ca --yes", 1, "given up meanwhile"},
-		"the kubeconfig is void":                  {&certServer{looks: []exchange.Status{settled, issuing, void}}, "--ca --yes", 0, "void now"},
-		"it is void and nobody knows":             {&certServer{looks: []exchange.Status{settled, spreading, void}}, "--ca --yes", exitcode.Unfinished, "not accepted any more"},
-		"do not wait":                             {&certServer{looks: []exchange.Status{settled}}, "--ca --yes --wait=false", 0, "under way"},
-		"the caller is locked out":                {&certServer{looks: []exchange.Status{settled}, change: says(409)}, "--ca --yes", exitcode.Refused, "because"},
-		"and wants that":                          {&certServer{looks: []exchange.Status{settled, issuing, void}, locksOut: true}, "--ca --yes --lose-access", 0, "void now"},
-		"and did not say so":                      {&certServer{looks: []exchange.Status{settled}, locksOut: true}, "--ca --yes", exitcode.Refused, "--lose-access"},
-		"to lose access by an undo":               {&certServer{}, "--ca --undo --lose-access", 2, "belongs to the beginning"},
-		"nobody said yes":                         {&certServer{looks: []exchange.Status{settled}}, "--ca", exitcode.Refused, "--yes"},
-		"nothing to undo":                         {&certServer{looks: []exchange.Status{settled}}, "--ca --undo", exitcode.Refused, "no exchange of the CA is under way"},
-		"nothing to force":                        {&certServer{looks: []exchange.Status{settled}}, "--ca --force --yes", exitcode.Refused, "no exchange of the CA is under way"},
-		"too late to undo":                        {&certServer{looks: []exchange.Status{issuing}, change: says(409)}, "--ca --undo --yes", exitcode.Refused, "because"},
-		"no quorum":                               {&certServer{looks: []exchange.Status{settled}, change: says(503)}, "--ca --yes", 1, "because"},
-		"the outcome is unknown":                  {&certServer{looks: []exchange.Status{settled}, change: says(504)}, "--ca --yes", exitcode.Unfinished, "not known"},
-		"the answer is lost":                      {&certServer{looks: []exchange.Status{settled}, change: cut}, "--ca --yes", exitcode.Unfinished, "not known"},
-		"undo and force":                          {&certServer{}, "--ca --undo --force", 2, "contradict"},
-		"undo without --ca":                       {&certServer{}, "--undo", 2, "give --ca"},
+		"all":      {&certServer{}, "", 0, "s2 has new certificates"},
+		"one":      {&certServer{}, "--server s2", 0, "s2 has new certificates"},
+		"no such":  {&certServer{}, "--server s9", 2, "no server"},
+		"an agent": {&certServer{}, "--server a1", 2, "is an agent"},
+		"one fails": {&certServer{renew: only("s1", says(503))}, "", 1,
+			"of s1 were not renewed"},
+		"no answer from behind one": {&certServer{renew: only("s2", says(504))}, "", exitcode.Unfinished,
+			"not all servers have confirmed"},
+		"no answer of one": {&certServer{renew: only("s2", cut)}, "", exitcode.Unfinished, "cert show"},
+		"begin": {
+			&certServer{looks: []exchange.Status{settled, issuing, {Generation: 4, Issuer: "new"}}}, "--ca --yes", 0,
+			"the CA is exchanged"},
+		"begin, with a server that is off": {
+			&certServer{renew: only("s1", says(503)),
+				looks: []exchange.Status{settled, issuing, {Generation: 4, Issuer: "new"}}}, "--ca --yes", 0,
+			"s1 goes into the exchange with the key that it has"},
+		"begin, with a server that keeps its key": {
+			&certServer{
+				renew: only("s1",
+					func(w http.ResponseWriter) { fmt.Fprint(w, `{"node": "s1", "keptKey": "no quorum"}`) }),
+				looks: []exchange.Status{settled, issuing, {Generation: 4, Issuer: "new"}}}, "--ca --yes", 0,
+			"s1 goes into the exchange with the key that it has: no quorum"},
+		"one keeps its key": {
+			&certServer{
+				renew: only("s1",
+					func(w http.ResponseWriter) { fmt.Fprint(w, `{"node": "s1", "keptKey": "no quorum"}`) })}, "", 0,
+			"s1 keeps its key for other servers: no quorum"},
+		"begin, with a server without a record": {
+			&certServer{
+				looks: []exchange.Status{{Generation: 1, Issuer: "old", Unrecorded: []string{"s7"}}, issuing,
+					{Generation: 4, Issuer: "new"}}}, "--ca --yes", 0,
+			"passes for a server among servers: these servers have recorded no key that the others could know them by: s7"},
+		"undo, with a server that is off": {
+			&certServer{renew: only("s1", says(503)), looks: []exchange.Status{spreading}}, "--ca --undo --yes", 0,
+			"was given up"},
+		"begin, missing a step": {
+			&certServer{looks: []exchange.Status{settled, {Generation: 4, Issuer: "new"}}}, "--ca --yes", 0,
+			"the CA is exchanged"},
+		"given up meanwhile": {
+			&certServer{looks: []exchange.Status{settled, spreading, {Generation: 3, Issuer: "old"}}}, "--ca --yes", 1,
+			"given up meanwhile"},
+		"the kubeconfig is void": {&certServer{looks: []exchange.Status{settled, issuing, void}},
+			"--ca --yes", 0, "void now"},
+		"it is void and nobody knows": {&certServer{looks: []exchange.Status{settled, spreading, void}},
+			"--ca --yes", exitcode.Unfinished, "not accepted any more"},
+		"do not wait": {&certServer{looks: []exchange.Status{settled}},
+			"--ca --yes --wait=false", 0, "under way"},
+		"the caller is locked out": {&certServer{looks: []exchange.Status{settled}, change: says(409)},
+			"--ca --yes", exitcode.Refused, "because"},
+		"and wants that": {
+			&certServer{looks: []exchange.Status{settled, issuing, void}, locksOut: true}, "--ca --yes --lose-access",
+			0, "void now"},
+		"and did not say so": {&certServer{looks: []exchange.Status{settled}, locksOut: true},
+			"--ca --yes", exitcode.Refused, "--lose-access"},
+		"to lose access by an undo": {&certServer{}, "--ca --undo --lose-access", 2,
+			"belongs to the beginning"},
+		"nobody said yes": {&certServer{looks: []exchange.Status{settled}}, "--ca",
+			exitcode.Refused, "--yes"},
+		"nothing to undo": {&certServer{looks: []exchange.Status{settled}}, "--ca --undo",
+			exitcode.Refused, "no exchange of the CA is under way"},
+		"nothing to force": {&certServer{looks: []exchange.Status{settled}},
+			"--ca --force --yes", exitcode.Refused, "no exchange of the CA is under way"},
+		"too late to undo": {&certServer{looks: []exchange.Status{issuing}, change: says(409)},
+			"--ca --undo --yes", exitcode.Refused, "because"},
+		"no quorum": {&certServer{looks: []exchange.Status{settled}, change: says(503)},
+			"--ca --yes", 1, "because"},
+		"the outcome is unknown": {&certServer{looks: []exchange.Status{settled}, change: says(504)},
+			"--ca --yes", exitcode.Unfinished, "not known"},
+		"the answer is lost": {&certServer{looks: []exchange.Status{settled}, change: cut},
+			"--ca --yes", exitcode.Unfinished, "not known"},
+		"undo and force":    {&certServer{}, "--ca --undo --force", 2, "contradict"},
+		"undo without --ca": {&certServer{}, "--undo", 2, "give --ca"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // some wait a second for the next request
@@ -135,7 +181,9 @@ func TestCertRotateTellsItsEnd(t *testing.T) {
 			cmd.SetErr(&out)
 			cmd.SetIn(strings.NewReader(""))
 			cmd.SilenceErrors, cmd.SilenceUsage = true, true
-			cmd.SetArgs(slices.Concat([]string{"rotate", "--kubeconfig", kubeconfigOf(t, c.server.ServeHTTP)}, strings.Fields(c.args)))
+			cmd.SetArgs(
+				slices.Concat([]string{"rotate", "--kubeconfig", kubeconfigOf(t, c.server.ServeHTTP)},
+					strings.Fields(c.args)))
 			err := cmd.ExecuteContext(t.Context())
 			if err != nil {
 				out.WriteString(err.Error())
@@ -157,8 +205,9 @@ func TestTheFlagsNameTheNextCA(t *testing.T) {
 	chain, key := ca.Files()
 	files := " --ca-file " + chain + " --ca-key-file " + key
 	for args, want := range map[string]exchange.Change{
-		"": exchange.Begin, " --built-in": exchange.BeginBuiltIn, " --joint": exchange.BeginJoint, " --joint --built-in": exchange.BeginJoint,
-		files: exchange.BeginExternal, files + " --joint": exchange.BeginExternalJoint,
+		"": exchange.Begin, " --built-in": exchange.BeginBuiltIn, " --joint": exchange.BeginJoint,
+		" --joint --built-in": exchange.BeginJoint,
+		files:                 exchange.BeginExternal, files + " --joint": exchange.BeginExternalJoint,
 	} {
 		var asked exchange.Request
 		server := func(w http.ResponseWriter, r *http.Request) {
@@ -178,9 +227,13 @@ func TestTheFlagsNameTheNextCA(t *testing.T) {
 		var out strings.Builder
 		cmd.SetOut(&out)
 		cmd.SetErr(&out)
-		cmd.SetArgs(append([]string{"rotate", "--kubeconfig", kubeconfigOf(t, server), "--ca", "--yes", "--wait=false"}, strings.Fields(args)...))
-		if err := cmd.ExecuteContext(t.Context()); err != nil || asked.Change != want || (string(asked.Given.Key) == string(ca.KeyPEM())) != want.BringsCA() {
-			t.Errorf("%q: %v; the server was asked for %q, with a key of %d bytes", args, err, asked.Change, len(asked.Given.Key))
+		cmd.SetArgs(
+			append([]string{"rotate", "--kubeconfig", kubeconfigOf(t, server), "--ca", "--yes", "--wait=false"},
+				strings.Fields(args)...))
+		if err := cmd.ExecuteContext(t.Context()); err != nil || asked.Change != want ||
+			(string(asked.Given.Key) == string(ca.KeyPEM())) != want.BringsCA() {
+			t.Errorf("%q: %v; the server was asked for %q, with a key of %d bytes", args, err, asked.Change,
+				len(asked.Given.Key))
 		}
 		joint := want == exchange.BeginJoint || want == exchange.BeginExternalJoint
 		if strings.Contains(out.String(), "refuse the data directories of servers from now on") == joint {
@@ -196,7 +249,8 @@ func TestNoUserIsAddedWhoIsVoid(t *testing.T) {
 		is      exchange.Status
 		refused bool
 	}{
-		{exchange.Status{Step: pki.Spreading}, true}, {exchange.Status{Step: pki.Issuing}, false}, {exchange.Status{}, false},
+		{exchange.Status{Step: pki.Spreading}, true}, {exchange.Status{Step: pki.Issuing}, false},
+		{exchange.Status{}, false},
 		{exchange.Status{Step: pki.Spreading, Accounts: true}, false}, // the CA stays
 	} {
 		cmd := userCommand()
@@ -204,9 +258,12 @@ func TestNoUserIsAddedWhoIsVoid(t *testing.T) {
 		cmd.SetErr(io.Discard)
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		server := &certServer{looks: []exchange.Status{c.is}}
-		cmd.SetArgs([]string{"add", "ann", "--server", "https://10.0.0.1:6443", "--kubeconfig", kubeconfigOf(t, server.ServeHTTP)})
+		cmd.SetArgs(
+			[]string{"add", "ann", "--server", "https://10.0.0.1:6443", "--kubeconfig",
+				kubeconfigOf(t, server.ServeHTTP)})
 		err := cmd.ExecuteContext(t.Context())
-		if got := exitCode(err) == exitcode.Refused && strings.Contains(err.Error(), "Try again in the next step"); got != c.refused {
+		if got := exitCode(err) == exitcode.Refused &&
+			strings.Contains(err.Error(), "Try again in the next step"); got != c.refused {
 			t.Errorf("%+v: %v", c.is, err)
 		}
 	}
@@ -221,23 +278,31 @@ func TestExchangeRenewsTheKubeconfigOfADevCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	looks := []exchange.Status{{Generation: 1, Issuer: "old"}, {Generation: 3, Step: pki.Issuing, Issuer: "new"}, {Generation: 401}, {Generation: 4, Issuer: "new"}}
+	looks := []exchange.Status{{Generation: 1, Issuer: "old"}, {Generation: 3, Step: pki.Issuing, Issuer: "new"},
+		{Generation: 401}, {Generation: 4, Issuer: "new"}}
 	server := httptest.NewTLSServer(&certServer{looks: looks})
 	defer server.Close()
 	port := netip.MustParseAddrPort(server.Listener.Addr().String()).Port()
-	plan, err := json.Marshal(devcluster.Plan{Name: "x", Dir: dir, APIPort: port, Complete: true, Nodes: []devcluster.Node{{Name: "s1", Role: devcluster.Server}, {Name: "s2", Role: devcluster.Server}}})
+	plan, err := json.Marshal(
+		devcluster.Plan{Name: "x", Dir: dir, APIPort: port, Complete: true,
+			Nodes: []devcluster.Node{{Name: "s1", Role: devcluster.Server}, {Name: "s2", Role: devcluster.Server}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	identity := func(address, token string) []byte {
-		return fmt.Appendf(nil, "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{name: c, cluster: {server: '%s', insecure-skip-tls-verify: true}}]\n"+
-			"users: [{name: u, user: {token: %s}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n", address, token)
+		return fmt.Appendf(nil,
+			"apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{name: c, cluster: {server: '%s', insecure-skip-tls-verify: true}}]\n"+
+				"users: [{name: u, user: {token: %s}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n",
+			address,
+			token)
 	}
 	for path, content := range map[string][]byte{
 		"dev.json": plan, "kubeconfig": identity(server.URL, "old"), // s1 is dead, and has the old one
-		"s1/admin.kubeconfig": identity("https://10.0.0.1:6443", "old"), "s2/admin.kubeconfig": identity("https://10.0.0.2:6443", "fresh"),
+		"s1/admin.kubeconfig": identity("https://10.0.0.1:6443", "old"),
+		"s2/admin.kubeconfig": identity("https://10.0.0.2:6443", "fresh"),
 	} {
-		if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(path)), 0o755), os.WriteFile(filepath.Join(dir, path), content, 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(path)), 0o755),
+			os.WriteFile(filepath.Join(dir, path), content, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -54,7 +54,8 @@ The exit code is 1 if a row fails or could not be judged. docs/cis.md has the ro
 			return err
 		}
 		if len(machines) > 0 {
-			fmt.Fprintf(c.ErrOrStderr(), "asking %s, for half a minute at most\n", terminal.Plural(len(machines), "machine", "machines"))
+			fmt.Fprintf(c.ErrOrStderr(), "asking %s, for half a minute at most\n",
+				terminal.Plural(len(machines), "machine", "machines"))
 		}
 		findings := append(node.Check(*dataDir, *rootDir), w.needs.Examine(c.Context(), machines)...)
 		missing := 0
@@ -80,12 +81,14 @@ type wayFlags struct {
 
 func addWayFlags(c *cobra.Command) *wayFlags {
 	w, flags := new(wayFlags), c.Flags()
-	flags.StringVar(&w.role, "role", roleServer, "role of this machine, server or agent: each needs different ports of other machines")
+	flags.StringVar(&w.role, "role", roleServer,
+		"role of this machine, server or agent: each needs different ports of other machines")
 	flags.Uint16Var(&w.needs.Peer, "peer-port", defaultPeerPort, "port of the store at the other machines")
 	flags.Uint16Var(&w.needs.Gossip, "gossip-port", enroll.GossipPort, "port of gossip at the other machines")
 	flags.Uint16Var(&w.needs.Kubelet, "kubelet-port", defaultKubeletPort, "port of the kubelet at the other machines")
 	flags.Uint16Var(&w.needs.VXLAN, "vxlan-port", overlay.DefaultPort, "UDP port of VXLAN at the other machines")
-	flags.Uint16Var(&w.needs.WireGuard, "wireguard-port", wireguard.DefaultPort, "UDP port of WireGuard at the other machines")
+	flags.Uint16Var(&w.needs.WireGuard, "wireguard-port", wireguard.DefaultPort,
+		"UDP port of WireGuard at the other machines")
 	return w
 }
 

@@ -34,14 +34,17 @@ func findKubeconfig(given string) (string, error) {
 	if env := os.Getenv("KUBECONFIG"); env != "" {
 		return env, nil
 	}
-	for _, path := range []string{filepath.Join(devcluster.DefaultDir, "kubeconfig"), filepath.Join(defaultDataDir, "admin.kubeconfig")} {
+	for _, path := range []string{filepath.Join(devcluster.DefaultDir, "kubeconfig"),
+		filepath.Join(defaultDataDir, "admin.kubeconfig")} {
 		if _, err := os.Stat(path); err == nil {
 			return path, nil
 		} else if errors.Is(err, os.ErrPermission) {
 			return "", fmt.Errorf("%s cannot be read by this user; run this as root", path)
 		}
 	}
-	return "", errors.New("no kubeconfig found: give --kubeconfig, set KUBECONFIG, or run this where `barque dev up` or a server was started")
+	return "",
+		errors.New(
+			"no kubeconfig found: give --kubeconfig, set KUBECONFIG, or run this where `barque dev up` or a server was started")
 }
 
 func clientConfig(given string) (*rest.Config, error) {

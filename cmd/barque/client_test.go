@@ -49,7 +49,8 @@ func TestALostAnswer(t *testing.T) {
 		"refused": {statusOnly(http.StatusServiceUnavailable, "ServiceUnavailable"), 1},
 		"failed":  {statusOnly(http.StatusInternalServerError, "InternalError"), 1},
 	}
-	for line, look := range map[string]string{ // the command that shows the outcome; empty for a command that changes nothing
+	// the command that shows the outcome; empty for a command that changes nothing
+	for line, look := range map[string]string{
 		"token delete abcdef":         "barque token ls",
 		"cluster promote s1":          "barque cluster members",
 		"cluster transfer-leader":     "barque cluster status",
@@ -92,7 +93,8 @@ func TestUnsent(t *testing.T) {
 	}
 	file := savedBackup(t)
 	for _, line := range []string{
-		"cluster keys rotate", "cluster promote s1", "cluster transfer-leader", "cluster remove s1 --yes", "cert rotate --ca --yes",
+		"cluster keys rotate", "cluster promote s1", "cluster transfer-leader", "cluster remove s1 --yes",
+		"cert rotate --ca --yes",
 		"token delete abcdef", "snapshot restore --yes " + file,
 	} {
 		_, err := run(t, append(strings.Fields(line), "--kubeconfig", untrusted)...)
@@ -109,7 +111,9 @@ func statusOnly(code int, reason string) http.HandlerFunc {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
-		_ = json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "because", "reason": reason})
+		_ = json.NewEncoder(w).Encode(
+			map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+				"message": "because", "reason": reason})
 	}
 }
 
@@ -120,8 +124,11 @@ func TestAdvice(t *testing.T) {
 			io.Copy(io.Discard, r.Body)
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(status)
-			json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "message": "you may not",
-				"reason": map[int]string{http.StatusForbidden: "Forbidden", http.StatusUnauthorized: "Unauthorized"}[status]})
+			json.NewEncoder(w).Encode(
+				map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status,
+					"message": "you may not",
+					"reason": map[int]string{http.StatusForbidden: "Forbidden",
+						http.StatusUnauthorized: "Unauthorized"}[status]})
 		})
 	}
 	away := filepath.Join(t.TempDir(), "kubeconfig")
@@ -137,9 +144,11 @@ func TestAdvice(t *testing.T) {
 		"asks another server that ": away,
 	} {
 		for _, line := range []string{
-			"cluster remove s1 --yes", "cluster promote s1", "cluster transfer-leader", "cluster keys list", "cluster keys rotate",
+			"cluster remove s1 --yes", "cluster promote s1", "cluster transfer-leader", "cluster keys list",
+			"cluster keys rotate",
 			"token ls", "token delete x", "cert show",
-			"snapshot ls", "snapshot save --unsealed " + filepath.Join(t.TempDir(), "x"), "snapshot restore --yes " + file, "verify --duration 1s",
+			"snapshot ls", "snapshot save --unsealed " + filepath.Join(t.TempDir(), "x"),
+			"snapshot restore --yes " + file, "verify --duration 1s",
 		} {
 			_, err := run(t, append(strings.Fields(line), "--kubeconfig", kubeconfig)...)
 			if exitCode(err) != 1 || !strings.Contains(err.Error(), says) {
@@ -152,10 +161,12 @@ func TestAdvice(t *testing.T) {
 		io.WriteString(w, `{"was": false}`)
 	})
 	earlier := kubeconfigOf(t, http.NotFound)
-	if _, err := run(t, "token", "create", "--kubeconfig", earlier); exitCode(err) != 1 || !strings.Contains(err.Error(), "ask an upgraded server") {
+	if _, err := run(t, "token", "create", "--kubeconfig", earlier); exitCode(err) != 1 ||
+		!strings.Contains(err.Error(), "ask an upgraded server") {
 		t.Errorf("a server that keeps tokens in Secrets: exit code %d: %v", exitCode(err), err)
 	}
-	if _, err := run(t, "token", "delete", "nosuchid", "--kubeconfig", nothing); exitCode(err) != 2 || err.Error() != "there is no token \"nosuchid\"; `barque token ls` lists the IDs" {
+	if _, err := run(t, "token", "delete", "nosuchid", "--kubeconfig", nothing); exitCode(err) != 2 ||
+		err.Error() != "there is no token \"nosuchid\"; `barque token ls` lists the IDs" {
 		t.Errorf("a token that is not there: exit code %d: %v", exitCode(err), err)
 	}
 	_, err := run(t, "token", "ls", "--kubeconfig", file+"-none")

@@ -19,8 +19,10 @@ import (
 
 func clusterCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "cluster", Short: "Show the cluster and change its members"}
-	cmd.AddCommand(clusterStatusCommand(), clusterMembersCommand(), clusterDoctorCommand(), clusterJoinCommand(), clusterLeaveCommand(), clusterRemoveCommand(),
-		clusterPromoteCommand(), clusterDemoteCommand(), clusterTransferCommand(), clusterRecoverCommand(), clusterKeysCommand())
+	cmd.AddCommand(clusterStatusCommand(), clusterMembersCommand(), clusterDoctorCommand(), clusterJoinCommand(),
+		clusterLeaveCommand(), clusterRemoveCommand(),
+		clusterPromoteCommand(), clusterDemoteCommand(), clusterTransferCommand(), clusterRecoverCommand(),
+		clusterKeysCommand())
 	return cmd
 }
 
@@ -52,7 +54,8 @@ Other codes are 1 (it could not ask, as without permission), 2 (wrong arguments)
 		Args: noArgs,
 	}
 	format, a := outputFlag(cmd), addAskerFlags(cmd)
-	watch := cmd.Flags().BoolP("watch", "w", false, "repeat until Ctrl-C: redraw on a terminal, append a line otherwise")
+	watch := cmd.Flags().BoolP("watch", "w", false,
+		"repeat until Ctrl-C: redraw on a terminal, append a line otherwise")
 	every := cmd.Flags().Duration("interval", 2*time.Second, "interval of --watch")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		if err := errors.Join(checkFormat(c, *format), a.check(c)); err != nil {
@@ -72,7 +75,8 @@ Other codes are 1 (it could not ask, as without permission), 2 (wrong arguments)
 			return err
 		}
 		s := h.Status()
-		err = printOn(c, *format, s, func(w io.Writer, on terminal.Screen) error { return clusterstatus.WriteStatus(w, on, s) })
+		err = printOn(c, *format, s,
+			func(w io.Writer, on terminal.Screen) error { return clusterstatus.WriteStatus(w, on, s) })
 		if err != nil {
 			return err
 		}
@@ -102,7 +106,8 @@ func clusterMembersCommand() *cobra.Command {
 			if err := clusterstatus.WriteMembers(w, on, s); err != nil || len(s.Warnings) == 0 {
 				return err
 			}
-			_, err := fmt.Fprintf(w, "\n%s attention; see `barque cluster status` for remedies\n", terminal.Plural(len(s.Warnings), "thing needs", "things need"))
+			_, err := fmt.Fprintf(w, "\n%s attention; see `barque cluster status` for remedies\n",
+				terminal.Plural(len(s.Warnings), "thing needs", "things need"))
 			return err
 		})
 	}

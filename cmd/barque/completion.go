@@ -26,8 +26,14 @@ servers.`,
 		"fish":       func(root *cobra.Command, w io.Writer) error { return root.GenFishCompletion(w, true) },
 		"powershell": (*cobra.Command).GenPowerShellCompletionWithDesc,
 	} {
-		cmd.AddCommand(&cobra.Command{Use: shell, Short: "Print the script for " + shell, Args: noArgs, ValidArgsFunction: cobra.NoFileCompletions,
-			RunE: func(c *cobra.Command, _ []string) error { return write(c.Root(), c.OutOrStdout()) }})
+		cmd.AddCommand(
+			&cobra.Command{Use: shell, Short: "Print the script for " + shell, Args: noArgs,
+				ValidArgsFunction: cobra.NoFileCompletions,
+				RunE: func(
+					c *cobra.Command, _ []string,
+				) error {
+					return write(c.Root(), c.OutOrStdout())
+				}})
 	}
 	return cmd
 }
@@ -56,7 +62,8 @@ func addCompletions(cmd *cobra.Command) {
 		if f == nil || name == "output" && f.Shorthand != "o" { // the doctor's is a file
 			continue
 		}
-		if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		if err := cmd.RegisterFlagCompletionFunc(name,
+			cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 			panic(err) // it is registered twice
 		}
 	}
@@ -81,11 +88,18 @@ func completeServers(c *cobra.Command, args []string, _ string) ([]string, cobra
 }
 
 // nodeFlagNames are the flags of addNodeFlags without the token.
-var nodeFlagNames = []string{"data-dir", "name", "node-ip", "node-external-ip", "network", "overlay", "vxlan-vni", "vxlan-port", "wireguard-port", "zone", "node-label", "node-taint", "gossip-port", "kubelet-port", "container-runtime-endpoint", "registries",
-	"local-volumes-dir", "kubelet-root-dir", "cgroup-root", "log-level", "kubelet-config", "kubelet-config-dir", "pod-manifest-path", "pod-logs-dir", "allowed-unsafe-sysctls", "eviction-hard",
-	"eviction-soft", "eviction-soft-grace-period", "eviction-minimum-reclaim", "eviction-max-pod-grace-period", "eviction-pressure-transition-period", "max-pods", "seccomp-default", "protect-kernel-defaults", "pod-max-pids", "profile",
-	"tls-min-version", "tls-cipher-suites", "max-unauthenticated-connections", "max-unauthenticated-connections-per-source", "max-unauthenticated-connections-exempt",
-	"cloud-provider", "gateway", "gateway-http-port", "gateway-https-port", "gateway-ports", "gateway-trusted-proxies", "gateway-proxy-protocol", "gateway-access-log"}
+var nodeFlagNames = []string{"data-dir", "name", "node-ip", "node-external-ip", "network", "overlay", "vxlan-vni",
+	"vxlan-port", "wireguard-port", "zone", "node-label", "node-taint", "gossip-port", "kubelet-port",
+	"container-runtime-endpoint", "registries",
+	"local-volumes-dir", "kubelet-root-dir", "cgroup-root", "log-level", "kubelet-config", "kubelet-config-dir",
+	"pod-manifest-path", "pod-logs-dir", "allowed-unsafe-sysctls", "eviction-hard",
+	"eviction-soft", "eviction-soft-grace-period", "eviction-minimum-reclaim", "eviction-max-pod-grace-period",
+	"eviction-pressure-transition-period", "max-pods", "seccomp-default", "protect-kernel-defaults", "pod-max-pids",
+	"profile",
+	"tls-min-version", "tls-cipher-suites", "max-unauthenticated-connections",
+	"max-unauthenticated-connections-per-source", "max-unauthenticated-connections-exempt",
+	"cloud-provider", "gateway", "gateway-http-port", "gateway-https-port", "gateway-ports", "gateway-trusted-proxies",
+	"gateway-proxy-protocol", "gateway-access-log"}
 
 // changedFlags returns the flags that the user has set, as arguments.
 func changedFlags(c *cobra.Command, names []string) []string {

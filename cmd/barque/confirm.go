@@ -35,7 +35,8 @@ func confirmed(c *cobra.Command) error {
 	}
 	if answer := strings.TrimSpace(line); answer != "y" && answer != "yes" {
 		if errors.Is(err, io.EOF) && answer == "" {
-			return &exitcode.Error{Code: exitcode.Refused, Err: errors.New("nothing was changed: there was no answer; give --yes where no user is present")}
+			return &exitcode.Error{Code: exitcode.Refused,
+				Err: errors.New("nothing was changed: there was no answer; give --yes where no user is present")}
 		}
 		return &exitcode.Error{Code: exitcode.Refused, Err: errors.New("nothing was changed")}
 	}

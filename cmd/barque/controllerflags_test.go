@@ -19,10 +19,12 @@ func TestControllerFlags(t *testing.T) {
 		{"--controllers *,-cronjob --terminated-pod-gc-threshold 10", "", func(s *controllers.Settings) bool {
 			return len(s.Controllers) == 2 && s.Controllers[1] == "-cronjob" && s.FinishedPods == 10
 		}},
-		{"--concurrent-deployment-syncs 9", "", func(s *controllers.Settings) bool { return s.Workers["concurrent-deployment-syncs"] == 9 }},
+		{"--concurrent-deployment-syncs 9", "",
+			func(s *controllers.Settings) bool { return s.Workers["concurrent-deployment-syncs"] == 9 }},
 		{"--force-detach-after 0", "", func(s *controllers.Settings) bool { return s.ForceDetachAfter == 0 }},
 		{"--force-detach-after -1m", "--force-detach-after -1m0s: want 0 (never) at least", nil},
-		{"--horizontal-pod-autoscaler-sync-period 5s", "", func(s *controllers.Settings) bool { return s.Autoscaling.SyncPeriod.Seconds() == 5 }},
+		{"--horizontal-pod-autoscaler-sync-period 5s", "",
+			func(s *controllers.Settings) bool { return s.Autoscaling.SyncPeriod.Seconds() == 5 }},
 		{"--controllers *,-cron", `no controller "cron"; there are`, nil},
 		{"--concurrent-job-syncs 0", "--concurrent-job-syncs 0: want 1 at least", nil},
 		{"--horizontal-pod-autoscaler-sync-period 0s", "--horizontal-pod-autoscaler-sync-period", nil},

@@ -23,14 +23,16 @@ func TestDevCommandLine(t *testing.T) {
 		filepath.Join(here, "of mine"):             " dev exec s1 --dir 'of mine' -- ls",
 		filepath.Join(here, "..x"):                 " dev exec s1 --dir ..x -- ls",
 		filepath.Dir(here) + "/elsewhere":          " dev exec s1 --dir " + filepath.Dir(here) + "/elsewhere -- ls",
-		filepath.Dir(here) + "/it's $elsewhere":    " dev exec s1 --dir '" + filepath.Dir(here) + `/it'\''s $elsewhere' -- ls`,
+		filepath.Dir(here) + "/it's $elsewhere": " dev exec s1 --dir '" + filepath.Dir(here) +
+			`/it'\''s $elsewhere' -- ls`,
 	} {
 		if got := devcluster.CommandLine(dir, "exec", "s1", "--", "ls"); got != program+want {
 			t.Errorf("%s: %q, want %q", dir, got, want)
 		}
 	}
 	t.Setenv("SUDO_UID", "1000")
-	if got, want := devcluster.CommandLine(filepath.Join(here, devcluster.DefaultDir), "heal"), "sudo "+program+" dev heal"; got != want {
+	if got, want := devcluster.CommandLine(filepath.Join(here, devcluster.DefaultDir), "heal"),
+		"sudo "+program+" dev heal"; got != want {
 		t.Errorf("called by sudo: %q, want %q", got, want)
 	}
 }
@@ -42,11 +44,14 @@ func TestDevAdvice(t *testing.T) {
 	t.Chdir(here)
 	t.Setenv("SUDO_UID", "")
 	program := os.Args[0]
-	plan, err := json.Marshal(devcluster.Plan{Name: "mine", Dir: filepath.Join(here, "c"), Complete: true, Nodes: []devcluster.Node{{Name: "s1", Role: devcluster.Server}}})
+	plan, err := json.Marshal(
+		devcluster.Plan{Name: "mine", Dir: filepath.Join(here, "c"), Complete: true,
+			Nodes: []devcluster.Node{{Name: "s1", Role: devcluster.Server}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.Mkdir("c", 0o755), os.WriteFile("c/dev.json", plan, 0o600), os.Mkdir("damaged", 0o755), os.WriteFile("damaged/dev.json", []byte("{"), 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir("c", 0o755), os.WriteFile("c/dev.json", plan, 0o600), os.Mkdir("damaged", 0o755),
+		os.WriteFile("damaged/dev.json", []byte("{"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for line, says := range map[string]string{
@@ -56,7 +61,8 @@ func TestDevAdvice(t *testing.T) {
 		"status --dir damaged":    "`" + program + " dev down --name NAME --dir damaged` removes",
 		"start --wipe s1 --dir c": "no other server is ready",
 	} {
-		if _, err := run(t, append([]string{"dev"}, strings.Fields(line)...)...); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := run(t, append([]string{"dev"}, strings.Fields(line)...)...); err == nil ||
+			!strings.Contains(err.Error(), says) {
 			t.Errorf("dev %s: %v; want %q", line, err, says)
 		}
 	}
@@ -73,14 +79,18 @@ func TestDevName(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "dev.json"), plan, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"up", "down", "status", "kill s1", "start s1", "stop s1", "pause s1", "resume s1", "partition s1", "heal", "exec s1 true"} {
+	for _, line := range []string{"up", "down", "status", "kill s1", "start s1", "stop s1", "pause s1", "resume s1",
+		"partition s1", "heal", "exec s1 true"} {
 		_, err := run(t, append(strings.Fields("dev "+line), "--dir", dir, "--name", "other")...)
 		if exitCode(err) != 2 || !strings.Contains(err.Error(), `is named "mine", not "other"`) {
 			t.Errorf("dev %s: exit code %d, %v", line, exitCode(err), err)
 		}
 	}
-	for _, line := range []string{"kill s9", "start s9", "stop s9", "pause s9", "resume s9", "partition s9", "exec s9 true", "status -o xml"} {
-		if _, err := run(t, append(strings.Fields("dev "+line), "--dir", dir, "--name", "mine")...); exitCode(err) != 2 || strings.Contains(err.Error(), "is named") {
+	for _, line := range []string{"kill s9", "start s9", "stop s9", "pause s9", "resume s9", "partition s9",
+		"exec s9 true", "status -o xml"} {
+		if _, err := run(t,
+			append(strings.Fields("dev "+line), "--dir", dir, "--name", "mine")...); exitCode(err) != 2 ||
+			strings.Contains(err.Error(), "is named") {
 			t.Errorf("dev %s: exit code %d, %v", line, exitCode(err), err)
 		}
 	}

@@ -36,7 +36,8 @@ include that server. The exit codes are those of 'barque cluster status'. A note
 		Args:    noArgs,
 	}
 	a := addAskerFlags(cmd)
-	output := cmd.Flags().String("output", "barque-doctor-TIME.tar.gz", "output file, which must not exist; empty for none")
+	output := cmd.Flags().String("output", "barque-doctor-TIME.tar.gz",
+		"output file, which must not exist; empty for none")
 	format := cmd.Flags().String("format", "", "json or yaml instead of text for people")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		if err := errors.Join(checkFormat(c, *format), a.check(c)); err != nil {

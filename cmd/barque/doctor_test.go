@@ -24,7 +24,8 @@ func TestDoctorAsksWhoAnswers(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/barque/v1/status":
-			io.WriteString(w, `{"cluster": "c", "from": "s1", "nodes": [{"node": "s1", "role": "server", "state": "alive"}]}`)
+			io.WriteString(w,
+				`{"cluster": "c", "from": "s1", "nodes": [{"node": "s1", "role": "server", "state": "alive"}]}`)
 		case "/barque/v1/diagnosis":
 			asked = append(asked, r.URL.Query().Get("on"))
 			io.WriteString(w, `{"server": "s1", "files": {"log.txt": "all is well"}}`)
@@ -42,7 +43,8 @@ func TestDoctorAsksWhoAnswers(t *testing.T) {
 	defer dead.Close()
 	dir := t.TempDir()
 	kubeconfig, archive := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "d.tar.gz")
-	text := "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{name: c, cluster: {server: 'https://" + dead.Addr().String() +
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{name: c, cluster: {server: 'https://" +
+		dead.Addr().String() +
 		"', insecure-skip-tls-verify: true}}]\nusers: [{name: u, user: {}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -56,7 +58,9 @@ func TestDoctorAsksWhoAnswers(t *testing.T) {
 			conn.Close()
 		}
 	}()
-	out, err := run(t, "cluster", "doctor", "--kubeconfig", kubeconfig, "--server", strings.TrimPrefix(server.URL, "https://"), "--data-dir", dir, "--output", archive, "--format", "json", "--timeout", "1m")
+	out, err := run(t, "cluster", "doctor", "--kubeconfig", kubeconfig, "--server",
+		strings.TrimPrefix(server.URL, "https://"), "--data-dir", dir, "--output", archive, "--format", "json",
+		"--timeout", "1m")
 	dead.Close()
 	<-touched
 	if code := exitCode(err); code != exitcode.NoQuorum { // the store of s1 has sent no report

@@ -20,13 +20,20 @@ type gatewayFlags struct {
 func addGatewayFlags(c *cobra.Command, o *node.Options, f *gatewayFlags) {
 	flags := c.Flags()
 	o.Gateway = node.DefaultGateway()
-	flags.BoolVar(&f.on, "gateway", true, "run the gateway of Ingresses and of the Gateway API on this node; it opens a port when a route or listener needs it")
-	flags.Uint16Var(&o.Gateway.HTTPPort, "gateway-http-port", o.Gateway.HTTPPort, "port of Ingresses without TLS, at this node's addresses; give it to all nodes")
-	flags.Uint16Var(&o.Gateway.HTTPSPort, "gateway-https-port", o.Gateway.HTTPSPort, "port of Ingresses with TLS; give it to all nodes")
-	flags.StringSliceVar(&f.ports, "gateway-ports", []string{"80", "443"}, "ports that listeners of Gateways may have at the nodes' addresses; give it to all nodes")
-	flags.StringSliceVar(&f.trusted, "gateway-trusted-proxies", nil, "ranges of proxies before the gateway, whose X-Forwarded-For and X-Forwarded-Proto count; give it to all nodes")
-	flags.StringSliceVar(&f.proxyHeaders, "gateway-proxy-protocol", nil, "ranges of load balancers that name their clients by the PROXY protocol; their connections must begin with it")
-	flags.StringVar(&o.GatewayAccessLog, "gateway-access-log", "", "file for a line of JSON for each request to the gateway of this node; it is rotated at 100 MB")
+	flags.BoolVar(&f.on, "gateway", true,
+		"run the gateway of Ingresses and of the Gateway API on this node; it opens a port when a route or listener needs it")
+	flags.Uint16Var(&o.Gateway.HTTPPort, "gateway-http-port", o.Gateway.HTTPPort,
+		"port of Ingresses without TLS, at this node's addresses; give it to all nodes")
+	flags.Uint16Var(&o.Gateway.HTTPSPort, "gateway-https-port", o.Gateway.HTTPSPort,
+		"port of Ingresses with TLS; give it to all nodes")
+	flags.StringSliceVar(&f.ports, "gateway-ports", []string{"80", "443"},
+		"ports that listeners of Gateways may have at the nodes' addresses; give it to all nodes")
+	flags.StringSliceVar(&f.trusted, "gateway-trusted-proxies", nil,
+		"ranges of proxies before the gateway, whose X-Forwarded-For and X-Forwarded-Proto count; give it to all nodes")
+	flags.StringSliceVar(&f.proxyHeaders, "gateway-proxy-protocol", nil,
+		"ranges of load balancers that name their clients by the PROXY protocol; their connections must begin with it")
+	flags.StringVar(&o.GatewayAccessLog, "gateway-access-log", "",
+		"file for a line of JSON for each request to the gateway of this node; it is rotated at 100 MB")
 }
 
 func (f *gatewayFlags) complete(o *node.Options) error {
@@ -43,7 +50,8 @@ func (f *gatewayFlags) complete(o *node.Options) error {
 		flag  string
 		texts []string
 		into  *[]netip.Prefix
-	}{{"gateway-trusted-proxies", f.trusted, &o.Gateway.TrustedHops}, {"gateway-proxy-protocol", f.proxyHeaders, &o.Gateway.Balancers}} {
+	}{{"gateway-trusted-proxies", f.trusted, &o.Gateway.TrustedHops},
+		{"gateway-proxy-protocol", f.proxyHeaders, &o.Gateway.Balancers}} {
 		for _, text := range list.texts {
 			prefix, err := netip.ParsePrefix(text)
 			if err != nil {

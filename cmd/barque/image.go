@@ -38,7 +38,8 @@ type runtimeFlags struct {
 func addRuntimeFlags(c *cobra.Command) *runtimeFlags {
 	f := &runtimeFlags{}
 	c.Flags().StringVar(&f.dataDir, "data-dir", defaultDataDir, "data directory of the node")
-	c.Flags().StringVar(&f.endpoint, "container-runtime-endpoint", "", "CRI socket of an existing containerd or CRI-O (default: the node's own containerd)")
+	c.Flags().StringVar(&f.endpoint, "container-runtime-endpoint", "",
+		"CRI socket of an existing containerd or CRI-O (default: the node's own containerd)")
 	return f
 }
 
@@ -54,7 +55,8 @@ func begun(c *cobra.Command, err error) error {
 	if err == nil || c.Context().Err() == nil {
 		return err
 	}
-	return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("interrupted: %w; barque image ls shows what is there", err)}
+	return &exitcode.Error{Code: exitcode.Unfinished,
+		Err: fmt.Errorf("interrupted: %w; barque image ls shows what is there", err)}
 }
 
 // with calls do with a client of the runtime.
@@ -83,7 +85,8 @@ func imageListCommand() *cobra.Command {
 				for _, image := range list {
 					for _, name := range image.Names {
 						id := strings.TrimPrefix(image.ID, "sha256:")
-						fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", name, id[:min(len(id), 12)], size(image.Bytes), yes(image.Pinned))
+						fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", name, id[:min(len(id), 12)], size(image.Bytes),
+							yes(image.Pinned))
 					}
 				}
 				return nil
@@ -154,7 +157,9 @@ other nodes have the images.`
 	cmd.RunE = func(c *cobra.Command, files []string) error {
 		if *all {
 			if c.Flags().Changed("data-dir") || c.Flags().Changed("container-runtime-endpoint") {
-				return &usageError{c.CommandPath(), errors.New("--all-nodes takes the images through the API server: give neither --data-dir nor --container-runtime-endpoint")}
+				return &usageError{c.CommandPath(),
+					errors.New(
+						"--all-nodes takes the images through the API server: give neither --data-dir nor --container-runtime-endpoint")}
 			}
 			return importOnAll(c, *kubeconfig, files)
 		}
@@ -248,7 +253,8 @@ func importFile(ctx context.Context, in io.Reader, socket, file string) ([]strin
 }
 
 func imageRemoveCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "rm IMAGE…", Aliases: []string{"remove"}, Short: "Remove images; containers of them keep running", Args: cobra.MinimumNArgs(1)}
+	cmd := &cobra.Command{Use: "rm IMAGE…", Aliases: []string{"remove"},
+		Short: "Remove images; containers of them keep running", Args: cobra.MinimumNArgs(1)}
 	f := addRuntimeFlags(cmd)
 	cmd.RunE = func(c *cobra.Command, names []string) error {
 		return f.with(func(runtime *cri.Client) error {

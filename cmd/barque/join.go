@@ -35,10 +35,13 @@ Without systemd, or by hand: barque server --join â€¦ or barque agent --server â
 	}
 	j := &joining{flags: addNodeFlags(cmd)}
 	cmd.Flags().StringVar(&j.role, "role", roleServer, "role to join in: server or agent")
-	cmd.Flags().Uint16Var(&j.flags.options.APIPort, "api-port", defaultAPIPort, "port of the API; on an agent, of 127.0.0.1, that leads to it")
-	cmd.Flags().Uint16Var(&j.flags.options.PeerPort, "peer-port", defaultPeerPort, "port of the traffic between servers; on a server")
+	cmd.Flags().Uint16Var(&j.flags.options.APIPort, "api-port", defaultAPIPort,
+		"port of the API; on an agent, of 127.0.0.1, that leads to it")
+	cmd.Flags().Uint16Var(&j.flags.options.PeerPort, "peer-port", defaultPeerPort,
+		"port of the traffic between servers; on a server")
 	cmd.Flags().StringVar(&j.configDir, "config-dir", "/etc/barque", "where the token and the flags are written")
-	cmd.Flags().StringVar(&j.unitDir, "unit-dir", "/etc/systemd/system", "directory of the systemd unit, which is written if it does not exist")
+	cmd.Flags().StringVar(&j.unitDir, "unit-dir", "/etc/systemd/system",
+		"directory of the systemd unit, which is written if it does not exist")
 	cmd.Flags().BoolVar(&j.dryRun, "dry-run", false, "only check, and write nothing")
 	j.format = outputFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, args []string) error { return j.run(c, args[0]) }
@@ -80,7 +83,10 @@ func (j *joining) run(c *cobra.Command, address string) error {
 		return err
 	}
 	if o.Token == "" {
-		return wrong(errors.New("joining needs a token: make one on a server with `barque token create --role " + j.role + "` and give it with --token-file or --token"))
+		return wrong(
+			errors.New(
+				"joining needs a token: make one on a server with `barque token create --role " + j.role +
+					"` and give it with --token-file or --token"))
 	}
 	o.Backups.Every = 0 // a server's own flags are not asked for here
 	findings, err := node.Preflight(c.Context(), &o, j.role, time.Now)
@@ -108,7 +114,8 @@ func (j *joining) run(c *cobra.Command, address string) error {
 		return err
 	}
 	if !p.Ready {
-		return errors.New(terminal.Plural(missing, "thing keeps", "things keep") + " this machine from joining; nothing was changed")
+		return errors.New(
+			terminal.Plural(missing, "thing keeps", "things keep") + " this machine from joining; nothing was changed")
 	}
 	return nil
 }

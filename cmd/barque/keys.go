@@ -68,7 +68,8 @@ half a minute.`,
 	}
 	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
 	cmd.Flags().BoolVar(&change.Force, "force", false, "continue without members that are away or do not follow")
-	cmd.Flags().BoolVar(&change.Undo, "undo", false, "take back a running rotation, as long as no member has dropped the old key")
+	cmd.Flags().BoolVar(&change.Undo, "undo", false,
+		"take back a running rotation, as long as no member has dropped the old key")
 	cmd.Flags().BoolVar(&change.DryRun, "dry-run", false, "only tell whether it would be refused, and why")
 	cmd.Flags().DurationVar(&wait, "wait", 2*time.Minute, "how long to wait for the end; 0 does not wait")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {

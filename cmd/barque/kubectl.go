@@ -27,7 +27,8 @@ var clientVersion atomic.Value
 // kubectl runs the kubectl of this binary. On failure it exits the process.
 func kubectl(args []string) error {
 	clientVersion.Store(version.String())
-	given := slices.ContainsFunc(args, func(arg string) bool { return arg == "--kubeconfig" || strings.HasPrefix(arg, "--kubeconfig=") })
+	given := slices.ContainsFunc(args,
+		func(arg string) bool { return arg == "--kubeconfig" || strings.HasPrefix(arg, "--kubeconfig=") })
 	if os.Getenv("KUBECONFIG") == "" && !given {
 		// Without one, kubectl's own search follows.
 		path, err := findKubeconfig("")

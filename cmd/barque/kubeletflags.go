@@ -26,18 +26,29 @@ type kubeletFlags struct {
 func addKubeletFlags(c *cobra.Command, f *kubeletFlags) {
 	flags := c.Flags()
 	flags.StringVar(&f.file, "kubelet-config", "", "file with a KubeletConfiguration of kubelet.config.k8s.io/v1beta1")
-	flags.StringVar(&f.dir, "kubelet-config-dir", "", "directory of more of them, *.conf, which are read after the file in the order of their names")
+	flags.StringVar(&f.dir, "kubelet-config-dir", "",
+		"directory of more of them, *.conf, which are read after the file in the order of their names")
 	flags.StringVar(&f.manifests, "pod-manifest-path", "", "directory of manifests of static pods (staticPodPath)")
-	flags.StringVar(&f.podLogs, "pod-logs-dir", "/var/log/pods", "directory of the logs of pods; the directory containers beside it has links to containers' logs (podLogsDir)")
-	flags.StringSliceVar(&f.unsafeSysctls, "allowed-unsafe-sysctls", nil, "sysctls that pods may set besides the safe ones, such as net.core.somaxconn or kernel.msg* (allowedUnsafeSysctls)")
-	flags.StringSliceVar(&f.hard, "eviction-hard", nil, "thresholds below which pods are evicted at once, such as memory.available<100Mi,nodefs.available<10% (evictionHard)")
-	flags.StringSliceVar(&f.soft, "eviction-soft", nil, "thresholds below which pods are evicted after a grace period, such as memory.available<1Gi (evictionSoft)")
-	flags.StringSliceVar(&f.softGrace, "eviction-soft-grace-period", nil, "grace period of each of --eviction-soft, such as memory.available=90s (evictionSoftGracePeriod)")
-	flags.StringSliceVar(&f.reclaim, "eviction-minimum-reclaim", nil, "by how much more must be left before it is enough again, such as nodefs.available=1Gi (evictionMinimumReclaim)")
-	flags.Int32Var(&f.maxPodGrace, "eviction-max-pod-grace-period", 0, "seconds that a pod has at most to end when it is evicted for --eviction-soft (evictionMaxPodGracePeriod)")
-	flags.DurationVar(&f.transition, "eviction-pressure-transition-period", 5*time.Minute, "how long a node keeps a condition of pressure after it is over (evictionPressureTransitionPeriod)")
-	flags.BoolVar(&f.seccomp, "seccomp-default", false, "run containers without a seccomp profile with the runtime's default one (seccompDefault)")
-	flags.BoolVar(&f.protect, "protect-kernel-defaults", false, "refuse to start if parameters of the kernel are not those that a kubelet wants (protectKernelDefaults)")
+	flags.StringVar(&f.podLogs, "pod-logs-dir", "/var/log/pods",
+		"directory of the logs of pods; the directory containers beside it has links to containers' logs (podLogsDir)")
+	flags.StringSliceVar(&f.unsafeSysctls, "allowed-unsafe-sysctls", nil,
+		"sysctls that pods may set besides the safe ones, such as net.core.somaxconn or kernel.msg* (allowedUnsafeSysctls)")
+	flags.StringSliceVar(&f.hard, "eviction-hard", nil,
+		"thresholds below which pods are evicted at once, such as memory.available<100Mi,nodefs.available<10% (evictionHard)")
+	flags.StringSliceVar(&f.soft, "eviction-soft", nil,
+		"thresholds below which pods are evicted after a grace period, such as memory.available<1Gi (evictionSoft)")
+	flags.StringSliceVar(&f.softGrace, "eviction-soft-grace-period", nil,
+		"grace period of each of --eviction-soft, such as memory.available=90s (evictionSoftGracePeriod)")
+	flags.StringSliceVar(&f.reclaim, "eviction-minimum-reclaim", nil,
+		"by how much more must be left before it is enough again, such as nodefs.available=1Gi (evictionMinimumReclaim)")
+	flags.Int32Var(&f.maxPodGrace, "eviction-max-pod-grace-period", 0,
+		"seconds that a pod has at most to end when it is evicted for --eviction-soft (evictionMaxPodGracePeriod)")
+	flags.DurationVar(&f.transition, "eviction-pressure-transition-period", 5*time.Minute,
+		"how long a node keeps a condition of pressure after it is over (evictionPressureTransitionPeriod)")
+	flags.BoolVar(&f.seccomp, "seccomp-default", false,
+		"run containers without a seccomp profile with the runtime's default one (seccompDefault)")
+	flags.BoolVar(&f.protect, "protect-kernel-defaults", false,
+		"refuse to start if parameters of the kernel are not those that a kubelet wants (protectKernelDefaults)")
 	flags.Int64Var(&f.maxPIDs, "pod-max-pids", -1, "how many processes a pod may have; -1 is no limit (podPidsLimit)")
 	flags.Int32Var(&f.maxPods, "max-pods", 110, "how many pods this node takes (maxPods)")
 }
@@ -71,13 +82,15 @@ func (f *kubeletFlags) complete(c *cobra.Command, o *node.Options) error {
 		values            []string
 	}{
 		{"eviction-hard", "evictionHard", "<", f.hard}, {"eviction-soft", "evictionSoft", "<", f.soft},
-		{"eviction-soft-grace-period", "evictionSoftGracePeriod", "=", f.softGrace}, {"eviction-minimum-reclaim", "evictionMinimumReclaim", "=", f.reclaim},
+		{"eviction-soft-grace-period", "evictionSoftGracePeriod", "=", f.softGrace},
+		{"eviction-minimum-reclaim", "evictionMinimumReclaim", "=", f.reclaim},
 	} {
 		pairs := map[string]any{}
 		for _, text := range list.values {
 			signal, value, ok := strings.Cut(text, list.sign)
 			if !ok {
-				return fmt.Errorf("--%s %q: want SIGNAL%sVALUE, such as memory.available%s1Gi", list.flag, text, list.sign, list.sign)
+				return fmt.Errorf("--%s %q: want SIGNAL%sVALUE, such as memory.available%s1Gi", list.flag, text,
+					list.sign, list.sign)
 			}
 			pairs[strings.TrimSpace(signal)] = strings.TrimSpace(value)
 		}

@@ -49,7 +49,8 @@ func withoutRoot(user int, err error) error {
 // specific code keeps it: see exitcode.Unfinished for commands that may have changed something.
 func interrupted(ctx context.Context, err error) error {
 	var coded interface{ ExitCode() int }
-	if err == nil || ctx.Err() == nil || !errors.Is(err, context.Canceled) && !errors.Is(err, context.Cause(ctx)) || errors.As(err, &coded) {
+	if err == nil || ctx.Err() == nil || !errors.Is(err, context.Canceled) && !errors.Is(err, context.Cause(ctx)) ||
+		errors.As(err, &coded) {
 		return err
 	}
 	return &exitcode.Error{Code: exitcode.Interrupted, Err: errors.New("interrupted; nothing was changed")}
@@ -108,8 +109,11 @@ installed.
 	}
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{c.CommandPath(), err} })
 	cmd.SetVersionTemplate("barque {{.Version}}\n")
-	cmd.AddCommand(serverCommand(), agentCommand(), clusterCommand(), snapshotCommand(), secretsEncryptCommand(), tokenCommand(), userCommand(), certCommand(), auditCommand(), imageCommand(), ingressCommand(), proxyCommand(), devCommand(), checkCommand(), verifyCommand(), versionCommand(), completionCommand(),
-		&cobra.Command{Use: "kubectl", Short: "Run kubectl, with the cluster's kubeconfig unless another one is set", DisableFlagParsing: true})
+	cmd.AddCommand(serverCommand(), agentCommand(), clusterCommand(), snapshotCommand(), secretsEncryptCommand(),
+		tokenCommand(), userCommand(), certCommand(), auditCommand(), imageCommand(), ingressCommand(), proxyCommand(),
+		devCommand(), checkCommand(), verifyCommand(), versionCommand(), completionCommand(),
+		&cobra.Command{Use: "kubectl", Short: "Run kubectl, with the cluster's kubeconfig unless another one is set",
+			DisableFlagParsing: true})
 	cmd.SetHelpCommand(helpCommand())
 	cmd.InitDefaultHelpCmd()
 	cmd.CompletionOptions.DisableDefaultCmd = true // our command refuses unknown shells

@@ -54,7 +54,8 @@ To remove a server that does not answer: barque cluster remove SERVER.`,
 	m := addMemberFlags(cmd, true)
 	m.called = "leave"
 	dataDir := cmd.Flags().String("data-dir", defaultDataDir, "data directory of the server on this machine")
-	server := cmd.Flags().String("server", "", "address of the server that leaves, HOST[:6443], instead of the one on this machine")
+	server := cmd.Flags().String("server", "",
+		"address of the server that leaves, HOST[:6443], instead of the one on this machine")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		if *server != "" {
 			return m.leaveAt(c, *server)
@@ -79,7 +80,8 @@ func (m *memberFlags) leaveAt(c *cobra.Command, server string) error {
 		return &usageError{c.CommandPath(), fmt.Errorf("--server %q: %w", server, err)}
 	}
 	if c.Flags().Changed("data-dir") {
-		return &usageError{c.CommandPath(), errors.New("--server and --data-dir both select the leaving server: give one of them")}
+		return &usageError{c.CommandPath(),
+			errors.New("--server and --data-dir both select the leaving server: give one of them")}
 	}
 	if err := checkFormat(c, m.format); err != nil {
 		return err

@@ -19,13 +19,15 @@ import (
 )
 
 // rooms are the directories whose texts name commands to operators.
-var rooms = []string{"adminapi", "apiserver", "backups", "clusterstatus", "cmd", "controllers", "devcluster", "internal", "kubelet", "membership", "network", "pki", "raftstore", "scheduler"}
+var rooms = []string{"adminapi", "apiserver", "backups", "clusterstatus", "cmd", "controllers", "devcluster",
+	"internal", "kubelet", "membership", "network", "pki", "raftstore", "scheduler"}
 
 var (
 	// aCommand is `barque`, at the beginning of a text or of a part of it, and a word after it.
-	aCommand = regexp.MustCompile(`(?:^|[:;,(\n] *|→ |or |['` + "`" + `"])barque ([a-z][a-z-]*(?: [^;,()'` + "`" + `"\n]*)?)`)
-	aFlag    = regexp.MustCompile(`--[a-z][a-z-]*`)
-	aWord    = regexp.MustCompile(`^[a-z][a-z-]*$`)
+	aCommand = regexp.MustCompile(
+		`(?:^|[:;,(\n] *|→ |or |['` + "`" + `"])barque ([a-z][a-z-]*(?: [^;,()'` + "`" + `"\n]*)?)`)
+	aFlag = regexp.MustCompile(`--[a-z][a-z-]*`)
+	aWord = regexp.MustCompile(`^[a-z][a-z-]*$`)
 	// noCommand is the label of a key or a message, or a sentence about the program.
 	noCommand = regexp.MustCompile(`^(?:data|gossip|join|sealing) (?:[a-z]+ ?)*(?:v[0-9]+)?$|^needs `)
 )

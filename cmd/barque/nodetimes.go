@@ -10,15 +10,27 @@ import (
 // where it has them.
 func addTimeFlags(c *cobra.Command, t *node.Times) {
 	flags := c.Flags()
-	flags.BoolVar(&t.Fast, node.FlagFast, t.Fast, "probe every node once a second, so that a dead one is Unknown in less than 5 s; give it to all servers")
-	flags.DurationVar(&t.MonitorPeriod, node.FlagPeriod, t.MonitorPeriod, "interval at which the nodes' signs of life are checked (1s with --"+node.FlagFast+")")
-	flags.DurationVar(&t.MonitorGrace, node.FlagGrace, t.MonitorGrace, "how long a node may show no life before it counts as Unknown (3s with --"+node.FlagFast+")")
-	flags.DurationVar(&t.StartupGrace, node.FlagStartup, t.StartupGrace, "the same for a node without any sign of life since this server started; no less than --"+node.FlagGrace+" if not given")
-	flags.DurationVar(&t.GoodbyeGrace, node.FlagGoodbye, t.GoodbyeGrace, "the same for a node that said good-bye, as a restarting one does; no less than --"+node.FlagGrace+" if not given")
-	flags.Int64Var(&t.NotReadySeconds, "default-not-ready-toleration-seconds", t.NotReadySeconds, "how long pods without such a toleration stay on a node that is not ready")
-	flags.Int64Var(&t.UnreachableSeconds, "default-unreachable-toleration-seconds", t.UnreachableSeconds, "how long pods without such a toleration stay on an unreachable node")
-	flags.Float32Var(&t.EvictionRate, "node-eviction-rate", t.EvictionRate, "nodes a second, in each zone, from which pods are evicted; 0 is none")
-	flags.Float32Var(&t.SecondaryEvictionRate, "secondary-node-eviction-rate", t.SecondaryEvictionRate, "the same in a large zone with a large unhealthy share; in a small zone it is 0 then")
+	flags.BoolVar(&t.Fast, node.FlagFast, t.Fast,
+		"probe every node once a second, so that a dead one is Unknown in less than 5 s; give it to all servers")
+	flags.DurationVar(&t.MonitorPeriod, node.FlagPeriod, t.MonitorPeriod,
+		"interval at which the nodes' signs of life are checked (1s with --"+node.FlagFast+")")
+	flags.DurationVar(&t.MonitorGrace, node.FlagGrace, t.MonitorGrace,
+		"how long a node may show no life before it counts as Unknown (3s with --"+node.FlagFast+")")
+	flags.DurationVar(&t.StartupGrace, node.FlagStartup, t.StartupGrace,
+		"the same for a node without any sign of life since this server started; no less than --"+node.FlagGrace+
+			" if not given")
+	flags.DurationVar(&t.GoodbyeGrace, node.FlagGoodbye, t.GoodbyeGrace,
+		"the same for a node that said good-bye, as a restarting one does; no less than --"+node.FlagGrace+
+			" if not given")
+	flags.Int64Var(&t.NotReadySeconds, "default-not-ready-toleration-seconds", t.NotReadySeconds,
+		"how long pods without such a toleration stay on a node that is not ready")
+	flags.Int64Var(&t.UnreachableSeconds, "default-unreachable-toleration-seconds", t.UnreachableSeconds,
+		"how long pods without such a toleration stay on an unreachable node")
+	flags.Float32Var(&t.EvictionRate, "node-eviction-rate", t.EvictionRate,
+		"nodes a second, in each zone, from which pods are evicted; 0 is none")
+	flags.Float32Var(&t.SecondaryEvictionRate, "secondary-node-eviction-rate", t.SecondaryEvictionRate,
+		"the same in a large zone with a large unhealthy share; in a small zone it is 0 then")
 	flags.IntVar(&t.LargeZone, "large-cluster-size-threshold", t.LargeZone, "above how many nodes a zone is large")
-	flags.Float32Var(&t.UnhealthyShare, "unhealthy-zone-threshold", t.UnhealthyShare, "which share of a zone's nodes, three at least, is a large one")
+	flags.Float32Var(&t.UnhealthyShare, "unhealthy-zone-threshold", t.UnhealthyShare,
+		"which share of a zone's nodes, three at least, is a large one")
 }

@@ -15,8 +15,10 @@ func TestGraces(t *testing.T) {
 		"--fast-failure-detection":        {3 * time.Second, time.Minute, 40 * time.Second},
 		"--node-monitor-grace-period 10s": {10 * time.Second, time.Minute, 40 * time.Second},
 		"--node-monitor-grace-period 2m":  {2 * time.Minute, 2 * time.Minute, 2 * time.Minute},
-		"--node-monitor-grace-period 2m --node-startup-grace-period 10s --node-goodbye-grace-period 90s": {2 * time.Minute, 10 * time.Second, 90 * time.Second},
-		"--node-goodbye-grace-period 5m --fast-failure-detection":                                        {3 * time.Second, time.Minute, 5 * time.Minute},
+		"--node-monitor-grace-period 2m --node-startup-grace-period 10s --node-goodbye-grace-period 90s": {
+			2 * time.Minute, 10 * time.Second, 90 * time.Second},
+		"--node-goodbye-grace-period 5m --fast-failure-detection": {
+			3 * time.Second, time.Minute, 5 * time.Minute},
 	} {
 		c, times := serverCommand(), node.DefaultTimes()
 		c.ResetFlags()
@@ -37,7 +39,8 @@ func TestGraces(t *testing.T) {
 	if err := c.ParseFlags([]string{"--node-goodbye-grace-period=0s"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := times.Complete(c.Flags().Changed); err == nil || !strings.Contains(err.Error(), "--node-goodbye-grace-period") {
+	if err := times.Complete(c.Flags().Changed); err == nil ||
+		!strings.Contains(err.Error(), "--node-goodbye-grace-period") {
 		t.Errorf("a grace of nothing: %v", err)
 	}
 }

@@ -46,7 +46,8 @@ func (s *leaderless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case path == adminapi.CAPath && r.Method == http.MethodGet:
 		say(http.StatusOK, exchange.Status{Generation: 1, Issuer: "c"})
 	case strings.HasPrefix(path, adminapi.MembersPath):
-		say(http.StatusServiceUnavailable, adminapi.MemberAnswer{Server: "s1", Change: adminapi.RemoveServer, Error: err.Error(), NoLeader: true})
+		say(http.StatusServiceUnavailable,
+			adminapi.MemberAnswer{Server: "s1", Change: adminapi.RemoveServer, Error: err.Error(), NoLeader: true})
 	case path == adminapi.KeysPath:
 		say(http.StatusServiceUnavailable, adminapi.KeysAnswer{Error: err.Error(), NoLeader: true})
 	case path == backups.SnapshotRestorePath:
@@ -86,7 +87,9 @@ func TestCommandsWithoutALeader(t *testing.T) {
 				kubeconfig = secureKubeconfigOf(t, server)
 			}
 			_, err := run(t, append(strings.Fields(line), "--kubeconfig", kubeconfig)...)
-			if exitCode(err) != exitcode.NoQuorum || !strings.Contains(err.Error(), "no leader has been known for 10s") || !strings.Contains(err.Error(), "barque cluster status") {
+			if exitCode(err) != exitcode.NoQuorum ||
+				!strings.Contains(err.Error(), "no leader has been known for 10s") ||
+				!strings.Contains(err.Error(), "barque cluster status") {
 				t.Errorf("exit code %d: %v", exitCode(err), err)
 			}
 			if err != nil && strings.Contains(err.Error(), "nothing was changed") != changes {
@@ -112,7 +115,8 @@ func TestVerifyThatFindsNoLeaderAsItBegins(t *testing.T) {
 			fmt.Fprint(w, `{"id": "c", "members": [{"name": "s1", "role": "server", "address": "127.0.0.1"}]}`)
 		case strings.HasSuffix(path, "/endpointslices"):
 			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprintf(w, `{"kind": "EndpointSliceList", "apiVersion": "discovery.k8s.io/v1", "items": [{"ports": [{"port": %s}]}]}`, port)
+			fmt.Fprintf(w,
+				`{"kind": "EndpointSliceList", "apiVersion": "discovery.k8s.io/v1", "items": [{"ports": [{"port": %s}]}]}`, port)
 		case path == "/readyz":
 			fmt.Fprint(w, "ok")
 		default:
@@ -120,7 +124,8 @@ func TestVerifyThatFindsNoLeaderAsItBegins(t *testing.T) {
 		}
 	}))
 	_, err := run(t, "verify", "--kubeconfig", kubeconfig)
-	if exitCode(err) != exitcode.NoQuorum || !strings.Contains(err.Error(), "make the namespace") || !strings.HasSuffix(err.Error(), "; nothing was changed") || lost.changes != 1 {
+	if exitCode(err) != exitcode.NoQuorum || !strings.Contains(err.Error(), "make the namespace") ||
+		!strings.HasSuffix(err.Error(), "; nothing was changed") || lost.changes != 1 {
 		t.Errorf("exit code %d after %d requests for a change: %v", exitCode(err), lost.changes, err)
 	}
 }
@@ -132,8 +137,10 @@ func secureKubeconfigOf(t *testing.T, handler http.Handler) string {
 	t.Cleanup(server.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	text := "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{name: c, cluster: {server: '" + server.URL + "', certificate-authority-data: " +
-		base64.StdEncoding.EncodeToString(ca) + "}}]\nusers: [{name: u, user: {}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{name: c, cluster: {server: '" + server.URL +
+		"', certificate-authority-data: " +
+		base64.StdEncoding.EncodeToString(ca) +
+		"}}]\nusers: [{name: u, user: {}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

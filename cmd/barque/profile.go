@@ -41,14 +41,17 @@ func hardenedKubelet() map[string]any {
 
 // addProfileFlags adds the flags of the profile, and those of nodes that it sets.
 func addProfileFlags(c *cobra.Command, f *nodeFlags) {
-	c.Flags().StringVar(&f.options.Profile, "profile", "", "hardened defaults of other flags: cis, or none; a flag or file of yours overrides them. It is recorded with the cluster, and machines that join get it. Give it to each node of an existing cluster once, servers first (default: the recorded one)")
+	c.Flags().StringVar(&f.options.Profile, "profile", "",
+		"hardened defaults of other flags: cis, or none; a flag or file of yours overrides them. It is recorded with the cluster, and machines that join get it. Give it to each node of an existing cluster once, servers first (default: the recorded one)")
 }
 
 // addSecurityFlags adds flags of servers that the profile sets.
 func addSecurityFlags(c *cobra.Command, o *node.Options) {
 	flags := c.Flags()
-	flags.StringSliceVar(&o.AnonymousPaths, "anonymous-paths", nil, "paths of the API that are served without credentials; other requests without credentials get 401; all is every path, as far as RBAC allows system:anonymous (default: all); give it to all servers")
-	flags.StringVar(&o.Admission.PodSecurity, "pod-security-default", "", "Pod Security Standard that namespaces without a label enforce, except kube-system: privileged, baseline or restricted; a configuration of PodSecurity in --admission-control-config-file overrides it; give it to all servers")
+	flags.StringSliceVar(&o.AnonymousPaths, "anonymous-paths", nil,
+		"paths of the API that are served without credentials; other requests without credentials get 401; all is every path, as far as RBAC allows system:anonymous (default: all); give it to all servers")
+	flags.StringVar(&o.Admission.PodSecurity, "pod-security-default", "",
+		"Pod Security Standard that namespaces without a label enforce, except kube-system: privileged, baseline or restricted; a configuration of PodSecurity in --admission-control-config-file overrides it; give it to all servers")
 }
 
 // completePaths checks the paths that are served without credentials.

@@ -47,8 +47,10 @@ func TestProfileSets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Profile != node.ProfileCIS || !o.ProfileGiven || o.Settings.Profile != node.ProfileCIS || o.Tokens.Extend || o.Admission.PodSecurity != "baseline" ||
-		!slices.Contains(o.AnonymousPaths, "/readyz") || !slices.Equal(o.Admission.Enable, hardenedPlugins) || !slices.Equal(o.Taints, []string{hardenedTaint}) {
+	if o.Profile != node.ProfileCIS || !o.ProfileGiven || o.Settings.Profile != node.ProfileCIS || o.Tokens.Extend ||
+		o.Admission.PodSecurity != "baseline" ||
+		!slices.Contains(o.AnonymousPaths, "/readyz") || !slices.Equal(o.Admission.Enable, hardenedPlugins) ||
+		!slices.Equal(o.Taints, []string{hardenedTaint}) {
 		t.Errorf("%+v", o)
 	}
 	if o.Flags["service-account-extend-token-expiration"] != "false" || o.Flags["pod-security-default"] != "baseline" {
@@ -59,7 +61,8 @@ func TestProfileSets(t *testing.T) {
 		t.Errorf("%v, taints %v", err, agent.Taints)
 	}
 	for _, k := range []node.Options{o, agent} {
-		if c := k.Kubelet; !*c.SeccompDefault || *c.PodPidsLimit != 4096 || !c.ProtectKernelDefaults || len(c.TLSCipherSuites) == 0 {
+		if c := k.Kubelet; !*c.SeccompDefault || *c.PodPidsLimit != 4096 || !c.ProtectKernelDefaults ||
+			len(c.TLSCipherSuites) == 0 {
 			t.Errorf("the kubelet has %+v", c)
 		}
 	}
@@ -68,16 +71,22 @@ func TestProfileSets(t *testing.T) {
 // TestProfileYields: flags and files of the operator override the profile.
 func TestProfileYields(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubelet.yaml")
-	if err := os.WriteFile(file, []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\npodPidsLimit: 99\n"), 0o600); err != nil {
+	if err := os.WriteFile(file,
+		[]byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\npodPidsLimit: 99\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	o, err := optionsBy(t, roleServer, "--profile=cis", "--service-account-extend-token-expiration=true", "--pod-security-default=restricted", "--anonymous-paths=/readyz",
-		"--disable-admission-plugins=EventRateLimit", "--enable-admission-plugins=AlwaysPullImages", "--node-taint=none", "--kubelet-config="+file, "--protect-kernel-defaults=false")
+	o, err := optionsBy(t, roleServer, "--profile=cis", "--service-account-extend-token-expiration=true",
+		"--pod-security-default=restricted", "--anonymous-paths=/readyz",
+		"--disable-admission-plugins=EventRateLimit", "--enable-admission-plugins=AlwaysPullImages",
+		"--node-taint=none", "--kubelet-config="+file, "--protect-kernel-defaults=false")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !o.Tokens.Extend || o.Admission.PodSecurity != "restricted" || !slices.Equal(o.AnonymousPaths, []string{"/readyz"}) ||
-		!slices.Equal(o.Admission.Enable, []string{"AlwaysPullImages", "DenyServiceExternalIPs"}) || !slices.Equal(o.Taints, []string{"none"}) {
+	if !o.Tokens.Extend || o.Admission.PodSecurity != "restricted" ||
+		!slices.Equal(o.AnonymousPaths, []string{"/readyz"}) ||
+		!slices.Equal(o.Admission.Enable, []string{"AlwaysPullImages", "DenyServiceExternalIPs"}) ||
+		!slices.Equal(o.Taints, []string{"none"}) {
 		t.Errorf("%+v", o)
 	}
 	if c := o.Kubelet; *c.PodPidsLimit != 99 || c.ProtectKernelDefaults || !*c.SeccompDefault {
@@ -89,18 +98,22 @@ func TestProfileYields(t *testing.T) {
 func TestNoProfile(t *testing.T) {
 	for _, args := range [][]string{nil, {"--profile=none"}} {
 		o, err := optionsBy(t, roleServer, args...)
-		if err != nil || o.Profile != "" || o.Settings.Profile != "" || !o.Tokens.Extend || o.Admission.PodSecurity != "" || len(o.AnonymousPaths)+len(o.Admission.Enable)+len(o.Taints) > 0 ||
+		if err != nil || o.Profile != "" || o.Settings.Profile != "" || !o.Tokens.Extend ||
+			o.Admission.PodSecurity != "" || len(o.AnonymousPaths)+len(o.Admission.Enable)+len(o.Taints) > 0 ||
 			*o.Kubelet.SeccompDefault || o.ProfileGiven != (args != nil) {
 			t.Errorf("%v: %v %+v", args, err, o)
 		}
 	}
-	if o, err := optionsBy(t, roleServer, "--profile=cis", "--anonymous-paths=all"); err != nil || len(o.AnonymousPaths) > 0 {
+	if o, err := optionsBy(t, roleServer, "--profile=cis", "--anonymous-paths=all"); err != nil ||
+		len(o.AnonymousPaths) > 0 {
 		t.Errorf("all paths: %v %v", o.AnonymousPaths, err)
 	}
-	if _, err := optionsBy(t, roleServer, "--anonymous-paths=livez"); err == nil || !strings.Contains(err.Error(), `--anonymous-paths "livez": want paths`) {
+	if _, err := optionsBy(t, roleServer, "--anonymous-paths=livez"); err == nil ||
+		!strings.Contains(err.Error(), `--anonymous-paths "livez": want paths`) {
 		t.Errorf("%v", err)
 	}
-	if _, err := optionsBy(t, roleServer, "--profile=stig"); err == nil || !strings.Contains(err.Error(), `--profile: unknown profile "stig": want cis or none`) {
+	if _, err := optionsBy(t, roleServer, "--profile=stig"); err == nil ||
+		!strings.Contains(err.Error(), `--profile: unknown profile "stig": want cis or none`) {
 		t.Errorf("%v", err)
 	}
 }

@@ -33,7 +33,8 @@ If a quorum of servers can start again, start them and do not recover.`,
   barque cluster recover                                        # asks, then recovers this server`,
 		Args: noArgs,
 	}
-	dirs := cmd.Flags().StringArray("data-dir", []string{defaultDataDir}, "data directory of a server; may be repeated, and the first one is recovered")
+	dirs := cmd.Flags().StringArray("data-dir", []string{defaultDataDir},
+		"data directory of a server; may be repeated, and the first one is recovered")
 	inspect := cmd.Flags().Bool("inspect", false, "only show the state in the directories")
 	yes := cmd.Flags().Bool("yes", false, "do not ask")
 	format := outputFlag(cmd)

@@ -21,7 +21,8 @@ func secretsEncryptCommand() *cobra.Command {
 switch it on with "barque secrets-encrypt enable". See docs/encryption.md.`,
 	}
 	cmd.AddCommand(encryptionStatusCommand(),
-		encryptionChangeCommand(datakeys.Enable, "Encrypt Secrets, and rewrite those that are in clear", `Encrypt Secrets, and the resources given with --resource, with a key of the cluster:
+		encryptionChangeCommand(datakeys.Enable, "Encrypt Secrets, and rewrite those that are in clear",
+			`Encrypt Secrets, and the resources given with --resource, with a key of the cluster:
 
   1. All servers get the key.
   2. New objects are encrypted, and the leader rewrites the others.
@@ -30,14 +31,17 @@ switch it on with "barque secrets-encrypt enable". See docs/encryption.md.`,
 Resources that are encrypted stay so, unless they are given with --decrypt. The servers
 continue without this command and under any leader. It is refused while a server is away
 or of an earlier version, which could not read encrypted objects.`),
-		encryptionChangeCommand(datakeys.Rotate, "Encrypt with a new key, and drop the old one", `Give all encrypted objects a new key:
+		encryptionChangeCommand(datakeys.Rotate, "Encrypt with a new key, and drop the old one",
+			`Give all encrypted objects a new key:
 
   1. All servers get the new key.
   2. New objects are encrypted with it, and the leader rewrites the others.
   3. Each server removes earlier values from its disk, and the old key is dropped.`),
-		encryptionChangeCommand(datakeys.Renew, "Write all objects anew, and clean the disks", `Rewrite each object that is not under the key that encrypts now, and remove earlier
+		encryptionChangeCommand(datakeys.Renew, "Write all objects anew, and clean the disks",
+			`Rewrite each object that is not under the key that encrypts now, and remove earlier
 values from the disk of each server.`),
-		encryptionChangeCommand(datakeys.Disable, "Decrypt all objects, for the way back to an earlier version", `Write all objects in clear. Servers of earlier versions can read them then, and may be
+		encryptionChangeCommand(datakeys.Disable, "Decrypt all objects, for the way back to an earlier version",
+			`Write all objects in clear. Servers of earlier versions can read them then, and may be
 started again with the data of this one.`))
 	return cmd
 }
@@ -75,8 +79,10 @@ func encryptionChangeCommand(change datakeys.Change, short, long string) *cobra.
 	order := remote.EncryptionChange{Change: change}
 	var wait time.Duration
 	if change == datakeys.Enable {
-		cmd.Flags().StringSliceVar(&order.Resources, "resource", nil, "resource to encrypt besides those that are, such as configmaps or widgets.example.com; may be repeated")
-		cmd.Flags().StringSliceVar(&order.Decrypt, "decrypt", nil, "resource to encrypt no more: its objects are written in clear; may be repeated")
+		cmd.Flags().StringSliceVar(&order.Resources, "resource", nil,
+			"resource to encrypt besides those that are, such as configmaps or widgets.example.com; may be repeated")
+		cmd.Flags().StringSliceVar(&order.Decrypt, "decrypt", nil,
+			"resource to encrypt no more: its objects are written in clear; may be repeated")
 	}
 	cmd.Flags().BoolVar(&order.DryRun, "dry-run", false, "only tell whether it would be refused, and why")
 	cmd.Flags().DurationVar(&wait, "wait", 10*time.Minute, "how long to wait for the end; 0 does not wait")
@@ -92,7 +98,9 @@ func encryptionChangeCommand(change datakeys.Change, short, long string) *cobra.
 			return err
 		}
 		if len(order.Decrypt) > 0 && !order.DryRun {
-			teller(c)("objects of these resources will be in clear on the disks of all servers: " + strings.Join(order.Decrypt, ", "))
+			teller(c)(
+				"objects of these resources will be in clear on the disks of all servers: " +
+					strings.Join(order.Decrypt, ", "))
 		}
 		answer, err := order.Make(c.Context(), config)
 		if err == nil && !order.DryRun && wait > 0 {

@@ -33,7 +33,8 @@ them. It is only made with --unsealed.
 
 The key is a line of text: the output of 'barque snapshot key', or a passphrase.`,
 	}
-	cmd.AddCommand(snapshotSaveCommand(), snapshotRestoreCommand(), snapshotListCommand(), snapshotInspectCommand(), snapshotKeyCommand())
+	cmd.AddCommand(snapshotSaveCommand(), snapshotRestoreCommand(), snapshotListCommand(), snapshotInspectCommand(),
+		snapshotKeyCommand())
 	return cmd
 }
 
@@ -77,7 +78,8 @@ the file can then read its Secrets.`,
 		},
 	}
 	key, kubeconfig, format := keyFlag(cmd), kubeconfigFlag(cmd), outputFlag(cmd)
-	unsealed := cmd.Flags().Bool("unsealed", false, "save it without a key: the keys of the cluster are not in it, and only this cluster can restore encrypted Secrets from it")
+	unsealed := cmd.Flags().Bool("unsealed", false,
+		"save it without a key: the keys of the cluster are not in it, and only this cluster can restore encrypted Secrets from it")
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		if err := checkFormat(c, *format); err != nil {
 			return err
@@ -86,7 +88,8 @@ the file can then read its Secrets.`,
 		if len(args) == 1 {
 			path = args[0]
 			if _, err := os.Stat(path); err == nil {
-				return &usageError{c.CommandPath(), fmt.Errorf("%s exists already: give another name, or remove it first", path)}
+				return &usageError{c.CommandPath(),
+					fmt.Errorf("%s exists already: give another name, or remove it first", path)}
 			}
 			if _, err := os.Stat(filepath.Dir(path)); err != nil {
 				return &usageError{c.CommandPath(), fmt.Errorf("the directory for the backup: %w", err)}
@@ -98,9 +101,11 @@ the file can then read its Secrets.`,
 		}
 		switch {
 		case text == "" && !*unsealed:
-			return &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("save a backup: refused, nothing was saved: %w", backups.ErrUnsealed)}
+			return &exitcode.Error{Code: exitcode.Refused,
+				Err: fmt.Errorf("save a backup: refused, nothing was saved: %w", backups.ErrUnsealed)}
 		case text != "" && *unsealed:
-			return &usageError{c.CommandPath(), fmt.Errorf("--unsealed, and a key is given with --key-file or %s: leave one of them out", keyVariable)}
+			return &usageError{c.CommandPath(),
+				fmt.Errorf("--unsealed, and a key is given with --key-file or %s: leave one of them out", keyVariable)}
 		}
 		client, err := newSnapshots(*kubeconfig)
 		if err != nil {
@@ -133,7 +138,8 @@ own keys. To begin a new cluster with a backup: barque server --restore-from FIL
 	key, kubeconfig, format := keyFlag(cmd), kubeconfigFlag(cmd), outputFlag(cmd)
 	yes := cmd.Flags().Bool("yes", false, "do not ask")
 	other := cmd.Flags().Bool("other-cluster", false, "restore it even if it is of another cluster")
-	wait := cmd.Flags().Duration("wait", 0, "how long to wait for a cluster without a leader (default: some seconds, as an election takes)")
+	wait := cmd.Flags().Duration("wait", 0,
+		"how long to wait for a cluster without a leader (default: some seconds, as an election takes)")
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		if err := checkFormat(c, *format); err != nil {
 			return err
@@ -150,10 +156,13 @@ own keys. To begin a new cluster with a backup: barque server --restore-from FIL
 			return err
 		}
 		if !report.Verified {
-			return &usageError{c.CommandPath(), fmt.Errorf("%s is sealed: give the key that opens it with --key-file or %s", args[0], keyVariable)}
+			return &usageError{c.CommandPath(),
+				fmt.Errorf("%s is sealed: give the key that opens it with --key-file or %s", args[0], keyVariable)}
 		}
 		if text != "" && !report.About.Sealed {
-			return &usageError{c.CommandPath(), fmt.Errorf("%s is not sealed, but a key was given: its author is unknown. To restore it anyway, give no key (--key-file, %s)", args[0], keyVariable)}
+			return &usageError{c.CommandPath(),
+				fmt.Errorf(
+					"%s is not sealed, but a key was given: its author is unknown. To restore it anyway, give no key (--key-file, %s)", args[0], keyVariable)}
 		}
 		client, err := newSnapshots(*kubeconfig)
 		if err != nil {
@@ -161,14 +170,16 @@ own keys. To begin a new cluster with a backup: barque server --restore-from FIL
 		}
 		if !*yes {
 			a := report.About
-			fmt.Fprintf(c.ErrOrStderr(), "The state of the cluster at %s is replaced by the backup of %s, revision %d, %d items, of cluster %s.\n"+
-				"All later writes are lost. To keep them, save a backup first: barque snapshot save --key-file FILE\nGo on? [y/N] ",
+			fmt.Fprintf(c.ErrOrStderr(),
+				"The state of the cluster at %s is replaced by the backup of %s, revision %d, %d items, of cluster %s.\n"+
+					"All later writes are lost. To keep them, save a backup first: barque snapshot save --key-file FILE\nGo on? [y/N] ",
 				client.Host(), a.Created.Format(time.RFC3339), a.Revision, a.Items, a.ClusterID)
 			if err := confirmed(c); err != nil {
 				return err
 			}
 		}
-		restored, err := client.Restore(c.Context(), args[0], backups.SnapshotRequest{Key: text, OtherCluster: *other, Wait: wait.Seconds()}, told(c, "sent"))
+		restored, err := client.Restore(c.Context(), args[0],
+			backups.SnapshotRequest{Key: text, OtherCluster: *other, Wait: wait.Seconds()}, told(c, "sent"))
 		if err != nil {
 			return err
 		}
@@ -278,7 +289,8 @@ func writeList(w io.Writer, list *backups.SnapshotList) error {
 		if f.About.Secrets {
 			keys = "yes, sealed"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", f.Name, f.About.Created.Format(time.RFC3339), f.About.Revision, f.About.Items, terminal.Bytes(f.Size), keys, state)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", f.Name, f.About.Created.Format(time.RFC3339), f.About.Revision,
+			f.About.Items, terminal.Bytes(f.Size), keys, state)
 	}
 	return nil
 }
@@ -338,7 +350,8 @@ func writeAbout(w io.Writer, a *backup.About) {
 	if a.Sealed {
 		sealed = "yes"
 	}
-	fmt.Fprintf(w, "cluster\t%s\ncreated\t%s, by server %s, barque %s\nrevision\t%d\nitems\t%d\nstate hash\t%s\nsealed\t%s\n",
+	fmt.Fprintf(w,
+		"cluster\t%s\ncreated\t%s, by server %s, barque %s\nrevision\t%d\nitems\t%d\nstate hash\t%s\nsealed\t%s\n",
 		a.ClusterID, a.Created.Format(time.RFC3339), a.Server, a.Barque, a.Revision, a.Items, a.StateHash, sealed)
 }
 

@@ -67,7 +67,8 @@ func savedBackup(t *testing.T) string {
 	t.Cleanup(func() { store.Close() })
 	for _, key := range []string{"\x00raftstore/members", "/registry/a"} {
 		// The store keeps the first key for itself, so it is only there when it can be written.
-		if _, err := store.Put(context.Background(), key, []byte("x")); err != nil && !errors.Is(err, raftstore.ErrInvalid) {
+		if _, err := store.Put(context.Background(), key, []byte("x")); err != nil &&
+			!errors.Is(err, raftstore.ErrInvalid) {
 			t.Fatal(err)
 		}
 	}
@@ -77,7 +78,8 @@ func savedBackup(t *testing.T) string {
 	}
 	path := filepath.Join(t.TempDir(), "a.backup")
 	_, err = backup.Save(path, nil, func(w io.Writer) error {
-		_, err := backup.Write(w, backup.Source{View: view, About: backup.About{ClusterID: "c", Server: "s1", Created: time.Unix(1, 0)}}, nil)
+		_, err := backup.Write(w,
+			backup.Source{View: view, About: backup.About{ClusterID: "c", Server: "s1", Created: time.Unix(1, 0)}}, nil)
 		return err
 	})
 	if err != nil {
@@ -102,14 +104,18 @@ func TestRestoreTellsItsEnd(t *testing.T) {
 		code   int
 		says   string
 	}{
-		"done":              {answer(http.StatusOK, `{}`), []string{"--yes"}, 0, ""},
-		"nobody said yes":   {answer(http.StatusOK, `{}`), nil, exitcode.Refused, "give --yes"},
-		"of another":        {answer(http.StatusConflict, `{"error": "another cluster's"}`), []string{"--yes"}, exitcode.Refused, "another cluster's"},
-		"no rights":         {answer(http.StatusForbidden, "forbidden: you"), []string{"--yes"}, 1, "forbidden: you"},
-		"unknown":           {answer(http.StatusServiceUnavailable, `{"error": "lost", "unknown": true}`), []string{"--yes"}, exitcode.Unfinished, "may or may not"},
-		"cut in the answer": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, []string{"--yes"}, exitcode.Unfinished, "may or may not"},
+		"done":            {answer(http.StatusOK, `{}`), []string{"--yes"}, 0, ""},
+		"nobody said yes": {answer(http.StatusOK, `{}`), nil, exitcode.Refused, "give --yes"},
+		"of another": {answer(http.StatusConflict, `{"error": "another cluster's"}`), []string{"--yes"},
+			exitcode.Refused, "another cluster's"},
+		"no rights": {answer(http.StatusForbidden, "forbidden: you"), []string{"--yes"}, 1, "forbidden: you"},
+		"unknown": {answer(http.StatusServiceUnavailable, `{"error": "lost", "unknown": true}`),
+			[]string{"--yes"}, exitcode.Unfinished, "may or may not"},
+		"cut in the answer": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			[]string{"--yes"}, exitcode.Unfinished, "may or may not"},
 	} {
-		out, err := run(t, append([]string{"snapshot", "restore", file, "--kubeconfig", kubeconfigOf(t, c.server)}, c.args...)...)
+		out, err := run(t,
+			append([]string{"snapshot", "restore", file, "--kubeconfig", kubeconfigOf(t, c.server)}, c.args...)...)
 		if exitCode(err) != c.code || (c.code != 0 && !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%s: exit code %d, %v; want %d, with %q", name, exitCode(err), err, c.code, c.says)
 		}
@@ -124,9 +130,11 @@ func TestNoRights(t *testing.T) {
 	kubeconfig := kubeconfigOf(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusForbidden)
-		io.WriteString(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "forbidden: you cannot do that", "reason": "Forbidden", "code": 403}`)
+		io.WriteString(w,
+			`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "forbidden: you cannot do that", "reason": "Forbidden", "code": 403}`)
 	})
-	for _, args := range [][]string{{"cluster", "status", "--timeout", "2m"}, {"cluster", "members", "--timeout", "2m"}, {"cluster", "transfer-leader"}, {"cluster", "remove", "s1", "--yes"}} {
+	for _, args := range [][]string{{"cluster", "status", "--timeout", "2m"}, {"cluster", "members", "--timeout", "2m"},
+		{"cluster", "transfer-leader"}, {"cluster", "remove", "s1", "--yes"}} {
 		_, err := run(t, append(args, "--kubeconfig", kubeconfig)...)
 		if err == nil || !strings.Contains(err.Error(), "403: forbidden: you cannot do that") {
 			t.Errorf("%v: %v", args, err)
@@ -137,7 +145,8 @@ func TestNoRights(t *testing.T) {
 // TestWrongKubeconfig: the message tells that it is the kubeconfig which is wrong.
 func TestWrongKubeconfig(t *testing.T) {
 	for _, command := range []string{"status", "members", "transfer-leader"} {
-		if _, err := run(t, "cluster", command, "--kubeconfig", "/nowhere/x"); err == nil || !strings.Contains(err.Error(), "kubeconfig /nowhere/x") {
+		if _, err := run(t, "cluster", command, "--kubeconfig", "/nowhere/x"); err == nil ||
+			!strings.Contains(err.Error(), "kubeconfig /nowhere/x") {
 			t.Errorf("%s: %v", command, err)
 		}
 	}
@@ -151,7 +160,8 @@ func TestSnapshotPaths(t *testing.T) {
 		t.Error(err)
 	}
 	kubeconfig := kubeconfigOf(t, func(w http.ResponseWriter, _ *http.Request) { t.Error("the server was asked") })
-	if _, err := run(t, "snapshot", "save", filepath.Join(dir, "slip", "x.backup"), "--kubeconfig", kubeconfig); err == nil {
+	if _, err := run(t, "snapshot", "save", filepath.Join(dir, "slip", "x.backup"), "--kubeconfig",
+		kubeconfig); err == nil {
 		t.Error("saved into a directory that is not there")
 	}
 	if out, err := run(t, "snapshot", "inspect", savedBackup(t)); err != nil || strings.Contains(out, "\x00") {
@@ -174,25 +184,29 @@ func TestUnsealedBackupsAreRefusedUnasked(t *testing.T) {
 	})
 	path := filepath.Join(t.TempDir(), "x.backup")
 	_, err = run(t, "snapshot", "save", path, "--kubeconfig", kubeconfig)
-	if exitCode(err) != exitcode.Refused || !strings.Contains(err.Error(), "nothing was saved") || !strings.Contains(err.Error(), "--key-file") || !strings.Contains(err.Error(), "--unsealed") {
+	if exitCode(err) != exitcode.Refused || !strings.Contains(err.Error(), "nothing was saved") ||
+		!strings.Contains(err.Error(), "--key-file") || !strings.Contains(err.Error(), "--unsealed") {
 		t.Errorf("exit code %d: %v", exitCode(err), err)
 	}
 	empty := filepath.Join(t.TempDir(), "empty.key")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := run(t, "snapshot", "save", path, "--key-file", empty, "--kubeconfig", kubeconfig); exitCode(err) != 1 || !strings.Contains(err.Error(), empty+" is empty") {
+	if _, err := run(t, "snapshot", "save", path, "--key-file", empty, "--kubeconfig",
+		kubeconfig); exitCode(err) != 1 || !strings.Contains(err.Error(), empty+" is empty") {
 		t.Errorf("an empty file for a key: exit code %d: %v", exitCode(err), err)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) || len(asked) > 0 {
 		t.Errorf("the server was asked for %q; the file: %v", asked, err)
 	}
 	out, err := run(t, "snapshot", "save", path, "--unsealed", "--kubeconfig", kubeconfig)
-	if err != nil || !strings.Contains(out, "saved and verified") || len(asked) != 1 || asked[0] != `{"unsealed":true}` {
+	if err != nil || !strings.Contains(out, "saved and verified") || len(asked) != 1 ||
+		asked[0] != `{"unsealed":true}` {
 		t.Errorf("asked for %q: %v, %s", asked, err, out)
 	}
 	t.Setenv(keyVariable, "a passphrase that is long enough")
-	if _, err := run(t, "snapshot", "save", path+"2", "--unsealed", "--kubeconfig", kubeconfig); exitCode(err) != 2 || !strings.Contains(err.Error(), keyVariable) {
+	if _, err := run(t, "snapshot", "save", path+"2", "--unsealed", "--kubeconfig", kubeconfig); exitCode(err) != 2 ||
+		!strings.Contains(err.Error(), keyVariable) {
 		t.Errorf("with a key: exit code %d: %v", exitCode(err), err)
 	}
 }
@@ -200,7 +214,9 @@ func TestUnsealedBackupsAreRefusedUnasked(t *testing.T) {
 // TestSmallestStore: a limit that would stop all writes is a slip.
 func TestSmallestStore(t *testing.T) {
 	for text, good := range map[string]bool{"2Gi": true, "16Mi": true, "2": false, "1Ki": false, "x": false} {
-		f := nodeFlags{options: node.Options{Times: node.DefaultTimes(), APIPort: 6443, GossipPort: 7946, KubeletPort: 10250, WireGuardPort: 51820}, storeMemory: text, logLevel: "info"}
+		f := nodeFlags{
+			options: node.Options{Times: node.DefaultTimes(), APIPort: 6443, GossipPort: 7946, KubeletPort: 10250,
+				WireGuardPort: 51820}, storeMemory: text, logLevel: "info"}
 		if _, err := f.complete(serverCommand()); (err == nil) != good || (!good && exitCode(err) != 2) {
 			t.Errorf("%s: %v", text, err)
 		}

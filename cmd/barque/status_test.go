@@ -20,7 +20,8 @@ func TestStatusExitCodes(t *testing.T) {
 	degraded.Peers[0].Status.Warnings = []string{"a backup failed"}
 	lost := observed(false, 4, 51) // one of three voters answers
 	for _, name := range []string{"s2", "s3"} {
-		lost.Peers = append(lost.Peers, raftstore.PeerStatus{Member: raftstore.Member{ID: name, Name: name, Voter: true}, Error: "no answer"})
+		lost.Peers = append(lost.Peers,
+			raftstore.PeerStatus{Member: raftstore.Member{ID: name, Name: name, Voter: true}, Error: "no answer"})
 	}
 	for name, c := range map[string]struct {
 		observation *clusterstatus.Observation // nil: nobody listens
@@ -28,12 +29,14 @@ func TestStatusExitCodes(t *testing.T) {
 		code        int
 		says        string // the text
 	}{
-		"healthy":          {observed(true, 3, 50), clusterstatus.Healthy, 0, "healthy"},
-		"serves, and ill":  {degraded, clusterstatus.Degraded, exitcode.Degraded, "serves, but 1 thing needs attention"},
+		"healthy": {observed(true, 3, 50), clusterstatus.Healthy, 0, "healthy"},
+		"serves, and ill": {degraded, clusterstatus.Degraded, exitcode.Degraded,
+			"serves, but 1 thing needs attention"},
 		"without a quorum": {lost, clusterstatus.NoQuorum, exitcode.NoQuorum, "WITHOUT A QUORUM"},
 		"no answer":        {nil, clusterstatus.NoAnswer, exitcode.NoAnswer, ""},
 	} {
-		kubeconfig := kubeconfigOf(t, func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(c.observation) })
+		kubeconfig := kubeconfigOf(t,
+			func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(c.observation) })
 		args := []string{"cluster", "status", "--kubeconfig", kubeconfig, "--data-dir", t.TempDir(), "--timeout", "2m"}
 		if c.observation == nil {
 			args = append(args, "--server", deadServer)
@@ -50,7 +53,8 @@ func TestStatusExitCodes(t *testing.T) {
 				continue
 			}
 			var s clusterstatus.ClusterStatus
-			if err := yaml.Unmarshal([]byte(out), &s); err != nil || s.Health != c.health || s.Time.IsZero() { // JSON is YAML
+			// JSON is YAML
+			if err := yaml.Unmarshal([]byte(out), &s); err != nil || s.Health != c.health || s.Time.IsZero() {
 				t.Errorf("%s, format %q: %v, health %q, want %q:\n%s", name, format, err, s.Health, c.health, out)
 			}
 			if (len(s.Unreached) > 0) != (c.observation == nil) {

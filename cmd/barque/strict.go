@@ -37,20 +37,32 @@ func strict(cmd *cobra.Command) {
 
 // mayNotBeEmpty are flags whose empty value, such as an unset shell variable, would silently change
 // the meaning.
-var mayNotBeEmpty = []string{"gateway-access-log", "ingress-class", "gateway-class", "file", "serial", "anonymous-paths", "pod-security-default", "profile", "data-dir", "dir", "config-dir", "unit-dir", "listen", "server", "join", "name", "node-ip", "node-external-ip", "network", "overlay", "token-file",
-	"restore-from", "restore-key-file", "ca-file", "ca-key-file", "snapshot-key-file", "key-file", "role", "kubeconfig", "zone", "node-taint", "peers", "agent-cidr",
-	"container-runtime-endpoint", "registries", "cgroup-root", "cluster-cidr", "service-cidr", "cluster-domain", "raft-log-store",
-	"store-memory-limit", "snapshot-dir", "user", "verb", "resource", "decrypt", "namespace", "audit-policy-file", "audit-log-format", "audit-log-mode", "audit-log-version",
-	"audit-webhook-config-file", "audit-webhook-mode", "audit-webhook-version", "node-arg", "server-arg", "ip-families", "admission-control-config-file",
-	"scheduler-config-file", "controllers", "default-storage-class", "local-volumes-dir", "kubelet-root-dir", "kubelet-config", "kubelet-config-dir",
-	"pod-manifest-path", "pod-logs-dir", "allowed-unsafe-sysctls", "eviction-hard", "eviction-soft", "eviction-soft-grace-period", "eviction-minimum-reclaim",
+var mayNotBeEmpty = []string{"gateway-access-log", "ingress-class", "gateway-class", "file", "serial",
+	"anonymous-paths", "pod-security-default", "profile", "data-dir", "dir", "config-dir", "unit-dir", "listen",
+	"server", "join", "name", "node-ip", "node-external-ip", "network", "overlay", "token-file",
+	"restore-from", "restore-key-file", "ca-file", "ca-key-file", "snapshot-key-file", "key-file", "role", "kubeconfig",
+	"zone", "node-taint", "peers", "agent-cidr",
+	"container-runtime-endpoint", "registries", "cgroup-root", "cluster-cidr", "service-cidr", "cluster-domain",
+	"raft-log-store",
+	"store-memory-limit", "snapshot-dir", "user", "verb", "resource", "decrypt", "namespace", "audit-policy-file",
+	"audit-log-format", "audit-log-mode", "audit-log-version",
+	"audit-webhook-config-file", "audit-webhook-mode", "audit-webhook-version", "node-arg", "server-arg", "ip-families",
+	"admission-control-config-file",
+	"scheduler-config-file", "controllers", "default-storage-class", "local-volumes-dir", "kubelet-root-dir",
+	"kubelet-config", "kubelet-config-dir",
+	"pod-manifest-path", "pod-logs-dir", "allowed-unsafe-sysctls", "eviction-hard", "eviction-soft",
+	"eviction-soft-grace-period", "eviction-minimum-reclaim",
 
 	"tls-min-version", "tls-cipher-suites", "tls-san", "api-address", "max-unauthenticated-connections-exempt",
-	"authentication-config", "oidc-issuer-url", "oidc-client-id", "oidc-ca-file", "oidc-username-claim", "oidc-username-prefix", "oidc-groups-claim", "oidc-groups-prefix",
-	"oidc-signing-algs", "authentication-token-webhook-config-file", "authentication-token-webhook-version", "token-auth-file", "basic-auth-file",
-	"requestheader-client-ca-file", "requestheader-allowed-names", "requestheader-username-headers", "requestheader-uid-headers", "requestheader-group-headers",
+	"authentication-config", "oidc-issuer-url", "oidc-client-id", "oidc-ca-file", "oidc-username-claim",
+	"oidc-username-prefix", "oidc-groups-claim", "oidc-groups-prefix",
+	"oidc-signing-algs", "authentication-token-webhook-config-file", "authentication-token-webhook-version",
+	"token-auth-file", "basic-auth-file",
+	"requestheader-client-ca-file", "requestheader-allowed-names", "requestheader-username-headers",
+	"requestheader-uid-headers", "requestheader-group-headers",
 	"requestheader-extra-headers-prefix",
-	"authorization-config", "authorization-mode", "authorization-policy-file", "authorization-webhook-config-file", "authorization-webhook-version", "encryption-provider-config", "group", "merge"}
+	"authorization-config", "authorization-mode", "authorization-policy-file", "authorization-webhook-config-file",
+	"authorization-webhook-version", "encryption-provider-config", "group", "merge"}
 
 // refuseEmpty refuses empty arguments, and empty values of such flags.
 func refuseEmpty(c *cobra.Command, args []string) error {
@@ -91,17 +103,18 @@ func usage(c *cobra.Command, err error) error {
 
 // helpCommand shows the help of another command, and refuses an unknown one.
 func helpCommand() *cobra.Command {
-	return &cobra.Command{Use: "help [COMMAND]", Short: "Help about any command", RunE: func(c *cobra.Command, args []string) error {
-		of, left, err := c.Root().Find(args)
-		if err == nil && len(left) > 0 {
-			err = fmt.Errorf("unknown command %q for %q", left[0], of.CommandPath())
-		}
-		if err != nil {
-			return &usageError{c.CommandPath(), err}
-		}
-		of.InitDefaultHelpFlag()
-		return of.Help()
-	}}
+	return &cobra.Command{Use: "help [COMMAND]", Short: "Help about any command",
+		RunE: func(c *cobra.Command, args []string) error {
+			of, left, err := c.Root().Find(args)
+			if err == nil && len(left) > 0 {
+				err = fmt.Errorf("unknown command %q for %q", left[0], of.CommandPath())
+			}
+			if err != nil {
+				return &usageError{c.CommandPath(), err}
+			}
+			of.InitDefaultHelpFlag()
+			return of.Help()
+		}}
 }
 
 // noArgs and exactArgs are cobra's checks with our exit code.
@@ -118,7 +131,9 @@ func noArgs(c *cobra.Command, args []string) error {
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != len(names) {
-			return &usageError{c.CommandPath(), fmt.Errorf("want %s (%s), got %d", terminal.Plural(len(names), "argument", "arguments"), strings.Join(names, ", "), len(args))}
+			return &usageError{c.CommandPath(),
+				fmt.Errorf("want %s (%s), got %d", terminal.Plural(len(names), "argument", "arguments"),
+					strings.Join(names, ", "), len(args))}
 		}
 		return nil
 	}

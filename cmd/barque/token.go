@@ -37,8 +37,10 @@ number of machines.`,
 		Args: noArgs,
 	}
 	cmd.Flags().StringVar(&spec.Role, "role", token.Agent, "role that the machine may join in: server or agent")
-	cmd.Flags().DurationVar(&spec.TTL, "ttl", 0, "how long the token is good, a minute at least; 0 is for ever (default 24h, or 1h for a server)")
-	cmd.Flags().IntVar(&spec.Uses, "uses", 0, "how many machines may join with it; 0 is any number (default 0, or 1 for a server)")
+	cmd.Flags().DurationVar(&spec.TTL, "ttl", 0,
+		"how long the token is good, a minute at least; 0 is for ever (default 24h, or 1h for a server)")
+	cmd.Flags().IntVar(&spec.Uses, "uses", 0,
+		"how many machines may join with it; 0 is any number (default 0, or 1 for a server)")
 	cmd.Flags().StringVar(&spec.Description, "description", "", "what it is for")
 	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
@@ -56,7 +58,8 @@ number of machines.`,
 			return err
 		})
 		if err != nil {
-			return remote.Outcome(err, "`barque token ls` shows whether it was created; delete that one, whose secret is lost, and make another")
+			return remote.Outcome(err,
+				"`barque token ls` shows whether it was created; delete that one, whose secret is lost, and make another")
 		}
 		return print(c, *format, made, func(w io.Writer) error {
 			_, err := fmt.Fprintln(w, made.Token)
@@ -67,7 +70,8 @@ number of machines.`,
 }
 
 func tokenListCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the join tokens, without their secrets", Args: noArgs}
+	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the join tokens, without their secrets",
+		Args: noArgs}
 	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		if err := checkFormat(c, *format); err != nil {
@@ -118,7 +122,8 @@ func tokenDeleteCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "delete ID", Short: "Delete a join token", Args: exactArgs("ID")}
 	kubeconfig := kubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, args []string) error {
-		unknown := &exitcode.Error{Code: node.ExitUsage, Err: fmt.Errorf("there is no token %q; `barque token ls` lists the IDs", args[0])}
+		unknown := &exitcode.Error{Code: node.ExitUsage,
+			Err: fmt.Errorf("there is no token %q; `barque token ls` lists the IDs", args[0])}
 		if !token.IsID(args[0]) {
 			return unknown
 		}
@@ -126,7 +131,8 @@ func tokenDeleteCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		err = remote.Ask(c.Context(), config, "delete the join token", func(ctx context.Context) error { return token.Delete(ctx, client.Discovery().RESTClient(), args[0]) })
+		err = remote.Ask(c.Context(), config, "delete the join token",
+			func(ctx context.Context) error { return token.Delete(ctx, client.Discovery().RESTClient(), args[0]) })
 		switch {
 		case errors.Is(err, token.ErrUnknown):
 			return unknown

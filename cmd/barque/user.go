@@ -41,7 +41,8 @@ admin.kubeconfig, whose group system:masters cannot be taken from anybody.`,
 	flags := cmd.Flags()
 	flags.StringArrayVar(&order.Groups, "group", nil, "group of the user; may be repeated")
 	flags.DurationVar(&order.TTL, "ttl", users.DefaultTTL, "how long the certificate is good, 10m at least")
-	flags.StringVar(&server, "server", "", "address of the API in the user's kubeconfig, https://HOST:PORT (default: that of the administrator's)")
+	flags.StringVar(&server, "server", "",
+		"address of the API in the user's kubeconfig, https://HOST:PORT (default: that of the administrator's)")
 	flags.StringVar(&merge, "merge", "", "kubeconfig file to merge the user into, in place of printing")
 	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, args []string) error {
@@ -78,7 +79,8 @@ admin.kubeconfig, whose group system:masters cannot be taken from anybody.`,
 				return err
 			}
 			return print(c, *format, made.Info, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "%s has the context %s; kubectl config use-context %s\n", merge, context, context)
+				_, err := fmt.Fprintf(w, "%s has the context %s; kubectl config use-context %s\n", merge, context,
+					context)
 				return err
 			})
 		}

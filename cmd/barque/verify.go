@@ -46,9 +46,12 @@ not judged for that time; the exit code is 1 then as well.`,
 			return err
 		}
 		began := time.Now()
-		r, err := verify.Cluster(c.Context(), verify.Options{Config: config, Duration: *duration, Pods: *pods, Progress: func(format string, args ...any) {
-			fmt.Fprintf(c.ErrOrStderr(), "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
-		}, Undone: func(err error) bool { return remote.NoLeader(remote.WithoutLeader(err)) }})
+		r, err := verify.Cluster(c.Context(),
+			verify.Options{Config: config, Duration: *duration, Pods: *pods,
+				Progress: func(format string, args ...any) {
+					fmt.Fprintf(c.ErrOrStderr(), "%6.1fs  %s\n", time.Since(began).Seconds(),
+						fmt.Sprintf(format, args...))
+				}, Undone: func(err error) bool { return remote.NoLeader(remote.WithoutLeader(err)) }})
 		if r != nil { // an interrupted run also reports its findings
 			if err := print(c, *format, r, func(w io.Writer) error { return writeVerified(w, r) }); err != nil {
 				return err

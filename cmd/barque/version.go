@@ -24,7 +24,8 @@ func versionCommand() *cobra.Command {
 			Platform   string `json:"platform"`
 		}{version.Version, version.Kubernetes, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 		return print(c, *format, info, func(w io.Writer) error {
-			_, err := fmt.Fprintf(w, "barque %s\nserves the API of Kubernetes %s\nbuilt with %s for %s\n", info.Version, info.Kubernetes, info.Go, info.Platform)
+			_, err := fmt.Fprintf(w, "barque %s\nserves the API of Kubernetes %s\nbuilt with %s for %s\n", info.Version,
+				info.Kubernetes, info.Go, info.Platform)
 			return err
 		})
 	}

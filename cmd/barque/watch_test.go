@@ -27,7 +27,8 @@ func observed(leader bool, term, revision uint64) *clusterstatus.Observation {
 		s.Role, s.LeaderID = "leader", s.ID
 	}
 	member := raftstore.Member{ID: s.ID, Name: s.Name, Address: "127.0.0.1:1", Voter: true, Leader: leader, Self: true}
-	return &clusterstatus.Observation{Cluster: "c", From: "s1", Time: time.Now(), Peers: []raftstore.PeerStatus{{Member: member, Status: s}}}
+	return &clusterstatus.Observation{Cluster: "c", From: "s1", Time: time.Now(),
+		Peers: []raftstore.PeerStatus{{Member: member, Status: s}}}
 }
 
 // watchOf runs `cluster status --watch` on a server with an answer for each request. It returns the
@@ -47,7 +48,10 @@ func watchOf(t *testing.T, looks []http.HandlerFunc, args ...string) string {
 		<-r.Context().Done()
 	})
 	cmd, out := root(), new(bytes.Buffer)
-	cmd.SetArgs(append([]string{"cluster", "status", "--watch", "--interval", "100ms", "--timeout", "1m", "--kubeconfig", kubeconfig, "--data-dir", t.TempDir()}, args...))
+	cmd.SetArgs(
+		append(
+			[]string{"cluster", "status", "--watch", "--interval", "100ms", "--timeout", "1m", "--kubeconfig",
+				kubeconfig, "--data-dir", t.TempDir()}, args...))
 	cmd.SetOut(out)
 	cmd.SetErr(io.Discard)
 	if err := cmd.ExecuteContext(ctx); err != nil || ctx.Err() == nil {
@@ -72,7 +76,8 @@ func TestWatchStatus(t *testing.T) {
 		if len(lines) != len(looks) {
 			t.Fatalf("%d looks make %q", len(looks), lines)
 		}
-		for i, want := range []string{" leader=s1 term=3 revision=50 voters=1/1", "no answer: ", string(clusterstatus.NoQuorum) + " leader=none term=4 revision=51 voters=1/1"} {
+		for i, want := range []string{" leader=s1 term=3 revision=50 voters=1/1", "no answer: ",
+			string(clusterstatus.NoQuorum) + " leader=none term=4 revision=51 voters=1/1"} {
 			when, what, _ := strings.Cut(lines[i], " ")
 			if _, err := time.Parse(time.RFC3339, when); err != nil || !strings.Contains(" "+what, want) {
 				t.Errorf("look %d: %q; want a time and %q", i, lines[i], want)
@@ -146,15 +151,20 @@ func TestDrawStatus(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	h := &ask.Heard{Observations: []*clusterstatus.Observation{observed(true, 3, 50)}}
 	for want, draw := range map[string]func(io.Writer) error{
-		"s1":              func(w io.Writer) error { return drawStatus(w, h, nil, at, time.Second) },
-		"nobody is there": func(w io.Writer) error { return drawStatus(w, nil, errors.New("nobody is there"), at, time.Second) },
+		"s1": func(w io.Writer) error { return drawStatus(w, h, nil, at, time.Second) },
+		"nobody is there": func(
+			w io.Writer,
+		) error {
+			return drawStatus(w, nil, errors.New("nobody is there"), at, time.Second)
+		},
 	} {
 		var out strings.Builder
 		if err := draw(&out); err != nil {
 			t.Error(err)
 		}
 		text := out.String()
-		if !strings.HasPrefix(text, "\x1b[H03:04:05, every 1s") || !strings.HasSuffix(text, "\x1b[J") || !strings.Contains(text, want) {
+		if !strings.HasPrefix(text, "\x1b[H03:04:05, every 1s") || !strings.HasSuffix(text, "\x1b[J") ||
+			!strings.Contains(text, want) {
 			t.Errorf("%q; want %q at the top of the screen", text, want)
 		}
 		for line := range strings.Lines(strings.TrimSuffix(text, "\x1b[J")) {

@@ -182,7 +182,8 @@ func (t *term) writeEndpoints(ctx context.Context, want *corev1.Endpoints) error
 	switch {
 	case apierrors.IsNotFound(err):
 		is, err = api.Create(ctx, want, metav1.CreateOptions{})
-	case err == nil && equality.Semantic.DeepEqual(is.Subsets, want.Subsets) && is.Labels[discoveryv1.LabelSkipMirror] == "true":
+	case err == nil && equality.Semantic.DeepEqual(is.Subsets, want.Subsets) &&
+		is.Labels[discoveryv1.LabelSkipMirror] == "true":
 		return nil
 	case err == nil:
 		want.ObjectMeta = *is.ObjectMeta.DeepCopy()

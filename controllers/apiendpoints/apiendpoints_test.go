@@ -51,12 +51,14 @@ func TestEndpointsFollowServers(t *testing.T) {
 		s := &servers{changed: make(chan struct{})}
 		s.are("10.0.0.2:6443", "10.0.0.1:6443")
 		var ill sync.Map // servers that are not ready
-		ctrl, err := apiendpoints.New(apiendpoints.Config{Informers: c.Informers, Servers: s, Ready: func(_ context.Context, server netip.AddrPort) error {
-			if _, is := ill.Load(server.String()); is {
-				return errors.New("not ready")
-			}
-			return nil
-		}})
+		ctrl, err := apiendpoints.New(
+			apiendpoints.Config{Informers: c.Informers, Servers: s,
+				Ready: func(_ context.Context, server netip.AddrPort) error {
+					if _, is := ill.Load(server.String()); is {
+						return errors.New("not ready")
+					}
+					return nil
+				}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +108,8 @@ func TestEndpointsFollowServers(t *testing.T) {
 		s.are("10.0.0.3:6443")
 		expect("10.0.0.3")
 		s.are() // no server is ready: a mistake
-		if err := c.Client.CoreV1().Endpoints("default").Delete(t.Context(), "kubernetes", metav1.DeleteOptions{}); err != nil {
+		if err := c.Client.CoreV1().Endpoints("default").Delete(t.Context(), "kubernetes",
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		s.are("10.0.0.3:6443")
@@ -123,17 +126,19 @@ func TestANewLeaderKeepsTheEndpoints(t *testing.T) {
 		s.are("10.0.0.1:6443", "10.0.0.2:6443", "10.0.0.3:6443")
 		var mu sync.Mutex
 		slow := map[string]int{} // how many questions a server still does not answer
-		ctrl, err := apiendpoints.New(apiendpoints.Config{Informers: c.Informers, Servers: s, Ready: func(ctx context.Context, server netip.AddrPort) error {
-			mu.Lock()
-			hangs := slow[server.String()] > 0
-			slow[server.String()]--
-			mu.Unlock()
-			if hangs {
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			return nil
-		}})
+		ctrl, err := apiendpoints.New(
+			apiendpoints.Config{Informers: c.Informers, Servers: s,
+				Ready: func(ctx context.Context, server netip.AddrPort) error {
+					mu.Lock()
+					hangs := slow[server.String()] > 0
+					slow[server.String()]--
+					mu.Unlock()
+					if hangs {
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return nil
+				}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,7 +44,8 @@ func endpointsOf(servers []netip.AddrPort) *corev1.Endpoints {
 		Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"},
 	}}
 	for _, g := range byPort(servers) {
-		subset := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Name: portName, Port: int32(g[0].Port()), Protocol: corev1.ProtocolTCP}}}
+		subset := corev1.EndpointSubset{
+			Ports: []corev1.EndpointPort{{Name: portName, Port: int32(g[0].Port()), Protocol: corev1.ProtocolTCP}}}
 		for _, s := range g {
 			subset.Addresses = append(subset.Addresses, corev1.EndpointAddress{IP: s.Addr().String()})
 		}

@@ -90,7 +90,8 @@ func TestWatchmen(t *testing.T) {
 		m := &machines{says: map[netip.AddrPort]error{}, hang: map[netip.AddrPort]bool{}}
 		changes := 0
 		var mu sync.Mutex
-		w := &watchmen{probe: m.probe, changed: func() { mu.Lock(); changes++; mu.Unlock() }, logger: slog.New(slog.DiscardHandler), servers: map[netip.AddrPort]*watched{}}
+		w := &watchmen{probe: m.probe, changed: func() { mu.Lock(); changes++; mu.Unlock() },
+			logger: slog.New(slog.DiscardHandler), servers: map[netip.AddrPort]*watched{}}
 		ctx, cancel := context.WithCancel(t.Context())
 		if ready, unknown := w.ready(list); len(ready) > 0 || !slices.Equal(unknown, list) {
 			t.Errorf("before anybody was asked, %v are ready, and %v unknown", ready, unknown)

@@ -107,7 +107,8 @@ func New(cfg Config) (*Controller, error) {
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
 	recorder, stop := runtime.Recorder(ctx, client, "attachdetach-controller")
 	defer stop()
-	t := &term{Controller: c, client: client, recorder: recorder, unused: map[string]map[string]time.Time{}, detaching: map[types.UID]bool{}}
+	t := &term{Controller: c, client: client, recorder: recorder, unused: map[string]map[string]time.Time{},
+		detaching: map[types.UID]bool{}}
 	t.loop = runtime.NewLoop("attachdetach", 4, c.cfg.Logger, t.reconcile)
 	runtime.Watch(t.loop, c.volumes, func(old, now *corev1.PersistentVolume) []runtime.Key {
 		if old != nil && now != nil && apiequality.Semantic.DeepEqual(old.Spec, now.Spec) {
@@ -119,7 +120,8 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 		return runtime.Itself(old, now)
 	})
 	runtime.Watch(t.loop, c.claims, func(old, now *corev1.PersistentVolumeClaim) []runtime.Key {
-		if now == nil || now.Spec.VolumeName == "" || old != nil && old.Spec.VolumeName == now.Spec.VolumeName && old.Status.Phase == now.Status.Phase {
+		if now == nil || now.Spec.VolumeName == "" ||
+			old != nil && old.Spec.VolumeName == now.Spec.VolumeName && old.Status.Phase == now.Status.Phase {
 			return nil
 		}
 		return []runtime.Key{{Name: now.Spec.VolumeName}}
@@ -136,7 +138,8 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	})
 	runtime.Watch(t.loop, c.nodes, func(old, now *corev1.Node) []runtime.Key {
 		if old != nil && now != nil && ready(old) == ready(now) && outOfService(old) == outOfService(now) &&
-			slices.Equal(old.Status.VolumesInUse, now.Status.VolumesInUse) && slices.Equal(old.Status.VolumesAttached, now.Status.VolumesAttached) {
+			slices.Equal(old.Status.VolumesInUse, now.Status.VolumesInUse) &&
+			slices.Equal(old.Status.VolumesAttached, now.Status.VolumesAttached) {
 			return nil
 		}
 		name := runtime.Itself(old, now)[0].Name
@@ -174,7 +177,8 @@ func (c *Controller) volumesOf(pod *corev1.Pod) []runtime.Key {
 	var keys []runtime.Key
 	for i := range pod.Spec.Volumes {
 		if name := pods.ClaimName(pod, &pod.Spec.Volumes[i]); name != "" {
-			if claim, err := c.listClaims.PersistentVolumeClaims(pod.Namespace).Get(name); err == nil && claim.Spec.VolumeName != "" {
+			if claim, err := c.listClaims.PersistentVolumeClaims(pod.Namespace).Get(name); err == nil &&
+				claim.Spec.VolumeName != "" {
 				keys = append(keys, runtime.Key{Name: claim.Spec.VolumeName})
 			}
 		}
@@ -213,7 +217,8 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	}
 	p := decide(v)
 	for pod, why := range p.refused {
-		t.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedAttachVolume", "Multi-Attach error for volume %q %s", key.Name, why)
+		t.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedAttachVolume", "Multi-Attach error for volume %q %s",
+			key.Name, why)
 	}
 	for _, node := range p.forced {
 		t.cfg.Logger.Warn("detaching a volume from a node that may still use it", "volume", key.Name, "node", node)
@@ -250,8 +255,9 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 // view gathers the state of a volume; nil is a deleted volume.
 func (t *term) view(name string, volume *corev1.PersistentVolume) (view, error) {
 	v := view{
-		users: map[string][]*corev1.Pod{}, attachments: map[string]*storagev1.VolumeAttachment{}, nodes: map[string]nodeView{},
-		now: time.Now(), forceAfter: t.cfg.ForceAfter,
+		users: map[string][]*corev1.Pod{}, attachments: map[string]*storagev1.VolumeAttachment{},
+		nodes: map[string]nodeView{},
+		now:   time.Now(), forceAfter: t.cfg.ForceAfter,
 	}
 	list, err := runtime.ByIndex[storagev1.VolumeAttachment](t.attachments, byVolume, name)
 	if err != nil {
@@ -276,7 +282,8 @@ func (t *term) view(name string, volume *corev1.PersistentVolume) (view, error) 
 			return v, err
 		}
 		if err == nil {
-			v.nodes[node] = nodeView{exists: true, ready: ready(n), outOfService: outOfService(n), inUse: slices.Contains(n.Status.VolumesInUse, unique)}
+			v.nodes[node] = nodeView{exists: true, ready: ready(n), outOfService: outOfService(n),
+				inUse: slices.Contains(n.Status.VolumesInUse, unique)}
 		}
 	}
 	v.unused = t.remember(name, v)
@@ -320,7 +327,8 @@ func (t *term) attaches(volume *corev1.PersistentVolume) (bool, error) {
 }
 
 func boundTo(claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) bool {
-	return claim.UID == volume.Spec.ClaimRef.UID && claim.Spec.VolumeName == volume.Name && claim.Status.Phase == corev1.ClaimBound
+	return claim.UID == volume.Spec.ClaimRef.UID && claim.Spec.VolumeName == volume.Name &&
+		claim.Status.Phase == corev1.ClaimBound
 }
 
 // remember records since when a volume has no users on the nodes that have it.
@@ -366,7 +374,8 @@ func (t *term) attach(ctx context.Context, key runtime.Key, volume *corev1.Persi
 	written, err := t.client.StorageV1().VolumeAttachments().Create(ctx, &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: AttachmentName(source.VolumeHandle, source.Driver, node)},
 		Spec: storagev1.VolumeAttachmentSpec{
-			NodeName: node, Attacher: source.Driver, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume.Name},
+			NodeName: node, Attacher: source.Driver,
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume.Name},
 		},
 	}, metav1.CreateOptions{})
 	switch {
@@ -434,14 +443,16 @@ func (t *term) usedNow(ctx context.Context, name, node string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	list, err := core.Pods(ref.Namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()})
+	list, err := core.Pods(ref.Namespace).List(ctx,
+		metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()})
 	if err != nil {
 		return false, err
 	}
 	return slices.ContainsFunc(list.Items, func(pod corev1.Pod) bool {
-		return pod.Spec.NodeName == node && needsVolumes(&pod) && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
-			return pods.ClaimName(&pod, &v) == claim.Name
-		})
+		return pod.Spec.NodeName == node && needsVolumes(&pod) &&
+			slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+				return pods.ClaimName(&pod, &v) == claim.Name
+			})
 	}), nil
 }
 
@@ -453,13 +464,16 @@ func (t *term) detach(ctx context.Context, key runtime.Key, a *storagev1.VolumeA
 		t.stays(a.UID)
 		return err
 	}
-	err := t.client.StorageV1().VolumeAttachments().Delete(ctx, a.Name, *metav1.NewPreconditionDeleteOptions(string(a.UID)))
+	err := t.client.StorageV1().VolumeAttachments().Delete(ctx, a.Name,
+		*metav1.NewPreconditionDeleteOptions(string(a.UID)))
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		t.stays(a.UID)
 		t.loop.Add(runtime.Key{Namespace: onNode, Name: a.Spec.NodeName}) // its status names it again
-		return fmt.Errorf("detaching a volume from node %s: deleting VolumeAttachment %s: %w", a.Spec.NodeName, a.Name, err)
+		return fmt.Errorf("detaching a volume from node %s: deleting VolumeAttachment %s: %w", a.Spec.NodeName, a.Name,
+			err)
 	}
-	if is, exists, _ := t.attachments.GetIndexer().GetByKey(a.Name); !exists || is.(*storagev1.VolumeAttachment).UID != a.UID {
+	if is, exists, _ := t.attachments.GetIndexer().GetByKey(a.Name); !exists ||
+		is.(*storagev1.VolumeAttachment).UID != a.UID {
 		t.stays(a.UID) // its end has an event already
 	}
 	t.loop.Writes().Deleted(key, t.attachments, runtime.Key{Name: a.Name}, a.UID)
@@ -505,7 +519,8 @@ func (t *term) writeAttached(ctx context.Context, name string) error {
 	}
 	attached := []corev1.AttachedVolume{}
 	for _, a := range list {
-		if t.going(a.UID) || !a.Status.Attached || a.DeletionTimestamp != nil || a.Spec.Source.PersistentVolumeName == nil {
+		if t.going(a.UID) || !a.Status.Attached || a.DeletionTimestamp != nil ||
+			a.Spec.Source.PersistentVolumeName == nil {
 			continue
 		}
 		if volume, err := t.listVolumes.Get(*a.Spec.Source.PersistentVolumeName); err == nil && volume.Spec.CSI != nil {
@@ -538,10 +553,12 @@ func (t *term) tell(old, now *storagev1.VolumeAttachment) {
 		return
 	}
 	name := *now.Spec.Source.PersistentVolumeName
-	kind, reason, message := corev1.EventTypeNormal, "SuccessfulAttachVolume", fmt.Sprintf("AttachVolume.Attach succeeded for volume %q ", name)
+	kind, reason, message := corev1.EventTypeNormal, "SuccessfulAttachVolume",
+		fmt.Sprintf("AttachVolume.Attach succeeded for volume %q ", name)
 	switch failed := now.Status.AttachError; {
 	case failed != nil && (old.Status.AttachError == nil || failed.Message != old.Status.AttachError.Message):
-		kind, reason, message = corev1.EventTypeWarning, "FailedAttachVolume", fmt.Sprintf("AttachVolume.Attach failed for volume %q : %s", name, failed.Message)
+		kind, reason, message = corev1.EventTypeWarning, "FailedAttachVolume",
+			fmt.Sprintf("AttachVolume.Attach failed for volume %q : %s", name, failed.Message)
 	case failed != nil || !now.Status.Attached || old.Status.Attached:
 		return
 	}
@@ -565,5 +582,6 @@ func ready(node *corev1.Node) bool {
 }
 
 func outOfService(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+	return slices.ContainsFunc(node.Spec.Taints,
+		func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 }

@@ -125,7 +125,8 @@ func (v view) whoHasIt(node string) string {
 	case len(there) == 0:
 		return "Volume is already used by pod(s) " + strings.Join(here, ", ")
 	}
-	return fmt.Sprintf("Volume is already used by pod(s) %s and %d pod(s) in different namespaces", strings.Join(here, ", "), len(there))
+	return fmt.Sprintf("Volume is already used by pod(s) %s and %d pod(s) in different namespaces",
+		strings.Join(here, ", "), len(there))
 }
 
 // needsVolumes reports whether a pod needs its volumes on its node. One that is being deleted does
@@ -137,9 +138,11 @@ func needsVolumes(pod *corev1.Pod) bool {
 	case pod.DeletionTimestamp == nil:
 		return true
 	}
-	return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses), func(s corev1.ContainerStatus) bool {
-		return s.State.Terminated == nil && s.State.Waiting == nil
-	})
+	return slices.ContainsFunc(
+		slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses,
+			pod.Status.EphemeralContainerStatuses), func(s corev1.ContainerStatus) bool {
+			return s.State.Terminated == nil && s.State.Waiting == nil
+		})
 }
 
 // sharable reports whether several nodes may have a volume.

@@ -61,9 +61,10 @@ func New(cfg Config) (*Controller, error) {
 // Run signs for one term of leadership.
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
 	var loop *runtime.Loop
-	loop = runtime.NewLoop("bootstrapsigner", 1, c.cfg.Logger, func(ctx context.Context, key runtime.Key) (time.Duration, error) {
-		return c.reconcile(ctx, client, loop, key)
-	})
+	loop = runtime.NewLoop("bootstrapsigner", 1, c.cfg.Logger,
+		func(ctx context.Context, key runtime.Key) (time.Duration, error) {
+			return c.reconcile(ctx, client, loop, key)
+		})
 	runtime.Watch(loop, c.configMaps, func(_, now *corev1.ConfigMap) []runtime.Key {
 		if now == nil || runtime.KeyOf(now) != clusterInfo {
 			return nil
@@ -82,7 +83,9 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return loop.Run(ctx)
 }
 
-func (c *Controller) reconcile(ctx context.Context, client kubernetes.Interface, loop *runtime.Loop, key runtime.Key) (time.Duration, error) {
+func (c *Controller) reconcile(
+	ctx context.Context, client kubernetes.Interface, loop *runtime.Loop, key runtime.Key,
+) (time.Duration, error) {
 	info, err := c.listMaps.ConfigMaps(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		return 0, nil
@@ -113,7 +116,9 @@ func (c *Controller) reconcile(ctx context.Context, client kubernetes.Interface,
 
 // decide returns the ConfigMap's data with a signature of each signing token, and without other
 // signatures. again is when the next token expires.
-func decide(data map[string]string, secrets []*corev1.Secret, now time.Time) (next map[string]string, again time.Duration) {
+func decide(
+	data map[string]string, secrets []*corev1.Secret, now time.Time,
+) (next map[string]string, again time.Duration) {
 	content, ok := data[signed]
 	if !ok {
 		return data, 0
@@ -136,7 +141,8 @@ func decide(data map[string]string, secrets []*corev1.Secret, now time.Time) (ne
 // token reads a bootstrap token that is for signing. left is how long it is good for, 0 for ever.
 func token(s *corev1.Secret, now time.Time) (id, secret string, left time.Duration, ok bool) {
 	id, secret = string(s.Data["token-id"]), string(s.Data["token-secret"])
-	if s.Type != corev1.SecretTypeBootstrapToken || id == "" || secret == "" || s.Name != namePrefix+id || string(s.Data["usage-bootstrap-signing"]) != "true" {
+	if s.Type != corev1.SecretTypeBootstrapToken || id == "" || secret == "" || s.Name != namePrefix+id ||
+		string(s.Data["usage-bootstrap-signing"]) != "true" {
 		return "", "", 0, false
 	}
 	if text := string(s.Data["expiration"]); text != "" {

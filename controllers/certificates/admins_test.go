@@ -20,11 +20,15 @@ func TestAdminsAreSigned(t *testing.T) {
 		template x509.CertificateRequest
 		want     bool
 	}{
-		"by a master":         {[]string{"system:masters"}, x509.CertificateRequest{Subject: of("ann", "barque:admins")}, true},
-		"by an administrator": {[]string{"barque:admins"}, x509.CertificateRequest{Subject: of("ann", "barque:admins")}, true},
-		"by somebody":         {[]string{"dev"}, x509.CertificateRequest{Subject: of("ann", "barque:admins")}, false},
-		"as a name":           {[]string{"barque:admins"}, x509.CertificateRequest{Subject: of("barque:admins")}, false},
-		"of servers":          {[]string{"barque:admins"}, x509.CertificateRequest{Subject: of("ann", "barque:servers")}, false},
+		"by a master": {[]string{"system:masters"},
+			x509.CertificateRequest{Subject: of("ann", "barque:admins")}, true},
+		"by an administrator": {[]string{"barque:admins"}, x509.CertificateRequest{Subject: of("ann", "barque:admins")},
+			true},
+		"by somebody": {[]string{"dev"}, x509.CertificateRequest{Subject: of("ann", "barque:admins")}, false},
+		"as a name": {[]string{"barque:admins"}, x509.CertificateRequest{Subject: of("barque:admins")},
+			false},
+		"of servers": {[]string{"barque:admins"},
+			x509.CertificateRequest{Subject: of("ann", "barque:servers")}, false},
 	} {
 		r := request(t, client, c.template, clientUsages, certificatesv1.CertificateApproved)
 		r.Spec.Groups = c.by
@@ -36,7 +40,8 @@ func TestAdminsAreSigned(t *testing.T) {
 
 // TestUsersStayListed: the request of `barque user add` stays as long as its certificate.
 func TestUsersStayListed(t *testing.T) {
-	r := request(t, certificatesv1.KubeAPIServerClientSignerName, x509.CertificateRequest{Subject: of("ann")}, clientUsages, certificatesv1.CertificateApproved)
+	r := request(t, certificatesv1.KubeAPIServerClientSignerName, x509.CertificateRequest{Subject: of("ann")},
+		clientUsages, certificatesv1.CertificateApproved)
 	r.Status.Conditions[0].LastUpdateTime = metav1.Now()
 	r.Status.Certificate = []byte("not parsed: it does not end")
 	if expires(r).IsZero() {

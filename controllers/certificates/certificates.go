@@ -73,7 +73,9 @@ func has(r *certificatesv1.CertificateSigningRequest, kind certificatesv1.Reques
 	return condition(r, kind) != nil
 }
 
-func condition(r *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequestCondition {
+func condition(
+	r *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType,
+) *certificatesv1.CertificateSigningRequestCondition {
 	for i := range r.Status.Conditions {
 		if r.Status.Conditions[i].Type == kind {
 			return &r.Status.Conditions[i]

@@ -43,8 +43,10 @@ func TestApproveAndSign(t *testing.T) {
 			}
 			return r
 		}
-		for name, usages := range map[string][]certificatesv1.KeyUsage{"good": clientUsages, "bad": servingUsages, "waiting": clientUsages} {
-			r := request(t, certificatesv1.KubeAPIServerClientSignerName, x509.CertificateRequest{Subject: of("eve")}, usages)
+		for name, usages := range map[string][]certificatesv1.KeyUsage{"good": clientUsages, "bad": servingUsages,
+			"waiting": clientUsages} {
+			r := request(t, certificatesv1.KubeAPIServerClientSignerName, x509.CertificateRequest{Subject: of("eve")},
+				usages)
 			r.Name = name
 			if r, err = api.Create(t.Context(), r, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
@@ -52,7 +54,8 @@ func TestApproveAndSign(t *testing.T) {
 			if name == "waiting" {
 				continue
 			}
-			r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "R"}}
+			r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
+				{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "R"}}
 			if _, err := api.UpdateApproval(t.Context(), name, r, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -71,7 +74,9 @@ func TestApproveAndSign(t *testing.T) {
 		if err != nil || cert.Subject.CommonName != "eve" || cert.CheckSignatureFrom(ca.cert) != nil {
 			t.Errorf("signed is %v, %v", cert.Subject, err)
 		}
-		if r := get("bad"); !has(r, certificatesv1.CertificateFailed) || condition(r, certificatesv1.CertificateFailed).Reason != "SignerValidationFailure" || len(r.Status.Certificate) > 0 {
+		if r := get("bad"); !has(r, certificatesv1.CertificateFailed) ||
+			condition(r, certificatesv1.CertificateFailed).Reason != "SignerValidationFailure" ||
+			len(r.Status.Certificate) > 0 {
 			t.Errorf("with the usages of a server: %+v", r.Status)
 		}
 		if r := get("waiting"); len(r.Status.Certificate) > 0 {
@@ -105,7 +110,8 @@ func (u *unsteady) Sign(template *x509.Certificate, public crypto.PublicKey, now
 
 func writesOf(c *controllertest.Cluster) []clienttesting.Action {
 	return slices.DeleteFunc(c.Client.Actions(), func(a clienttesting.Action) bool {
-		return slices.Contains([]string{"get", "list", "watch"}, a.GetVerb()) || a.GetResource().Resource == "subjectaccessreviews"
+		return slices.Contains([]string{"get", "list", "watch"}, a.GetVerb()) ||
+			a.GetResource().Resource == "subjectaccessreviews"
 	})
 }
 
@@ -117,20 +123,23 @@ func TestKubeletsAreApproved(t *testing.T) {
 		var mu sync.Mutex
 		allowed := map[string]string{"bootstrap": "nodeclient", "system:node:n": "selfnodeclient"}
 		asked := 0
-		c.Client.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, kruntime.Object, error) {
-			review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
-			at := review.Spec.ResourceAttributes
-			if at.Group != "certificates.k8s.io" || at.Resource != "certificatesigningrequests" || at.Verb != "create" {
-				t.Errorf("asked about %+v", at)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			asked++
-			review.Status.Allowed = allowed[review.Spec.User] == at.Subresource
-			return true, review, nil
-		})
+		c.Client.PrependReactor("create", "subjectaccessreviews",
+			func(a clienttesting.Action) (bool, kruntime.Object, error) {
+				review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
+				at := review.Spec.ResourceAttributes
+				if at.Group != "certificates.k8s.io" || at.Resource != "certificatesigningrequests" ||
+					at.Verb != "create" {
+					t.Errorf("asked about %+v", at)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				asked++
+				review.Status.Allowed = allowed[review.Spec.User] == at.Subresource
+				return true, review, nil
+			})
 		for name, user := range map[string]string{"a": "bootstrap", "b": "system:node:n", "c": "eve", "d": "late"} {
-			r := request(t, certificatesv1.KubeAPIServerClientKubeletSignerName, x509.CertificateRequest{Subject: of("system:node:n", "system:nodes")}, clientUsages)
+			r := request(t, certificatesv1.KubeAPIServerClientKubeletSignerName,
+				x509.CertificateRequest{Subject: of("system:node:n", "system:nodes")}, clientUsages)
 			r.Name, r.Spec.Username, r.CreationTimestamp = name, user, metav1.Now()
 			c.Add(r)
 		}
@@ -179,14 +188,19 @@ func TestKubeletsAreApproved(t *testing.T) {
 func TestRequestsAreCleanedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t)
-		for name, kind := range map[string]certificatesv1.RequestConditionType{"denied": certificatesv1.CertificateDenied, "approved": certificatesv1.CertificateApproved, "pending": ""} {
-			r := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Now()}}
+		for name, kind := range map[string]certificatesv1.RequestConditionType{
+			"denied": certificatesv1.CertificateDenied, "approved": certificatesv1.CertificateApproved, "pending": ""} {
+			r := &certificatesv1.CertificateSigningRequest{
+				ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Now()}}
 			if kind != "" {
-				r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: kind, LastUpdateTime: metav1.NewTime(time.Now().Add(2 * time.Hour))}}
+				r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
+					{Type: kind, LastUpdateTime: metav1.NewTime(time.Now().Add(2 * time.Hour))}}
 			}
 			c.Add(r)
 		}
-		c.Add(&certificatesv1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", CreationTimestamp: metav1.Now()}})
+		c.Add(
+			&certificatesv1.PodCertificateRequest{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", CreationTimestamp: metav1.Now()}})
 		for _, make := range []func(Config) (*Controller, error){NewCleaner, NewPodRequestCleaner} {
 			ctrl, err := make(Config{Informers: c.Informers})
 			if err != nil {
@@ -196,7 +210,8 @@ func TestRequestsAreCleanedUp(t *testing.T) {
 		}
 		left := func() string {
 			var names []string
-			requests, err := c.Client.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
+			requests, err := c.Client.CertificatesV1().CertificateSigningRequests().List(t.Context(),
+				metav1.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -237,9 +252,11 @@ func TestRequestsAreCleanedUp(t *testing.T) {
 func TestTheCAIsPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t,
-			&certificatesv1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes.io:kube-apiserver-serving:forged"},
-				Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: ServingSigner, TrustBundle: "forged"}},
-			&certificatesv1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: certificatesv1.ClusterTrustBundleSpec{TrustBundle: "mine"}})
+			&certificatesv1.ClusterTrustBundle{
+				ObjectMeta: metav1.ObjectMeta{Name: "kubernetes.io:kube-apiserver-serving:forged"},
+				Spec:       certificatesv1.ClusterTrustBundleSpec{SignerName: ServingSigner, TrustBundle: "forged"}},
+			&certificatesv1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: "mine"},
+				Spec: certificatesv1.ClusterTrustBundleSpec{TrustBundle: "mine"}})
 		ca := newCA("one")
 		ctrl, err := NewPublisher(Config{Informers: c.Informers, CA: ca})
 		if err != nil {
@@ -258,7 +275,9 @@ func TestTheCAIsPublished(t *testing.T) {
 					return false
 				}
 				for _, b := range l.Items {
-					if b.Name != "mine" && (b.Name != bundleName(string(ca.PEM())) || b.Spec.TrustBundle != string(ca.PEM()) || b.Spec.SignerName != ServingSigner) {
+					if b.Name != "mine" &&
+						(b.Name != bundleName(string(ca.PEM())) || b.Spec.TrustBundle != string(ca.PEM()) ||
+							b.Spec.SignerName != ServingSigner) {
 						return false
 					}
 				}

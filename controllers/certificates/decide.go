@@ -50,7 +50,9 @@ func decideSigning(r *certificatesv1.CertificateSigningRequest, own func(name st
 }
 
 // templateOf takes the subject and the names of a request, and none of its extensions.
-func templateOf(r *x509.CertificateRequest, usages []certificatesv1.KeyUsage, seconds *int32, now time.Time) (*x509.Certificate, error) {
+func templateOf(
+	r *x509.CertificateRequest, usages []certificatesv1.KeyUsage, seconds *int32, now time.Time,
+) (*x509.Certificate, error) {
 	t := &x509.Certificate{
 		Subject:  r.Subject,
 		DNSNames: r.DNSNames, IPAddresses: r.IPAddresses, EmailAddresses: r.EmailAddresses, URIs: r.URIs,
@@ -120,8 +122,10 @@ type approval struct{ subresource, message string }
 // decideApproval returns the possible ways for a request, in order. A request that is not a
 // kubelet's, or is decided already, has none.
 func decideApproval(r *certificatesv1.CertificateSigningRequest, own func(name string) bool) []approval {
-	if len(r.Status.Certificate) > 0 || has(r, certificatesv1.CertificateApproved) || has(r, certificatesv1.CertificateDenied) ||
-		has(r, certificatesv1.CertificateFailed) || r.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
+	if len(r.Status.Certificate) > 0 || has(r, certificatesv1.CertificateApproved) ||
+		has(r, certificatesv1.CertificateDenied) ||
+		has(r, certificatesv1.CertificateFailed) ||
+		r.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
 		return nil
 	}
 	request, err := parse(r.Spec.Request)
@@ -130,7 +134,8 @@ func decideApproval(r *certificatesv1.CertificateSigningRequest, own func(name s
 	}
 	var ways []approval
 	if r.Spec.Username == request.Subject.CommonName {
-		ways = append(ways, approval{"selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."})
+		ways = append(ways,
+			approval{"selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."})
 	}
 	return append(ways, approval{"nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."})
 }
@@ -144,7 +149,8 @@ func reviewOf(r *certificatesv1.CertificateSigningRequest, way approval) *author
 	return &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: r.Spec.Username, UID: r.Spec.UID, Groups: r.Spec.Groups, Extra: extra,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Group: certificatesv1.GroupName, Version: "*", Resource: "certificatesigningrequests", Subresource: way.subresource, Verb: "create",
+			Group: certificatesv1.GroupName, Version: "*", Resource: "certificatesigningrequests",
+			Subresource: way.subresource, Verb: "create",
 		},
 	}}
 }

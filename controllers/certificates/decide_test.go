@@ -52,13 +52,18 @@ var (
 	servingUsages = []certificatesv1.KeyUsage{"server auth", "key encipherment", "digital signature"}
 )
 
-func request(t testing.TB, signer string, template x509.CertificateRequest, usages []certificatesv1.KeyUsage, conditions ...certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequest {
+func request(
+	t testing.TB, signer string, template x509.CertificateRequest, usages []certificatesv1.KeyUsage,
+	conditions ...certificatesv1.RequestConditionType,
+) *certificatesv1.CertificateSigningRequest {
 	r := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: "r"},
-		Spec:       certificatesv1.CertificateSigningRequestSpec{SignerName: signer, Request: asked(t, template), Usages: usages},
+		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: signer, Request: asked(t, template),
+			Usages: usages},
 	}
 	for _, c := range conditions {
-		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: c, Status: corev1.ConditionTrue})
+		r.Status.Conditions = append(r.Status.Conditions,
+			certificatesv1.CertificateSigningRequestCondition{Type: c, Status: corev1.ConditionTrue})
 	}
 	return r
 }
@@ -79,40 +84,69 @@ func TestWhatIsSigned(t *testing.T) {
 		usages   []certificatesv1.KeyUsage
 		refusal  string // "" is signed
 	}{
-		"client":                      {client, x509.CertificateRequest{Subject: of("eve", "devs"), DNSNames: []string{"a"}}, clientUsages, ""},
-		"client without its usage":    {client, x509.CertificateRequest{Subject: of("eve")}, clientUsages[1:], "missing required usage"},
-		"client as a server":          {client, x509.CertificateRequest{Subject: of("eve")}, []certificatesv1.KeyUsage{"client auth", "server auth"}, "invalid usage for client certificate: server auth"},
-		"kubelet":                     {kubelet, x509.CertificateRequest{Subject: node}, clientUsages, ""},
-		"kubelet with an RSA key":     {kubelet, x509.CertificateRequest{Subject: node}, append(slices.Clone(clientUsages), "key encipherment"), ""},
-		"kubelet of no node":          {kubelet, x509.CertificateRequest{Subject: of("n", "system:nodes")}, clientUsages, "common name"},
-		"kubelet outside":             {kubelet, x509.CertificateRequest{Subject: of("system:node:n", "system:nodes", "system:masters")}, clientUsages, "organization"},
-		"kubelet with a name":         {kubelet, x509.CertificateRequest{Subject: node, DNSNames: []string{"n"}}, clientUsages, "DNS"},
-		"kubelet with an address":     {kubelet, x509.CertificateRequest{Subject: node, IPAddresses: ip}, clientUsages, "IP"},
-		"kubelet with an URI":         {kubelet, x509.CertificateRequest{Subject: node, URIs: uri}, clientUsages, "URI"},
-		"kubelet with mail":           {kubelet, x509.CertificateRequest{Subject: node, EmailAddresses: []string{"a@b.c"}}, clientUsages, "Email"},
-		"kubelet as a server":         {kubelet, x509.CertificateRequest{Subject: node}, servingUsages, "usages did not match [client auth digital signature key encipherment]"},
-		"serving":                     {serving, x509.CertificateRequest{Subject: node, IPAddresses: ip}, servingUsages, ""},
-		"serving without RSA":         {serving, x509.CertificateRequest{Subject: node, DNSNames: []string{"n"}}, []certificatesv1.KeyUsage{"server auth", "digital signature"}, ""},
-		"serving without a name":      {serving, x509.CertificateRequest{Subject: node}, servingUsages, "DNS or IP"},
-		"serving with mail":           {serving, x509.CertificateRequest{Subject: node, IPAddresses: ip, EmailAddresses: []string{"a@b.c"}}, servingUsages, "Email"},
-		"serving with an URI":         {serving, x509.CertificateRequest{Subject: node, IPAddresses: ip, URIs: uri}, servingUsages, "URI"},
-		"serving of nobody":           {serving, x509.CertificateRequest{Subject: of("n"), IPAddresses: ip}, servingUsages, "organization"},
-		"serving of no node":          {serving, x509.CertificateRequest{Subject: of("n", "system:nodes"), IPAddresses: ip}, servingUsages, "common name"},
-		"serving as a client":         {serving, x509.CertificateRequest{Subject: node, IPAddresses: ip}, append(slices.Clone(servingUsages), "client auth"), "usages did not match"},
-		"legacy":                      {legacy, x509.CertificateRequest{Subject: of("x")}, []certificatesv1.KeyUsage{"any", "code signing"}, ""},
-		"a usage that nobody knows":   {legacy, x509.CertificateRequest{Subject: of("x")}, []certificatesv1.KeyUsage{"sing"}, "unrecognized usage"},
-		"a server of the cluster":     {client, x509.CertificateRequest{Subject: of("x", "barque:servers")}, clientUsages, "barque:"},
-		"the front proxy":             {client, x509.CertificateRequest{Subject: of("barque:front-proxy")}, clientUsages, "barque:"},
-		"a controller":                {client, x509.CertificateRequest{Subject: of(ownUser)}, clientUsages, "part of the control plane"},
-		"a controller as a group":     {client, x509.CertificateRequest{Subject: of("x", ownUser)}, clientUsages, "part of the control plane"},
-		"a server, by another signer": {legacy, x509.CertificateRequest{Subject: of("barque:apiserver")}, servingUsages, "barque:"},
+		"client": {client,
+			x509.CertificateRequest{Subject: of("eve", "devs"), DNSNames: []string{"a"}}, clientUsages, ""},
+		"client without its usage": {client, x509.CertificateRequest{Subject: of("eve")}, clientUsages[1:],
+			"missing required usage"},
+		"client as a server": {client, x509.CertificateRequest{Subject: of("eve")},
+			[]certificatesv1.KeyUsage{"client auth", "server auth"},
+			"invalid usage for client certificate: server auth"},
+		"kubelet": {kubelet, x509.CertificateRequest{Subject: node}, clientUsages, ""},
+		"kubelet with an RSA key": {kubelet, x509.CertificateRequest{Subject: node},
+			append(slices.Clone(clientUsages), "key encipherment"), ""},
+		"kubelet of no node": {kubelet, x509.CertificateRequest{Subject: of("n", "system:nodes")},
+			clientUsages, "common name"},
+		"kubelet outside": {kubelet,
+			x509.CertificateRequest{Subject: of("system:node:n", "system:nodes", "system:masters")}, clientUsages,
+			"organization"},
+		"kubelet with a name": {kubelet, x509.CertificateRequest{Subject: node, DNSNames: []string{"n"}},
+			clientUsages, "DNS"},
+		"kubelet with an address": {kubelet, x509.CertificateRequest{Subject: node, IPAddresses: ip}, clientUsages,
+			"IP"},
+		"kubelet with an URI": {kubelet, x509.CertificateRequest{Subject: node, URIs: uri}, clientUsages,
+			"URI"},
+		"kubelet with mail": {kubelet,
+			x509.CertificateRequest{Subject: node, EmailAddresses: []string{"a@b.c"}}, clientUsages, "Email"},
+		"kubelet as a server": {kubelet, x509.CertificateRequest{Subject: node}, servingUsages,
+			"usages did not match [client auth digital signature key encipherment]"},
+		"serving": {serving, x509.CertificateRequest{Subject: node, IPAddresses: ip}, servingUsages,
+			""},
+		"serving without RSA": {serving, x509.CertificateRequest{Subject: node, DNSNames: []string{"n"}},
+			[]certificatesv1.KeyUsage{"server auth", "digital signature"}, ""},
+		"serving without a name": {serving, x509.CertificateRequest{Subject: node}, servingUsages, "DNS or IP"},
+		"serving with mail": {serving,
+			x509.CertificateRequest{Subject: node, IPAddresses: ip, EmailAddresses: []string{"a@b.c"}}, servingUsages,
+			"Email"},
+		"serving with an URI": {serving, x509.CertificateRequest{Subject: node, IPAddresses: ip, URIs: uri},
+			servingUsages, "URI"},
+		"serving of nobody": {serving, x509.CertificateRequest{Subject: of("n"), IPAddresses: ip},
+			servingUsages, "organization"},
+		"serving of no node": {serving,
+			x509.CertificateRequest{Subject: of("n", "system:nodes"), IPAddresses: ip}, servingUsages, "common name"},
+		"serving as a client": {serving, x509.CertificateRequest{Subject: node, IPAddresses: ip},
+			append(slices.Clone(servingUsages), "client auth"), "usages did not match"},
+		"legacy": {legacy, x509.CertificateRequest{Subject: of("x")},
+			[]certificatesv1.KeyUsage{"any", "code signing"}, ""},
+		"a usage that nobody knows": {legacy, x509.CertificateRequest{Subject: of("x")},
+			[]certificatesv1.KeyUsage{"sing"}, "unrecognized usage"},
+		"a server of the cluster": {client, x509.CertificateRequest{Subject: of("x", "barque:servers")},
+			clientUsages, "barque:"},
+		"the front proxy": {client, x509.CertificateRequest{Subject: of("barque:front-proxy")},
+			clientUsages, "barque:"},
+		"a controller": {client, x509.CertificateRequest{Subject: of(ownUser)}, clientUsages,
+			"part of the control plane"},
+		"a controller as a group": {client, x509.CertificateRequest{Subject: of("x", ownUser)}, clientUsages,
+			"part of the control plane"},
+		"a server, by another signer": {legacy, x509.CertificateRequest{Subject: of("barque:apiserver")}, servingUsages,
+			"barque:"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := request(t, c.signer, c.template, c.usages, certificatesv1.CertificateApproved)
 			plan := decideSigning(r, isOwnUser, begin)
 			if c.refusal != "" {
 				if plan.refusal == nil || !strings.Contains(plan.refusal.Error(), c.refusal) || plan.template != nil {
-					t.Errorf("refused with %v, signed %v; want a refusal with %q", plan.refusal, plan.template, c.refusal)
+					t.Errorf("refused with %v, signed %v; want a refusal with %q", plan.refusal, plan.template,
+						c.refusal)
 				}
 				return
 			}
@@ -120,17 +154,22 @@ func TestWhatIsSigned(t *testing.T) {
 				t.Fatalf("not signed: %v", plan.refusal)
 			}
 			if got := plan.template; got.Subject.String() != c.template.Subject.String() || got.IsCA ||
-				!slices.Equal(got.DNSNames, c.template.DNSNames) || len(got.IPAddresses) != len(c.template.IPAddresses) {
+				!slices.Equal(got.DNSNames, c.template.DNSNames) ||
+				len(got.IPAddresses) != len(c.template.IPAddresses) {
 				t.Errorf("signed is %+v", got)
 			}
 		})
 	}
 	for name, r := range map[string]*certificatesv1.CertificateSigningRequest{
-		"not approved":   request(t, client, x509.CertificateRequest{Subject: of("eve")}, clientUsages),
-		"denied":         request(t, client, x509.CertificateRequest{Subject: of("eve")}, clientUsages, certificatesv1.CertificateDenied),
-		"failed":         request(t, client, x509.CertificateRequest{Subject: of("eve")}, clientUsages, certificatesv1.CertificateApproved, certificatesv1.CertificateFailed),
-		"another signer": request(t, "example.com/s", x509.CertificateRequest{Subject: of("eve")}, clientUsages, certificatesv1.CertificateApproved),
-		"not ours":       request(t, "kubernetes.io/kube-apiserver-client-pod", x509.CertificateRequest{Subject: of("eve")}, clientUsages, certificatesv1.CertificateApproved),
+		"not approved": request(t, client, x509.CertificateRequest{Subject: of("eve")}, clientUsages),
+		"denied": request(t, client, x509.CertificateRequest{Subject: of("eve")}, clientUsages,
+			certificatesv1.CertificateDenied),
+		"failed": request(t, client, x509.CertificateRequest{Subject: of("eve")}, clientUsages,
+			certificatesv1.CertificateApproved, certificatesv1.CertificateFailed),
+		"another signer": request(t, "example.com/s", x509.CertificateRequest{Subject: of("eve")}, clientUsages,
+			certificatesv1.CertificateApproved),
+		"not ours": request(t, "kubernetes.io/kube-apiserver-client-pod",
+			x509.CertificateRequest{Subject: of("eve")}, clientUsages, certificatesv1.CertificateApproved),
 	} {
 		if plan := decideSigning(r, isOwnUser, begin); plan.template != nil || plan.refusal != nil {
 			t.Errorf("%s: %+v", name, plan)
@@ -145,21 +184,27 @@ func TestASigningIsDoneOnce(t *testing.T) {
 	pick := func(from ...string) string { return from[rng.IntN(len(from))] }
 	for range 300 {
 		var usages []certificatesv1.KeyUsage
-		for _, u := range []certificatesv1.KeyUsage{"client auth", "server auth", "digital signature", "key encipherment"} {
+		for _, u := range []certificatesv1.KeyUsage{"client auth", "server auth", "digital signature",
+			"key encipherment"} {
 			if rng.IntN(2) == 0 {
 				usages = append(usages, u)
 			}
 		}
 		var conditions []certificatesv1.RequestConditionType
-		for _, c := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
+		for _, c := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved,
+			certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
 			if rng.IntN(3) == 0 {
 				conditions = append(conditions, c)
 			}
 		}
-		r := request(t, pick("example.com/s", certificatesv1.KubeAPIServerClientSignerName, certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName),
-			x509.CertificateRequest{Subject: of(pick("eve", "system:node:n", "barque:x"), pick("system:nodes", "o"))}, usages, conditions...)
+		r := request(t,
+			pick("example.com/s", certificatesv1.KubeAPIServerClientSignerName,
+				certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName),
+			x509.CertificateRequest{Subject: of(pick("eve", "system:node:n", "barque:x"), pick("system:nodes", "o"))},
+			usages, conditions...)
 		plan := decideSigning(r, isOwnUser, begin)
-		if (plan.template != nil || plan.refusal != nil) && !slices.Equal(conditions, []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved}) {
+		if (plan.template != nil || plan.refusal != nil) &&
+			!slices.Equal(conditions, []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved}) {
 			t.Fatalf("with %v: %+v", conditions, plan)
 		}
 		switch {
@@ -170,7 +215,8 @@ func TestASigningIsDoneOnce(t *testing.T) {
 			}
 			r.Status.Certificate = cert
 		case plan.refusal != nil:
-			r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateFailed})
+			r.Status.Conditions = append(r.Status.Conditions,
+				certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateFailed})
 		}
 		if again := decideSigning(r, isOwnUser, begin.Add(time.Second)); again.template != nil || again.refusal != nil {
 			t.Fatalf("after %+v: %+v", plan, again)
@@ -209,17 +255,29 @@ func TestWhichKubeletsAreApproved(t *testing.T) {
 		r    *certificatesv1.CertificateSigningRequest
 		want string
 	}{
-		"another user": {kubelet(func(r *certificatesv1.CertificateSigningRequest) { r.Spec.Username = "bootstrap" }), "nodeclient"},
-		"itself":       {kubelet(func(r *certificatesv1.CertificateSigningRequest) { r.Spec.Username = "system:node:n" }), "selfnodeclient nodeclient"},
+		"another user": {kubelet(func(r *certificatesv1.CertificateSigningRequest) { r.Spec.Username = "bootstrap" }),
+			"nodeclient"},
+		"itself": {
+			kubelet(func(r *certificatesv1.CertificateSigningRequest) { r.Spec.Username = "system:node:n" }),
+			"selfnodeclient nodeclient"},
 		"serving": {kubelet(func(r *certificatesv1.CertificateSigningRequest) {
 			r.Spec.SignerName = certificatesv1.KubeletServingSignerName
 		}), ""},
-		"usages":    {kubelet(func(r *certificatesv1.CertificateSigningRequest) { r.Spec.Usages = servingUsages }), ""},
-		"issued":    {kubelet(func(r *certificatesv1.CertificateSigningRequest) { r.Status.Certificate = []byte("x") }), ""},
-		"approved":  {request(t, certificatesv1.KubeAPIServerClientKubeletSignerName, node, clientUsages, certificatesv1.CertificateApproved), ""},
-		"denied":    {request(t, certificatesv1.KubeAPIServerClientKubeletSignerName, node, clientUsages, certificatesv1.CertificateDenied), ""},
-		"a user's":  {request(t, certificatesv1.KubeAPIServerClientSignerName, x509.CertificateRequest{Subject: of("eve")}, clientUsages), ""},
-		"no node's": {request(t, certificatesv1.KubeAPIServerClientKubeletSignerName, x509.CertificateRequest{Subject: of("eve", "system:nodes")}, clientUsages), ""},
+		"usages": {kubelet(func(r *certificatesv1.CertificateSigningRequest) { r.Spec.Usages = servingUsages }), ""},
+		"issued": {kubelet(func(r *certificatesv1.CertificateSigningRequest) { r.Status.Certificate = []byte("x") }),
+			""},
+		"approved": {
+			request(t, certificatesv1.KubeAPIServerClientKubeletSignerName, node, clientUsages,
+				certificatesv1.CertificateApproved), ""},
+		"denied": {
+			request(t, certificatesv1.KubeAPIServerClientKubeletSignerName, node, clientUsages,
+				certificatesv1.CertificateDenied), ""},
+		"a user's": {
+			request(t, certificatesv1.KubeAPIServerClientSignerName, x509.CertificateRequest{Subject: of("eve")},
+				clientUsages), ""},
+		"no node's": {
+			request(t, certificatesv1.KubeAPIServerClientKubeletSignerName,
+				x509.CertificateRequest{Subject: of("eve", "system:nodes")}, clientUsages), ""},
 	} {
 		var got []string
 		for _, way := range decideApproval(c.r, isOwnUser) {
@@ -240,11 +298,15 @@ func TestHowLongRequestsAreKept(t *testing.T) {
 		}
 		return data
 	}
-	with := func(kind certificatesv1.RequestConditionType, certificate []byte) *certificatesv1.CertificateSigningRequest {
-		r := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(begin.Add(-time.Minute))}}
+	with := func(
+		kind certificatesv1.RequestConditionType, certificate []byte,
+	) *certificatesv1.CertificateSigningRequest {
+		r := &certificatesv1.CertificateSigningRequest{
+			ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(begin.Add(-time.Minute))}}
 		r.Status.Certificate = certificate
 		if kind != "" {
-			r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: kind, LastUpdateTime: metav1.NewTime(begin)}}
+			r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
+				{Type: kind, LastUpdateTime: metav1.NewTime(begin)}}
 		}
 		return r
 	}
@@ -277,11 +339,17 @@ func TestOneBundle(t *testing.T) {
 	for range 200 {
 		var known []*certificatesv1.ClusterTrustBundle
 		for _, b := range []*certificatesv1.ClusterTrustBundle{
-			{ObjectMeta: metav1.ObjectMeta{Name: bundleName(ca)}, Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: ServingSigner, TrustBundle: []string{ca, other}[rng.IntN(2)]}},
-			{ObjectMeta: metav1.ObjectMeta{Name: bundleName(other)}, Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: ServingSigner, TrustBundle: other}},
-			{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes.io:kube-apiserver-serving:mine"}, Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: ServingSigner, TrustBundle: ca}},
-			{ObjectMeta: metav1.ObjectMeta{Name: "example.com:s:b"}, Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: "example.com/s", TrustBundle: other}},
-			{ObjectMeta: metav1.ObjectMeta{Name: "unsigned"}, Spec: certificatesv1.ClusterTrustBundleSpec{TrustBundle: other}},
+			{ObjectMeta: metav1.ObjectMeta{Name: bundleName(ca)},
+				Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: ServingSigner,
+					TrustBundle: []string{ca, other}[rng.IntN(2)]}},
+			{ObjectMeta: metav1.ObjectMeta{Name: bundleName(other)},
+				Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: ServingSigner, TrustBundle: other}},
+			{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes.io:kube-apiserver-serving:mine"},
+				Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: ServingSigner, TrustBundle: ca}},
+			{ObjectMeta: metav1.ObjectMeta{Name: "example.com:s:b"},
+				Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: "example.com/s", TrustBundle: other}},
+			{ObjectMeta: metav1.ObjectMeta{Name: "unsigned"},
+				Spec: certificatesv1.ClusterTrustBundleSpec{TrustBundle: other}},
 		} {
 			if rng.IntN(2) == 0 {
 				known = append(known, b)
@@ -326,8 +394,10 @@ func newAuthority(t testing.TB, now time.Time) *authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: of("ca"), IsCA: true, BasicConstraintsValid: true,
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(10 * 365 * 24 * time.Hour), KeyUsage: x509.KeyUsageCertSign}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: of("ca"), IsCA: true,
+		BasicConstraintsValid: true,
+		NotBefore:             now.Add(-time.Hour), NotAfter: now.Add(10 * 365 * 24 * time.Hour),
+		KeyUsage: x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)

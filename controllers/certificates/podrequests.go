@@ -20,25 +20,27 @@ func NewPodRequestCleaner(cfg Config) (*Controller, error) {
 	requests := cfg.Informers.Certificates().V1().PodCertificateRequests()
 	informer, list := requests.Informer(), requests.Lister()
 	return &Controller{run: func(ctx context.Context, client kubernetes.Interface) error {
-		loop := runtime.NewLoop("podcertificaterequestcleaner", 1, cfg.Logger, func(ctx context.Context, key runtime.Key) (time.Duration, error) {
-			r, err := list.PodCertificateRequests(key.Namespace).Get(key.Name)
-			if apierrors.IsNotFound(err) || err == nil && r.DeletionTimestamp != nil {
+		loop := runtime.NewLoop("podcertificaterequestcleaner", 1, cfg.Logger,
+			func(ctx context.Context, key runtime.Key) (time.Duration, error) {
+				r, err := list.PodCertificateRequests(key.Namespace).Get(key.Name)
+				if apierrors.IsNotFound(err) || err == nil && r.DeletionTimestamp != nil {
+					return 0, nil
+				}
+				if err != nil {
+					return 0, err
+				}
+				if left := time.Until(r.CreationTimestamp.Add(keepPodRequest)); left > 0 {
+					return left, nil
+				}
+				err = client.CertificatesV1().PodCertificateRequests(key.Namespace).Delete(ctx, key.Name,
+					metav1.DeleteOptions{
+						Preconditions: &metav1.Preconditions{UID: &r.UID},
+					})
+				if err != nil && !apierrors.IsNotFound(err) {
+					return 0, fmt.Errorf("deleting PodCertificateRequest %s, whose time has passed: %w", key, err)
+				}
 				return 0, nil
-			}
-			if err != nil {
-				return 0, err
-			}
-			if left := time.Until(r.CreationTimestamp.Add(keepPodRequest)); left > 0 {
-				return left, nil
-			}
-			err = client.CertificatesV1().PodCertificateRequests(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
-				Preconditions: &metav1.Preconditions{UID: &r.UID},
 			})
-			if err != nil && !apierrors.IsNotFound(err) {
-				return 0, fmt.Errorf("deleting PodCertificateRequest %s, whose time has passed: %w", key, err)
-			}
-			return 0, nil
-		})
 		runtime.Watch(loop, informer, func(old, now *certificatesv1.PodCertificateRequest) []runtime.Key {
 			if now == nil || old != nil {
 				return nil // its time does not change

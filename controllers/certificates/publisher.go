@@ -35,17 +35,18 @@ func NewPublisher(cfg Config) (*Controller, error) {
 	all := runtime.Key{Name: ServingSigner}
 	return &Controller{run: func(ctx context.Context, client kubernetes.Interface) error {
 		var loop *runtime.Loop
-		loop = runtime.NewLoop("trustbundle", 1, cfg.Logger, func(ctx context.Context, key runtime.Key) (time.Duration, error) {
-			known, err := list.List(labels.Everything())
-			if err != nil {
+		loop = runtime.NewLoop("trustbundle", 1, cfg.Logger,
+			func(ctx context.Context, key runtime.Key) (time.Duration, error) {
+				known, err := list.List(labels.Everything())
+				if err != nil {
+					return 0, err
+				}
+				version, err := publish(ctx, client, decideBundles(known, string(cfg.CA.PEM())), cfg.Logger)
+				if version != "" {
+					loop.Writes().Wrote(key, informer, version)
+				}
 				return 0, err
-			}
-			version, err := publish(ctx, client, decideBundles(known, string(cfg.CA.PEM())), cfg.Logger)
-			if version != "" {
-				loop.Writes().Wrote(key, informer, version)
-			}
-			return 0, err
-		})
+			})
 		runtime.Watch(loop, informer, func(old, now *certificatesv1.ClusterTrustBundle) []runtime.Key {
 			if now == nil {
 				now = old
@@ -115,7 +116,9 @@ func bundleName(ca string) string {
 }
 
 // publish carries out a plan. It returns the version of its last write.
-func publish(ctx context.Context, client kubernetes.Interface, plan bundles, logger *slog.Logger) (version string, err error) {
+func publish(
+	ctx context.Context, client kubernetes.Interface, plan bundles, logger *slog.Logger,
+) (version string, err error) {
 	api := client.CertificatesV1().ClusterTrustBundles()
 	var written *certificatesv1.ClusterTrustBundle
 	switch {
@@ -136,7 +139,8 @@ func publish(ctx context.Context, client kubernetes.Interface, plan bundles, log
 	for _, b := range plan.delete {
 		err := api.Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &b.UID}})
 		if err != nil && !apierrors.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("deleting the ClusterTrustBundle %s, which is not the cluster's CA's: %w", b.Name, err))
+			errs = append(errs,
+				fmt.Errorf("deleting the ClusterTrustBundle %s, which is not the cluster's CA's: %w", b.Name, err))
 		} else if logger != nil {
 			logger.Info("a trust bundle that is not the cluster's CA's was deleted", "bundle", b.Name)
 		}

@@ -37,7 +37,11 @@ var signerRules = map[string]func(*x509.CertificateRequest, []certificatesv1.Key
 	certificatesv1.KubeAPIServerClientSignerName:        checkClient,
 	certificatesv1.KubeAPIServerClientKubeletSignerName: checkKubeletClient,
 	certificatesv1.KubeletServingSignerName:             checkKubeletServing,
-	certificatesv1beta1.LegacyUnknownSignerName:         func(*x509.CertificateRequest, []certificatesv1.KeyUsage) error { return nil },
+	certificatesv1beta1.LegacyUnknownSignerName: func(
+		*x509.CertificateRequest, []certificatesv1.KeyUsage,
+	) error {
+		return nil
+	},
 }
 
 func checkClient(_ *x509.CertificateRequest, usages []certificatesv1.KeyUsage) error {
@@ -106,7 +110,8 @@ func isOfNodes(r *x509.CertificateRequest) bool {
 // checkUsages wants exactly a kubelet's usages. Key encipherment, which RSA keys have, may be left
 // out.
 func checkUsages(usages []certificatesv1.KeyUsage, auth certificatesv1.KeyUsage) error {
-	required := []certificatesv1.KeyUsage{auth, certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment}
+	required := []certificatesv1.KeyUsage{auth, certificatesv1.UsageDigitalSignature,
+		certificatesv1.UsageKeyEncipherment}
 	slices.Sort(required)
 	for _, want := range required {
 		if want != certificatesv1.UsageKeyEncipherment && !slices.Contains(usages, want) {
@@ -126,20 +131,25 @@ var organization = asn1.ObjectIdentifier{2, 5, 4, 10}
 
 // checkNames refuses the names of the cluster's servers, and those of the control plane, wherever
 // they stand in the subject. The group of administrators is for requests of administrators.
-func checkNames(r *x509.CertificateRequest, by *certificatesv1.CertificateSigningRequestSpec, own func(name string) bool) error {
+func checkNames(
+	r *x509.CertificateRequest, by *certificatesv1.CertificateSigningRequestSpec, own func(name string) bool,
+) error {
 	admins := by.SignerName == certificatesv1.KubeAPIServerClientSignerName && clusterusers.HasAdmin(by.Groups)
 	names := []string{r.Subject.CommonName}
 	for _, attribute := range r.Subject.Names {
-		if text, ok := attribute.Value.(string); ok && !(admins && text == clusterusers.AdminGroup && attribute.Type.Equal(organization)) {
+		if text, ok := attribute.Value.(string); ok &&
+			!(admins && text == clusterusers.AdminGroup && attribute.Type.Equal(organization)) {
 			names = append(names, text)
 		}
 	}
 	for _, name := range names {
 		if strings.HasPrefix(name, ownNames) {
-			return fmt.Errorf("the name %s is not signed: names that begin with %s are those of the cluster's servers", name, ownNames)
+			return fmt.Errorf("the name %s is not signed: names that begin with %s are those of the cluster's servers",
+				name, ownNames)
 		}
 		if own(name) {
-			return fmt.Errorf("the name %s is not signed: it is a part of the control plane, and runs in the servers", name)
+			return fmt.Errorf("the name %s is not signed: it is a part of the control plane, and runs in the servers",
+				name)
 		}
 	}
 	return nil

@@ -47,12 +47,18 @@ func ReadBy[T metav1.Object](client interface {
 
 // Patcher is a typed client of the claimed objects.
 type Patcher[P any] interface {
-	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (P, error)
+	Patch(
+		ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions,
+		subresources ...string,
+	) (P, error)
 }
 
 // Objects adopts and releases objects of an informer, for one reconcile of key, and returns all
 // objects of the owner afterwards. The informer needs the index of runtime.EnsureControllerIndex.
-func Objects[T any, P runtime.Object[T]](ctx context.Context, loop *runtime.Loop, key runtime.Key, informer cache.SharedIndexInformer, owner Owner, client Patcher[P]) ([]P, error) {
+func Objects[T any, P runtime.Object[T]](
+	ctx context.Context, loop *runtime.Loop, key runtime.Key, informer cache.SharedIndexInformer, owner Owner,
+	client Patcher[P],
+) ([]P, error) {
 	owned, orphans, err := runtime.Controlled[T](informer, owner.GetNamespace(), owner.GetUID())
 	if err != nil {
 		return nil, err
@@ -96,7 +102,8 @@ func decide[T metav1.Object](owner Owner, owned, orphans []T) plan[T] {
 		return p
 	}
 	for _, o := range orphans {
-		if o.GetDeletionTimestamp() == nil && o.GetNamespace() == owner.GetNamespace() && owner.Selector.Matches(labels.Set(o.GetLabels())) {
+		if o.GetDeletionTimestamp() == nil && o.GetNamespace() == owner.GetNamespace() &&
+			owner.Selector.Matches(labels.Set(o.GetLabels())) {
 			p.adopt = append(p.adopt, o)
 		}
 	}
@@ -117,7 +124,8 @@ func act[T metav1.Object](ctx context.Context, owner Owner, p plan[T], client Pa
 		}
 	}
 	for _, o := range p.adopt {
-		now, err := patch(o.GetName(), refPatch(o.GetUID(), metav1.NewControllerRef(owner, owner.Kind), owner.Finalizers...))
+		now, err := patch(o.GetName(),
+			refPatch(o.GetUID(), metav1.NewControllerRef(owner, owner.Kind), owner.Finalizers...))
 		switch {
 		case apierrors.IsNotFound(err):
 			continue

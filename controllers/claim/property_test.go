@@ -19,7 +19,9 @@ func TestDecideConverges(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		some := func(n int, prefix string) (list []*corev1.Pod) {
 			for i := range n {
-				p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: fmt.Sprint(prefix, i), Labels: map[string]string{"app": []string{"x", "y"}[r.IntN(2)]}}}
+				p := &corev1.Pod{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: fmt.Sprint(prefix, i),
+						Labels: map[string]string{"app": []string{"x", "y"}[r.IntN(2)]}}}
 				if r.IntN(4) == 0 {
 					p.DeletionTimestamp = &metav1.Time{}
 				}
@@ -30,7 +32,8 @@ func TestDecideConverges(t *testing.T) {
 			}
 			return list
 		}
-		owner := Owner{Object: &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "rs"}}, Selector: labels.SelectorFromSet(labels.Set{"app": "x"})}
+		owner := Owner{Object: &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "rs"}},
+			Selector: labels.SelectorFromSet(labels.Set{"app": "x"})}
 		if r.IntN(5) == 0 {
 			owner.SetDeletionTimestamp(&metav1.Time{})
 		}
@@ -54,7 +57,8 @@ func TestDecideConverges(t *testing.T) {
 			t.Fatalf("seed %d: a second plan adopts %d and releases %d", seed, len(again.adopt), len(again.release))
 		}
 		if len(again.keep) != len(p.keep)+len(p.adopt) {
-			t.Fatalf("seed %d: %d are kept and %d adopted, and then %d kept", seed, len(p.keep), len(p.adopt), len(again.keep))
+			t.Fatalf("seed %d: %d are kept and %d adopted, and then %d kept", seed, len(p.keep), len(p.adopt),
+				len(again.keep))
 		}
 		for _, pod := range again.keep {
 			if pod.Labels["app"] != "x" {

@@ -48,7 +48,8 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	t.loop = runtime.NewLoop("clusterrole-aggregation", 2, c.cfg.Logger, t.reconcile)
 	runtime.Watch(t.loop, c.roles, func(old, now *rbacv1.ClusterRole) []runtime.Key {
 		if old != nil && now != nil && equality.Semantic.DeepEqual(old.Rules, now.Rules) &&
-			equality.Semantic.DeepEqual(old.Labels, now.Labels) && equality.Semantic.DeepEqual(old.AggregationRule, now.AggregationRule) {
+			equality.Semantic.DeepEqual(old.Labels, now.Labels) &&
+			equality.Semantic.DeepEqual(old.AggregationRule, now.AggregationRule) {
 			return nil
 		}
 		return t.aggregating()
@@ -107,7 +108,8 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 // aggregate joins the rules of the selected roles, in the order of their names and without
 // repetition.
 func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
-	sorted := slices.SortedFunc(slices.Values(all), func(a, b *rbacv1.ClusterRole) int { return cmp.Compare(a.Name, b.Name) })
+	sorted := slices.SortedFunc(slices.Values(all),
+		func(a, b *rbacv1.ClusterRole) int { return cmp.Compare(a.Name, b.Name) })
 	var rules []rbacv1.PolicyRule
 	taken := map[string]bool{} // by their text: to compare each rule with each takes long
 	for i := range role.AggregationRule.ClusterRoleSelectors {

@@ -17,7 +17,8 @@ func role(name, label string, resources ...string) *rbacv1.ClusterRole {
 		r.Labels = map[string]string{label: "true"}
 	}
 	for _, res := range resources {
-		r.Rules = append(r.Rules, rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{res}})
+		r.Rules = append(r.Rules,
+			rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{res}})
 	}
 	return r
 }
@@ -26,12 +27,14 @@ func TestAggregates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		aggregating := func(name, label string) *rbacv1.ClusterRole {
 			r := role(name, "")
-			r.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{label: "true"}}}}
+			r.AggregationRule = &rbacv1.AggregationRule{
+				ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{label: "true"}}}}
 			return r
 		}
 		edit := aggregating("edit", "to-edit")
 		edit.Labels = map[string]string{"to-admin": "true"} // aggregated itself
-		c := controllertest.New(t, aggregating("admin", "to-admin"), edit, role("b", "to-edit", "pods", "secrets"), role("a", "to-edit", "pods"), role("other", "", "nodes"))
+		c := controllertest.New(t, aggregating("admin", "to-admin"), edit, role("b", "to-edit", "pods", "secrets"),
+			role("a", "to-edit", "pods"), role("other", "", "nodes"))
 		ctrl, err := clusterrole.New(clusterrole.Config{Informers: c.Informers})
 		if err != nil {
 			t.Fatal(err)
@@ -54,7 +57,8 @@ func TestAggregates(t *testing.T) {
 		}
 		expect("the sum without repetition", "edit", "pods", "secrets")
 		expect("the sum of sums", "admin", "pods", "secrets")
-		if _, err := c.Client.RbacV1().ClusterRoles().Create(t.Context(), role("crd", "to-edit", "widgets"), metav1.CreateOptions{}); err != nil {
+		if _, err := c.Client.RbacV1().ClusterRoles().Create(t.Context(), role("crd", "to-edit", "widgets"),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		expect("a new part", "admin", "pods", "secrets", "widgets")
@@ -70,7 +74,8 @@ func TestAggregates(t *testing.T) {
 func TestRulesThatReadAlikeAreAllAggregated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		admin := role("admin", "")
-		admin.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"to-admin": "true"}}}}
+		admin.AggregationRule = &rbacv1.AggregationRule{
+			ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"to-admin": "true"}}}}
 		odd, usual := role("a", "to-admin", "pods secrets"), role("b", "to-admin", "pods")
 		usual.Rules[0].Resources = []string{"pods", "secrets"}
 		c := controllertest.New(t, admin, odd, usual)

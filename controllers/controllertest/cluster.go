@@ -143,7 +143,9 @@ func (c *Cluster) update(action clienttesting.Action) (bool, kruntime.Object, er
 
 // write replaces one object by rules: a conflict on another resourceVersion, status and the rest
 // kept apart, no event when nothing changes. c.mu is held.
-func (c *Cluster) write(gvr schema.GroupVersionResource, namespace, subresource string, obj kruntime.Object) (bool, kruntime.Object, error) {
+func (c *Cluster) write(
+	gvr schema.GroupVersionResource, namespace, subresource string, obj kruntime.Object,
+) (bool, kruntime.Object, error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
 		return true, nil, err
@@ -157,7 +159,9 @@ func (c *Cluster) write(gvr schema.GroupVersionResource, namespace, subresource 
 		return true, nil, err
 	}
 	if rv := m.GetResourceVersion(); rv != "" && rv != wasMeta.GetResourceVersion() {
-		return true, nil, apierrors.NewConflict(gvr.GroupResource(), m.GetName(), fmt.Errorf("it is at %s, not %s", wasMeta.GetResourceVersion(), rv))
+		return true, nil,
+			apierrors.NewConflict(gvr.GroupResource(), m.GetName(),
+				fmt.Errorf("it is at %s, not %s", wasMeta.GetResourceVersion(), rv))
 	}
 	m.SetResourceVersion(wasMeta.GetResourceVersion())
 	if subresource == "status" {
@@ -232,7 +236,8 @@ func (c *Cluster) patch(action clienttesting.Action) (bool, kruntime.Object, err
 		return true, nil, err
 	}
 	if before.GetUID() != after.GetUID() {
-		return true, nil, apierrors.NewConflict(a.GetResource().GroupResource(), a.GetName(), fmt.Errorf("it has another UID"))
+		return true, nil,
+			apierrors.NewConflict(a.GetResource().GroupResource(), a.GetName(), fmt.Errorf("it has another UID"))
 	}
 	return c.write(a.GetResource(), a.GetNamespace(), a.GetSubresource(), obj)
 }
@@ -271,7 +276,8 @@ func (c *Cluster) deleteCollection(action clienttesting.Action) (bool, kruntime.
 		if selector := a.GetListRestrictions().Labels; selector != nil && !selector.Matches(labels.Set(m.GetLabels())) {
 			return nil
 		}
-		return c.remove(clienttesting.NewDeleteActionWithOptions(a.GetResource(), a.GetNamespace(), m.GetName(), a.DeleteOptions))
+		return c.remove(
+			clienttesting.NewDeleteActionWithOptions(a.GetResource(), a.GetNamespace(), m.GetName(), a.DeleteOptions))
 	})
 }
 
@@ -307,7 +313,9 @@ func (c *Cluster) finalize(action clienttesting.Action) (bool, kruntime.Object, 
 		return true, nil, fmt.Errorf("namespace %s is a %T", asked.Name, obj)
 	}
 	if rv := asked.ResourceVersion; rv != "" && rv != next.ResourceVersion {
-		return true, nil, apierrors.NewConflict(a.GetResource().GroupResource(), asked.Name, fmt.Errorf("it is at %s, not %s", next.ResourceVersion, rv))
+		return true, nil,
+			apierrors.NewConflict(a.GetResource().GroupResource(), asked.Name,
+				fmt.Errorf("it is at %s, not %s", next.ResourceVersion, rv))
 	}
 	next.Spec.Finalizers = asked.Spec.Finalizers
 	c.stamp(next)
@@ -335,7 +343,8 @@ func (c *Cluster) remove(a clienttesting.DeleteActionImpl) error {
 		return err
 	}
 	if p := a.DeleteOptions.Preconditions; p != nil {
-		if (p.UID != nil && *p.UID != m.GetUID()) || (p.ResourceVersion != nil && *p.ResourceVersion != m.GetResourceVersion()) {
+		if (p.UID != nil && *p.UID != m.GetUID()) ||
+			(p.ResourceVersion != nil && *p.ResourceVersion != m.GetResourceVersion()) {
 			return apierrors.NewConflict(gvr.GroupResource(), a.GetName(), fmt.Errorf("precondition failed"))
 		}
 	}

@@ -49,7 +49,8 @@ func (c *Cluster) step(ctx context.Context, pod *corev1.Pod, node string, ready 
 	zero := int64(0)
 	switch {
 	case pod.DeletionTimestamp != nil:
-		_ = pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &zero, Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+		_ = pods.Delete(ctx, pod.Name,
+			metav1.DeleteOptions{GracePeriodSeconds: &zero, Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 	case pod.Spec.NodeName == "":
 		pod = pod.DeepCopy()
 		pod.Spec.NodeName = cmp.Or(namedNode(pod), node)

@@ -55,7 +55,8 @@ var beginning, _ = strconv.ParseInt(Beginning, 10, 64)
 
 // NewTracker makes an empty tracker of a scheme's objects.
 func NewTracker(scheme clienttesting.ObjectScheme, decoder kruntime.Decoder) *Tracker {
-	t := &Tracker{inner: clienttesting.NewObjectTracker(scheme, decoder), streams: map[schema.GroupVersionResource]*stream{}}
+	t := &Tracker{inner: clienttesting.NewObjectTracker(scheme, decoder),
+		streams: map[schema.GroupVersionResource]*stream{}}
 	t.revision.Store(beginning)
 	return t
 }
@@ -134,7 +135,9 @@ func (t *Tracker) dated(e watch.Event) event {
 }
 
 // List implements ObjectTracker.
-func (t *Tracker) List(gvr schema.GroupVersionResource, gvk schema.GroupVersionKind, ns string, opts ...metav1.ListOptions) (kruntime.Object, error) {
+func (t *Tracker) List(
+	gvr schema.GroupVersionResource, gvk schema.GroupVersionKind, ns string, opts ...metav1.ListOptions,
+) (kruntime.Object, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if _, err := t.of(gvr); err != nil {
@@ -154,7 +157,9 @@ func (t *Tracker) List(gvr schema.GroupVersionResource, gvk schema.GroupVersionK
 
 // Watch implements ObjectTracker. It begins after the resourceVersion of a listing; without one,
 // now.
-func (t *Tracker) Watch(gvr schema.GroupVersionResource, ns string, opts ...metav1.ListOptions) (watch.Interface, error) {
+func (t *Tracker) Watch(
+	gvr schema.GroupVersionResource, ns string, opts ...metav1.ListOptions,
+) (watch.Interface, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s, err := t.of(gvr)
@@ -165,11 +170,14 @@ func (t *Tracker) Watch(gvr schema.GroupVersionResource, ns string, opts ...meta
 	if len(opts) > 0 && opts[0].ResourceVersion != "" {
 		from, err := strconv.ParseInt(opts[0].ResourceVersion, 10, 64)
 		if err != nil || from < s.since && from != beginning || from > t.revision.Load() {
-			return nil, fmt.Errorf("controllertest: a watch of %s from resourceVersion %q, which no listing had", gvr.Resource, opts[0].ResourceVersion)
+			return nil,
+				fmt.Errorf("controllertest: a watch of %s from resourceVersion %q, which no listing had", gvr.Resource,
+					opts[0].ResourceVersion)
 		}
 		next = sort.Search(len(s.events), func(i int) bool { return s.events[i].at > from })
 	}
-	w := &watcher{tracker: t, stream: s, namespace: ns, next: next, out: make(chan watch.Event), stop: make(chan struct{})}
+	w := &watcher{tracker: t, stream: s, namespace: ns, next: next, out: make(chan watch.Event),
+		stop: make(chan struct{})}
 	go w.run()
 	return w, nil
 }
@@ -231,27 +239,37 @@ func (t *Tracker) Add(obj kruntime.Object) error {
 }
 
 // Get implements ObjectTracker.
-func (t *Tracker) Get(gvr schema.GroupVersionResource, ns, name string, opts ...metav1.GetOptions) (kruntime.Object, error) {
+func (t *Tracker) Get(
+	gvr schema.GroupVersionResource, ns, name string, opts ...metav1.GetOptions,
+) (kruntime.Object, error) {
 	return t.inner.Get(gvr, ns, name, opts...)
 }
 
 // Create implements ObjectTracker.
-func (t *Tracker) Create(gvr schema.GroupVersionResource, obj kruntime.Object, ns string, opts ...metav1.CreateOptions) error {
+func (t *Tracker) Create(
+	gvr schema.GroupVersionResource, obj kruntime.Object, ns string, opts ...metav1.CreateOptions,
+) error {
 	return t.change(func() error { return t.inner.Create(gvr, obj, ns, opts...) })
 }
 
 // Update implements ObjectTracker.
-func (t *Tracker) Update(gvr schema.GroupVersionResource, obj kruntime.Object, ns string, opts ...metav1.UpdateOptions) error {
+func (t *Tracker) Update(
+	gvr schema.GroupVersionResource, obj kruntime.Object, ns string, opts ...metav1.UpdateOptions,
+) error {
 	return t.change(func() error { return t.inner.Update(gvr, obj, ns, opts...) })
 }
 
 // Patch implements ObjectTracker.
-func (t *Tracker) Patch(gvr schema.GroupVersionResource, obj kruntime.Object, ns string, opts ...metav1.PatchOptions) error {
+func (t *Tracker) Patch(
+	gvr schema.GroupVersionResource, obj kruntime.Object, ns string, opts ...metav1.PatchOptions,
+) error {
 	return t.change(func() error { return t.inner.Patch(gvr, obj, ns, opts...) })
 }
 
 // Apply implements ObjectTracker.
-func (t *Tracker) Apply(gvr schema.GroupVersionResource, obj kruntime.Object, ns string, opts ...metav1.PatchOptions) error {
+func (t *Tracker) Apply(
+	gvr schema.GroupVersionResource, obj kruntime.Object, ns string, opts ...metav1.PatchOptions,
+) error {
 	return t.change(func() error { return t.inner.Apply(gvr, obj, ns, opts...) })
 }
 

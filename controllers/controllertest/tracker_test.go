@@ -19,7 +19,8 @@ func TestWatchFromListing(t *testing.T) {
 	}
 	watching := func(ns string) watch.Interface {
 		t.Helper()
-		w, err := c.Client.CoreV1().ConfigMaps(ns).Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+		w, err := c.Client.CoreV1().ConfigMaps(ns).Watch(t.Context(),
+			metav1.ListOptions{ResourceVersion: list.ResourceVersion})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +49,8 @@ func TestWatchFromListing(t *testing.T) {
 		}
 	}
 	for i := range many {
-		if event := <-w.ResultChan(); event.Type != watch.Added || event.Object.(*corev1.ConfigMap).Name != fmt.Sprint("m", i) {
+		if event := <-w.ResultChan(); event.Type != watch.Added ||
+			event.Object.(*corev1.ConfigMap).Name != fmt.Sprint("m", i) {
 			t.Fatalf("event %d: %v", i, event)
 		}
 	}

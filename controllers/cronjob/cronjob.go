@@ -52,7 +52,8 @@ func New(cfg Config) (*Controller, error) {
 		cfg.Workers = 5
 	}
 	batch := cfg.Informers.Batch().V1()
-	c := &Controller{cfg: cfg, crons: batch.CronJobs().Informer(), jobs: batch.Jobs().Informer(), list: batch.CronJobs().Lister()}
+	c := &Controller{cfg: cfg, crons: batch.CronJobs().Informer(), jobs: batch.Jobs().Informer(),
+		list: batch.CronJobs().Lister()}
 	return c, runtime.EnsureControllerIndex(c.jobs)
 }
 

@@ -19,7 +19,8 @@ func TestHoursOfACronJob(t *testing.T) {
 		c := controllertest.New(t)
 		c.Add(&batchv1.CronJob{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "c", CreationTimestamp: metav1.Now()},
-			Spec:       batchv1.CronJobSpec{Schedule: "*/10 * * * *", ConcurrencyPolicy: batchv1.ForbidConcurrent, SuccessfulJobsHistoryLimit: &three, FailedJobsHistoryLimit: &one},
+			Spec: batchv1.CronJobSpec{Schedule: "*/10 * * * *", ConcurrencyPolicy: batchv1.ForbidConcurrent,
+				SuccessfulJobsHistoryLimit: &three, FailedJobsHistoryLimit: &one},
 		})
 		run := func() (stop func()) {
 			ctrl, err := cronjob.New(cronjob.Config{Informers: c.Informers})
@@ -42,8 +43,10 @@ func TestHoursOfACronJob(t *testing.T) {
 				}
 				now := metav1.Now()
 				j.Status.CompletionTime = &now
-				j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: now}}
-				if _, err := c.Client.BatchV1().Jobs("d").UpdateStatus(t.Context(), &j, metav1.UpdateOptions{}); err != nil {
+				j.Status.Conditions = []batchv1.JobCondition{
+					{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: now}}
+				if _, err := c.Client.BatchV1().Jobs("d").UpdateStatus(t.Context(), &j,
+					metav1.UpdateOptions{}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -52,7 +52,8 @@ func decide(c *batchv1.CronJob, children []*batchv1.Job, now time.Time) plan {
 	if c.DeletionTimestamp != nil {
 		return p
 	}
-	p.expired = slices.Concat(beyond(children, batchv1.JobComplete, c.Spec.SuccessfulJobsHistoryLimit), beyond(children, batchv1.JobFailed, c.Spec.FailedJobsHistoryLimit))
+	p.expired = slices.Concat(beyond(children, batchv1.JobComplete, c.Spec.SuccessfulJobsHistoryLimit),
+		beyond(children, batchv1.JobFailed, c.Spec.FailedJobsHistoryLimit))
 	if zone := c.Spec.TimeZone; zone != nil {
 		if _, err := time.LoadLocation(*zone); err != nil {
 			p.warn("UnknownTimeZone", "invalid timeZone: %q: %s", *zone, err)
@@ -99,7 +100,8 @@ type view struct {
 // start plans the job of a time that has come.
 func (v view) start(p *plan, due time.Time) {
 	c := v.cron
-	if deadline := c.Spec.StartingDeadlineSeconds; deadline != nil && due.Add(time.Duration(*deadline)*time.Second).Before(v.now) {
+	if deadline := c.Spec.StartingDeadlineSeconds; deadline != nil &&
+		due.Add(time.Duration(*deadline)*time.Second).Before(v.now) {
 		p.warn("MissSchedule", "Missed scheduled time to start a job: %s", due.UTC().Format(time.RFC1123Z))
 		return
 	}
@@ -112,14 +114,17 @@ func (v view) start(p *plan, due time.Time) {
 		return
 	}
 	if missed(v.schedule, beginning(c, v.schedule, v.now), v.now) > many {
-		p.warn("TooManyMissedTimes", "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
+		p.warn("TooManyMissedTimes",
+			"too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
 	}
 	if zoned(c) {
-		p.warn("UnsupportedSchedule", "CRON_TZ or TZ used in schedule %q is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details", c.Spec.Schedule)
+		p.warn("UnsupportedSchedule",
+			"CRON_TZ or TZ used in schedule %q is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details", c.Spec.Schedule)
 	}
 	switch {
 	case c.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent && len(p.status.Active) > 0:
-		p.note("JobAlreadyActive", "Not starting job because prior execution is running and concurrency policy is Forbid")
+		p.note("JobAlreadyActive",
+			"Not starting job because prior execution is running and concurrency policy is Forbid")
 		return
 	case c.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent:
 		for _, j := range v.children {
@@ -170,11 +175,13 @@ func follow(p *plan, children []*batchv1.Job) {
 		how, _ := jobs.Finished(j)
 		switch {
 		case how == batchv1.JobComplete:
-			if t := j.Status.CompletionTime; t != nil && (p.status.LastSuccessfulTime == nil || t.After(p.status.LastSuccessfulTime.Time)) {
+			if t := j.Status.CompletionTime; t != nil &&
+				(p.status.LastSuccessfulTime == nil || t.After(p.status.LastSuccessfulTime.Time)) {
 				p.status.LastSuccessfulTime = t.DeepCopy()
 			}
 		// A job that was made and is missing from the status. Jobs that users made have no time.
-		case how == "" && j.Annotations[batchv1.CronJobScheduledTimestampAnnotation] != "" && activeIn(&p.status, j.UID) < 0:
+		case how == "" && j.Annotations[batchv1.CronJobScheduledTimestampAnnotation] != "" &&
+			activeIn(&p.status, j.UID) < 0:
 			p.status.Active = append(p.status.Active, refTo(j))
 		}
 	}
@@ -185,7 +192,8 @@ func activeIn(s *batchv1.CronJobStatus, uid types.UID) int {
 }
 
 func refTo(j *batchv1.Job) corev1.ObjectReference {
-	return corev1.ObjectReference{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Namespace: j.Namespace, Name: j.Name, UID: j.UID, ResourceVersion: j.ResourceVersion}
+	return corev1.ObjectReference{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Namespace: j.Namespace,
+		Name: j.Name, UID: j.UID, ResourceVersion: j.ResourceVersion}
 }
 
 // beyond returns the oldest jobs that have ended in a way, more than limit.
@@ -234,7 +242,8 @@ func jobFor(c *batchv1.CronJob, due time.Time) *batchv1.Job {
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: c.Namespace, Name: nameFor(c, due), Labels: t.Labels, Annotations: annotations,
-			CreationTimestamp: metav1.Time{}, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(c, kind)},
+			CreationTimestamp: metav1.Time{},
+			OwnerReferences:   []metav1.OwnerReference{*metav1.NewControllerRef(c, kind)},
 		},
 		Spec: t.Spec,
 	}

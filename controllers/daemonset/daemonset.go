@@ -61,7 +61,8 @@ func New(cfg Config) (*Controller, error) {
 	apps, core := cfg.Informers.Apps().V1(), cfg.Informers.Core().V1()
 	c := &Controller{
 		cfg: cfg, sets: apps.DaemonSets().Informer(), pods: core.Pods().Informer(), nodes: core.Nodes().Informer(),
-		revisions: apps.ControllerRevisions().Informer(), list: apps.DaemonSets().Lister(), listNodes: core.Nodes().Lister(),
+		revisions: apps.ControllerRevisions().Informer(), list: apps.DaemonSets().Lister(),
+		listNodes: core.Nodes().Lister(),
 	}
 	return c, errors.Join(runtime.EnsureControllerIndex(c.pods), runtime.EnsureControllerIndex(c.revisions))
 }
@@ -114,7 +115,8 @@ func (t *term) matching(pod *corev1.Pod, going bool) []runtime.Key {
 
 // onNode wakes all DaemonSets when a node comes, goes, or changes in the fields they read.
 func (t *term) onNode(old, now *corev1.Node) []runtime.Key {
-	if old != nil && now != nil && equality.Semantic.DeepEqual(old.Labels, now.Labels) && equality.Semantic.DeepEqual(old.Spec.Taints, now.Spec.Taints) {
+	if old != nil && now != nil && equality.Semantic.DeepEqual(old.Labels, now.Labels) &&
+		equality.Semantic.DeepEqual(old.Spec.Taints, now.Spec.Taints) {
 		return nil
 	}
 	sets, err := t.list.List(labels.Everything())
@@ -143,10 +145,12 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 		return 0, fmt.Errorf("selector of DaemonSet %s: %w", key, err)
 	}
 	if selector.Empty() {
-		t.control.Recorder.Event(set, corev1.EventTypeWarning, "SelectingAll", "This daemon set is selecting all pods. A non-empty selector is required.")
+		t.control.Recorder.Event(set, corev1.EventTypeWarning, "SelectingAll",
+			"This daemon set is selecting all pods. A non-empty selector is required.")
 		return 0, nil
 	}
-	owner := claim.Owner{Object: set, Kind: kind, Selector: selector, Read: claim.ReadBy(t.client.AppsV1().DaemonSets(set.Namespace), set.Name)}
+	owner := claim.Owner{Object: set, Kind: kind, Selector: selector,
+		Read: claim.ReadBy(t.client.AppsV1().DaemonSets(set.Namespace), set.Name)}
 	mine, err := claim.Objects(ctx, t.loop, key, t.pods, owner, t.client.CoreV1().Pods(set.Namespace))
 	if err != nil {
 		return 0, err
@@ -172,8 +176,9 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	if err != nil {
 		return 0, err
 	}
-	p, err := decide(observed{set: set, nodes: nodes, pods: mine, hash: current.Labels[appsv1.DefaultDaemonSetUniqueLabelKey],
-		wait: func(node string) time.Duration { return t.stays.left(placeOf(set, node), time.Now()) }}, time.Now())
+	p, err := decide(
+		observed{set: set, nodes: nodes, pods: mine, hash: current.Labels[appsv1.DefaultDaemonSetUniqueLabelKey],
+			wait: func(node string) time.Duration { return t.stays.left(placeOf(set, node), time.Now()) }}, time.Now())
 	if err != nil {
 		return 0, err
 	}
@@ -187,7 +192,9 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 }
 
 // remember makes sure that the current template is the newest of the history.
-func (t *term) remember(ctx context.Context, key runtime.Key, set *appsv1.DaemonSet, record history.Plan) (*appsv1.ControllerRevision, error) {
+func (t *term) remember(
+	ctx context.Context, key runtime.Key, set *appsv1.DaemonSet, record history.Plan,
+) (*appsv1.ControllerRevision, error) {
 	current, taken, err := t.history.Act(ctx, key, set, record)
 	if taken {
 		status := *set.Status.DeepCopy()
@@ -205,7 +212,9 @@ func (t *term) remember(ctx context.Context, key runtime.Key, set *appsv1.Daemon
 }
 
 // act carries a plan out.
-func (t *term) act(ctx context.Context, key runtime.Key, set *appsv1.DaemonSet, current *appsv1.ControllerRevision, p plan) error {
+func (t *term) act(
+	ctx context.Context, key runtime.Key, set *appsv1.DaemonSet, current *appsv1.ControllerRevision, p plan,
+) error {
 	for _, e := range p.events {
 		t.control.Recorder.Event(set, e.kind, e.reason, e.message)
 	}
@@ -213,7 +222,8 @@ func (t *term) act(ctx context.Context, key runtime.Key, set *appsv1.DaemonSet, 
 		t.stays.failed(placeOf(set, node), time.Now())
 	}
 	hash := current.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]
-	_, created := t.control.CreateAll(ctx, key, set, len(p.create), func(i int) *corev1.Pod { return podFor(set, p.create[i], hash) })
+	_, created := t.control.CreateAll(ctx, key, set, len(p.create),
+		func(i int) *corev1.Pod { return podFor(set, p.create[i], hash) })
 	_, deleted := t.control.DeleteAll(ctx, key, set, p.delete)
 	return errors.Join(created, deleted)
 }
@@ -231,17 +241,22 @@ func podFor(set *appsv1.DaemonSet, node, hash string) *corev1.Pod {
 }
 
 // prune deletes the revisions beyond the limit that no pod has.
-func (t *term) prune(ctx context.Context, key runtime.Key, set *appsv1.DaemonSet, record history.Plan, mine []*corev1.Pod) error {
+func (t *term) prune(
+	ctx context.Context, key runtime.Key, set *appsv1.DaemonSet, record history.Plan, mine []*corev1.Pod,
+) error {
 	used := map[string]bool{}
 	for _, pod := range mine {
 		used[pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]] = true
 	}
-	return t.history.Delete(ctx, key, record.Beyond(set.Spec.RevisionHistoryLimit, func(r *appsv1.ControllerRevision) bool {
-		return used[r.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]]
-	}))
+	return t.history.Delete(ctx, key,
+		record.Beyond(set.Spec.RevisionHistoryLimit, func(r *appsv1.ControllerRevision) bool {
+			return used[r.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]]
+		}))
 }
 
-func (t *term) writeStatus(ctx context.Context, key runtime.Key, set *appsv1.DaemonSet, status appsv1.DaemonSetStatus) error {
+func (t *term) writeStatus(
+	ctx context.Context, key runtime.Key, set *appsv1.DaemonSet, status appsv1.DaemonSetStatus,
+) error {
 	return runtime.WriteStatus(ctx, t.loop, key, t.sets, set.Status, status, func() (*appsv1.DaemonSet, error) {
 		now := set.DeepCopy()
 		now.Status = status

@@ -29,8 +29,10 @@ func newWorld(t *testing.T, nodes ...string) *world {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "ds"},
 		Spec: appsv1.DaemonSetSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels}, RevisionHistoryLimit: &two,
-			Template:       corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "v1"}}}},
-			UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.RollingUpdateDaemonSetStrategyType, RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: &one}},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "v1"}}}},
+			UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.RollingUpdateDaemonSetStrategyType,
+				RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: &one}},
 		},
 	})
 	w.RunPods("nowhere", func(*corev1.Pod) bool { return true })
@@ -86,7 +88,9 @@ func (w *world) serving(image string, nodes ...string) {
 			}
 		}
 		n := int32(len(nodes))
-		return len(l.Items) == len(nodes) && d.Status.ObservedGeneration == d.Generation && d.Status.NumberAvailable == n && d.Status.UpdatedNumberScheduled == n && d.Status.DesiredNumberScheduled == n
+		return len(l.Items) == len(nodes) && d.Status.ObservedGeneration == d.Generation &&
+			d.Status.NumberAvailable == n && d.Status.UpdatedNumberScheduled == n &&
+			d.Status.DesiredNumberScheduled == n
 	})
 }
 
@@ -155,7 +159,8 @@ func TestFailingPodsAreReplacedSlowly(t *testing.T) {
 			for _, p := range l.Items {
 				if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
 					p.Status.Phase = corev1.PodFailed
-					if _, err := w.Client.CoreV1().Pods("d").UpdateStatus(t.Context(), &p, metav1.UpdateOptions{}); err == nil {
+					if _, err := w.Client.CoreV1().Pods("d").UpdateStatus(t.Context(), &p,
+						metav1.UpdateOptions{}); err == nil {
 						fails++
 					}
 				}

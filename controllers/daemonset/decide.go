@@ -152,11 +152,13 @@ func (v *view) unended(p *plan, node string) []*corev1.Pod {
 			p.failed = append(p.failed, node)
 			p.delete = append(p.delete, pod)
 			p.events = append(p.events, event{corev1.EventTypeWarning, "FailedDaemonPod",
-				fmt.Sprintf("Found failed daemon pod %s/%s on node %s, will try to kill it", pod.Namespace, pod.Name, node)})
+				fmt.Sprintf("Found failed daemon pod %s/%s on node %s, will try to kill it", pod.Namespace, pod.Name,
+					node)})
 		case pod.Status.Phase == corev1.PodSucceeded:
 			p.delete = append(p.delete, pod)
 			p.events = append(p.events, event{corev1.EventTypeNormal, "SucceededDaemonPod",
-				fmt.Sprintf("Found succeeded daemon pod %s/%s on node %s, will try to delete it", pod.Namespace, pod.Name, node)})
+				fmt.Sprintf("Found succeeded daemon pod %s/%s on node %s, will try to delete it", pod.Namespace,
+					pod.Name, node)})
 		default:
 			out = append(out, pod)
 		}
@@ -173,7 +175,8 @@ func (v *view) tidy(p *plan, node string, running []*corev1.Pod) {
 		}
 		return
 	}
-	if len(running) == 0 && v.fits[node].run && !slices.ContainsFunc(v.here[node], func(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil }) {
+	if len(running) == 0 && v.fits[node].run &&
+		!slices.ContainsFunc(v.here[node], func(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil }) {
 		p.create = append(p.create, node) // the one that goes need not be waited for
 		return
 	}
@@ -247,7 +250,9 @@ func surgeOf(r *appsv1.RollingUpdateDaemonSet) *intstr.IntOrString       { retur
 func unavailableOf(r *appsv1.RollingUpdateDaemonSet) *intstr.IntOrString { return r.MaxUnavailable }
 
 // limitOf returns a limit of the rolling update for a number of nodes, 0 where there is none.
-func limitOf(set *appsv1.DaemonSet, which func(*appsv1.RollingUpdateDaemonSet) *intstr.IntOrString, nodes int) (int, error) {
+func limitOf(
+	set *appsv1.DaemonSet, which func(*appsv1.RollingUpdateDaemonSet) *intstr.IntOrString, nodes int,
+) (int, error) {
 	s := set.Spec.UpdateStrategy
 	if s.Type != appsv1.RollingUpdateDaemonSetStrategyType || s.RollingUpdate == nil || which(s.RollingUpdate) == nil {
 		return 0, nil

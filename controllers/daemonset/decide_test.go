@@ -24,7 +24,8 @@ func set(unavailable, surge int, edits ...func(*appsv1.DaemonSet)) *appsv1.Daemo
 	d := &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "ds", UID: "ds", Generation: 4},
 		Spec: appsv1.DaemonSetSpec{UpdateStrategy: appsv1.DaemonSetUpdateStrategy{
-			Type: appsv1.RollingUpdateDaemonSetStrategyType, RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: &u, MaxSurge: &s}}},
+			Type:          appsv1.RollingUpdateDaemonSetStrategyType,
+			RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: &u, MaxSurge: &s}}},
 	}
 	for _, edit := range edits {
 		edit(d)
@@ -33,7 +34,8 @@ func set(unavailable, surge int, edits ...func(*appsv1.DaemonSet)) *appsv1.Daemo
 }
 
 func node(name string, taints ...corev1.Taint) *corev1.Node {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"name": name}}, Spec: corev1.NodeSpec{Taints: taints}}
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"name": name}},
+		Spec: corev1.NodeSpec{Taints: taints}}
 }
 
 func nodes(names ...string) []*corev1.Node {
@@ -47,10 +49,13 @@ func nodes(names ...string) []*corev1.Node {
 // pod is an available pod of the newest template.
 func pod(name, node string, edits ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name), Labels: map[string]string{appsv1.DefaultDaemonSetUniqueLabelKey: "new"}, CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))},
-		Spec:       corev1.PodSpec{NodeName: node},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name),
+			Labels:            map[string]string{appsv1.DefaultDaemonSetUniqueLabelKey: "new"},
+			CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))},
+		Spec: corev1.PodSpec{NodeName: node},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{
-			{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-10 * time.Second))}}},
+			{Type: corev1.PodReady, Status: corev1.ConditionTrue,
+				LastTransitionTime: metav1.NewTime(now.Add(-10 * time.Second))}}},
 	}
 	for _, e := range edits {
 		e(p)
@@ -71,7 +76,8 @@ func unbound(p *corev1.Pod) {
 }
 
 func TestDecide(t *testing.T) {
-	noSchedule, noExecute := corev1.Taint{Key: "k", Effect: corev1.TaintEffectNoSchedule}, corev1.Taint{Key: "k", Effect: corev1.TaintEffectNoExecute}
+	noSchedule, noExecute := corev1.Taint{Key: "k", Effect: corev1.TaintEffectNoSchedule},
+		corev1.Taint{Key: "k", Effect: corev1.TaintEffectNoExecute}
 	for _, c := range []struct {
 		name    string
 		set     *appsv1.DaemonSet
@@ -84,38 +90,87 @@ func TestDecide(t *testing.T) {
 	}{
 		{name: "every node gets one", set: set(1, 0), nodes: nodes("b", "a"), create: []string{"a", "b"}},
 		{name: "nothing to do", set: set(1, 0), nodes: nodes("a"), pods: []*corev1.Pod{pod("p", "a")}},
-		{name: "on its way to its node", set: set(1, 0), nodes: nodes("a"), pods: []*corev1.Pod{pod("p", "a", unbound)}},
+		{name: "on its way to its node", set: set(1, 0), nodes: nodes("a"),
+			pods: []*corev1.Pod{pod("p", "a", unbound)}},
 		{name: "what goes is waited for", set: set(1, 0), nodes: nodes("a"), pods: []*corev1.Pod{pod("p", "a", going)}},
-		{name: "what goes and has ended is not", set: set(1, 0), nodes: nodes("a"), pods: []*corev1.Pod{pod("p", "a", going, failed)}, create: []string{"a"}},
+		{name: "what goes and has ended is not", set: set(1, 0), nodes: nodes("a"),
+			pods: []*corev1.Pod{pod("p", "a", going, failed)}, create: []string{"a"}},
 		{name: "a barred node", set: set(1, 0), nodes: []*corev1.Node{node("a", noSchedule), node("b", noExecute)}},
-		{name: "pods on barred nodes", set: set(1, 0), nodes: []*corev1.Node{node("a", noSchedule), node("b", noExecute)}, pods: []*corev1.Pod{pod("p", "a"), pod("q", "b")}, delete: []string{"q"}},
-		{name: "ill nodes", set: set(1, 0), nodes: []*corev1.Node{node("a", corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}),
-			node("b", corev1.Taint{Key: corev1.TaintNodeNetworkUnavailable, Effect: corev1.TaintEffectNoSchedule})}, create: []string{"a"}},
-		{name: "no network needed", set: set(1, 0, func(d *appsv1.DaemonSet) { d.Spec.Template.Spec.HostNetwork = true }),
-			nodes: []*corev1.Node{node("a", corev1.Taint{Key: corev1.TaintNodeNetworkUnavailable, Effect: corev1.TaintEffectNoSchedule})}, create: []string{"a"}},
-		{name: "selected nodes", set: set(1, 0, func(d *appsv1.DaemonSet) { d.Spec.Template.Spec.NodeSelector = map[string]string{"name": "a"} }),
-			nodes: nodes("a", "b", "c"), pods: []*corev1.Pod{pod("p", "b")}, create: []string{"a"}, delete: []string{"p"}},
-		{name: "a named node", set: set(1, 0, func(d *appsv1.DaemonSet) { d.Spec.Template.Spec.NodeName = "b" }), nodes: nodes("a", "b"), create: []string{"b"}},
-		{name: "a node that is gone", set: set(1, 0), nodes: nodes("a"), pods: []*corev1.Pod{pod("o", "a"), pod("p", "gone", unbound), pod("q", "gone")}, delete: []string{"p"}},
-		{name: "two on a node: the elder stays", set: set(1, 0), nodes: nodes("a"), pods: []*corev1.Pod{pod("p", "a", young), pod("q", "a")}, delete: []string{"p"}},
-		{name: "failed", set: set(1, 0), nodes: nodes("a"), pods: []*corev1.Pod{pod("p", "a", failed)}, delete: []string{"p"}},
-		{name: "failed often", set: set(1, 0), nodes: nodes("a"), pods: []*corev1.Pod{pod("p", "a", failed)}, waiting: time.Minute, again: time.Minute},
-		{name: "ended well", set: set(1, 0), nodes: nodes("a"), pods: []*corev1.Pod{pod("p", "a", ended)}, delete: []string{"p"}},
-		{name: "one at a time", set: set(1, 0), nodes: nodes("a", "b", "c"), pods: []*corev1.Pod{pod("p", "a", outdated), pod("q", "b", outdated), pod("r", "c")}, delete: []string{"p"}},
-		{name: "not while the new one starts", set: set(1, 0), nodes: nodes("a", "b"), pods: []*corev1.Pod{pod("p", "a", outdated), pod("q", "b", unready)}},
-		{name: "what does not serve goes at once", set: set(1, 0), nodes: nodes("a", "b", "c"), pods: []*corev1.Pod{pod("p", "a", outdated, unready), pod("q", "b", outdated, unready), pod("r", "c", outdated)}, delete: []string{"p", "q"}},
-		{name: "when the user deletes them", set: set(1, 0, func(d *appsv1.DaemonSet) { d.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType }), nodes: nodes("a"), pods: []*corev1.Pod{pod("p", "a", outdated)}},
-		{name: "first what is missing", set: set(2, 0), nodes: nodes("a", "b"), pods: []*corev1.Pod{pod("p", "a", outdated)}, create: []string{"b"}},
-		{name: "ready for too short a time", set: set(1, 0, func(d *appsv1.DaemonSet) { d.Spec.MinReadySeconds = 30 }), nodes: nodes("a", "b"), pods: []*corev1.Pod{pod("p", "a"), pod("q", "b", func(p *corev1.Pod) { outdated(p); p.Status.Conditions[0].LastTransitionTime.Time = now.Add(-time.Hour) })}, again: 20 * time.Second},
-		{name: "surge", set: set(0, 1), nodes: nodes("a", "b"), pods: []*corev1.Pod{pod("p", "a", outdated), pod("q", "b", outdated)}, create: []string{"a"}},
-		{name: "surge has come", set: set(0, 1), nodes: nodes("a", "b"), pods: []*corev1.Pod{pod("n", "a", unready, young), pod("p", "a", outdated), pod("q", "b", outdated)}},
-		{name: "surge is ready", set: set(0, 1), nodes: nodes("a", "b"), pods: []*corev1.Pod{pod("n", "a", young), pod("p", "a", outdated), pod("q", "b", outdated)}, delete: []string{"p"}},
-		{name: "surge where nothing serves", set: set(0, 1), nodes: nodes("a", "b"), pods: []*corev1.Pod{pod("p", "a", outdated, unready), pod("q", "b", outdated, unready)}, create: []string{"a", "b"}},
-		{name: "surge does not wait for what goes", set: set(0, 1), nodes: nodes("a"), pods: []*corev1.Pod{pod("p", "a", going)}, create: []string{"a"}},
-		{name: "surge keeps one of each", set: set(0, 1), nodes: nodes("a"), pods: []*corev1.Pod{pod("n", "a", unready), pod("m", "a", young), pod("p", "a", outdated), pod("q", "a", outdated, young)}, delete: []string{"m", "q"}},
+		{name: "pods on barred nodes", set: set(1, 0),
+			nodes: []*corev1.Node{node("a", noSchedule), node("b", noExecute)},
+			pods:  []*corev1.Pod{pod("p", "a"), pod("q", "b")}, delete: []string{"q"}},
+		{name: "ill nodes", set: set(1, 0),
+			nodes: []*corev1.Node{
+				node("a", corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule},
+					corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}),
+				node("b", corev1.Taint{Key: corev1.TaintNodeNetworkUnavailable, Effect: corev1.TaintEffectNoSchedule})},
+			create: []string{"a"}},
+		{name: "no network needed",
+			set: set(1, 0, func(d *appsv1.DaemonSet) { d.Spec.Template.Spec.HostNetwork = true }),
+			nodes: []*corev1.Node{
+				node("a", corev1.Taint{Key: corev1.TaintNodeNetworkUnavailable, Effect: corev1.TaintEffectNoSchedule})},
+			create: []string{"a"}},
+		{name: "selected nodes",
+			set: set(1, 0,
+				func(d *appsv1.DaemonSet) { d.Spec.Template.Spec.NodeSelector = map[string]string{"name": "a"} }),
+			nodes: nodes("a", "b", "c"), pods: []*corev1.Pod{pod("p", "b")}, create: []string{"a"},
+			delete: []string{"p"}},
+		{name: "a named node", set: set(1, 0, func(d *appsv1.DaemonSet) { d.Spec.Template.Spec.NodeName = "b" }),
+			nodes: nodes("a", "b"), create: []string{"b"}},
+		{name: "a node that is gone", set: set(1, 0), nodes: nodes("a"),
+			pods: []*corev1.Pod{pod("o", "a"), pod("p", "gone", unbound), pod("q", "gone")}, delete: []string{"p"}},
+		{name: "two on a node: the elder stays", set: set(1, 0), nodes: nodes("a"),
+			pods: []*corev1.Pod{pod("p", "a", young), pod("q", "a")}, delete: []string{"p"}},
+		{name: "failed", set: set(1, 0), nodes: nodes("a"), pods: []*corev1.Pod{pod("p", "a", failed)},
+			delete: []string{"p"}},
+		{name: "failed often", set: set(1, 0), nodes: nodes("a"), pods: []*corev1.Pod{pod("p", "a", failed)},
+			waiting: time.Minute, again: time.Minute},
+		{name: "ended well", set: set(1, 0), nodes: nodes("a"), pods: []*corev1.Pod{pod("p", "a", ended)},
+			delete: []string{"p"}},
+		{name: "one at a time", set: set(1, 0), nodes: nodes("a", "b", "c"),
+			pods:   []*corev1.Pod{pod("p", "a", outdated), pod("q", "b", outdated), pod("r", "c")},
+			delete: []string{"p"}},
+		{name: "not while the new one starts", set: set(1, 0), nodes: nodes("a", "b"),
+			pods: []*corev1.Pod{pod("p", "a", outdated), pod("q", "b", unready)}},
+		{name: "what does not serve goes at once", set: set(1, 0), nodes: nodes("a", "b", "c"),
+			pods: []*corev1.Pod{pod("p", "a", outdated, unready), pod("q", "b", outdated, unready),
+				pod("r", "c", outdated)}, delete: []string{"p", "q"}},
+		{name: "when the user deletes them",
+			set: set(1, 0,
+				func(d *appsv1.DaemonSet) { d.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType }),
+			nodes: nodes("a"), pods: []*corev1.Pod{pod("p", "a", outdated)}},
+		{name: "first what is missing", set: set(2, 0), nodes: nodes("a", "b"),
+			pods: []*corev1.Pod{pod("p", "a", outdated)}, create: []string{"b"}},
+		{name: "ready for too short a time", set: set(1, 0, func(d *appsv1.DaemonSet) { d.Spec.MinReadySeconds = 30 }),
+			nodes: nodes("a", "b"),
+			pods: []*corev1.Pod{pod("p", "a"),
+				pod("q", "b",
+					func(
+						p *corev1.Pod,
+					) {
+						outdated(p)
+						p.Status.Conditions[0].LastTransitionTime.Time = now.Add(-time.Hour)
+					})}, again: 20 * time.Second},
+		{name: "surge", set: set(0, 1), nodes: nodes("a", "b"),
+			pods: []*corev1.Pod{pod("p", "a", outdated), pod("q", "b", outdated)}, create: []string{"a"}},
+		{name: "surge has come", set: set(0, 1), nodes: nodes("a", "b"),
+			pods: []*corev1.Pod{pod("n", "a", unready, young), pod("p", "a", outdated), pod("q", "b", outdated)}},
+		{name: "surge is ready", set: set(0, 1), nodes: nodes("a", "b"),
+			pods:   []*corev1.Pod{pod("n", "a", young), pod("p", "a", outdated), pod("q", "b", outdated)},
+			delete: []string{"p"}},
+		{name: "surge where nothing serves", set: set(0, 1), nodes: nodes("a", "b"),
+			pods:   []*corev1.Pod{pod("p", "a", outdated, unready), pod("q", "b", outdated, unready)},
+			create: []string{"a", "b"}},
+		{name: "surge does not wait for what goes", set: set(0, 1), nodes: nodes("a"),
+			pods: []*corev1.Pod{pod("p", "a", going)}, create: []string{"a"}},
+		{name: "surge keeps one of each", set: set(0, 1), nodes: nodes("a"),
+			pods: []*corev1.Pod{pod("n", "a", unready), pod("m", "a", young), pod("p", "a", outdated),
+				pod("q", "a", outdated, young)}, delete: []string{"m", "q"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, err := decide(observed{set: c.set, nodes: c.nodes, pods: c.pods, hash: "new", wait: func(string) time.Duration { return c.waiting }}, now)
+			p, err := decide(
+				observed{set: c.set, nodes: c.nodes, pods: c.pods, hash: "new",
+					wait: func(string) time.Duration { return c.waiting }}, now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +180,8 @@ func TestDecide(t *testing.T) {
 			}
 			slices.Sort(deleted)
 			if !slices.Equal(p.create, c.create) || !slices.Equal(deleted, c.delete) || p.again != c.again {
-				t.Errorf("create %v, delete %v, again %v; want %v, %v, %v", p.create, deleted, p.again, c.create, c.delete, c.again)
+				t.Errorf("create %v, delete %v, again %v; want %v, %v, %v", p.create, deleted, p.again, c.create,
+					c.delete, c.again)
 			}
 		})
 	}
@@ -140,8 +196,10 @@ func TestStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := appsv1.DaemonSetStatus{CurrentNumberScheduled: 2, NumberMisscheduled: 1, DesiredNumberScheduled: 3, NumberReady: 1,
-		ObservedGeneration: 4, UpdatedNumberScheduled: 1, NumberAvailable: 1, NumberUnavailable: 2, CollisionCount: d.Status.CollisionCount}
+	want := appsv1.DaemonSetStatus{CurrentNumberScheduled: 2, NumberMisscheduled: 1, DesiredNumberScheduled: 3,
+		NumberReady:        1,
+		ObservedGeneration: 4, UpdatedNumberScheduled: 1, NumberAvailable: 1, NumberUnavailable: 2,
+		CollisionCount: d.Status.CollisionCount}
 	if !equality.Semantic.DeepEqual(p.status, want) {
 		t.Errorf("status %+v, want %+v", p.status, want)
 	}
@@ -150,17 +208,25 @@ func TestStatus(t *testing.T) {
 func TestPodsAreMadeForTheirNode(t *testing.T) {
 	d := set(1, 0)
 	limited := int64(5)
-	d.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Key: "mine", Operator: corev1.TolerationOpExists}, {Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &limited}}
-	d.Spec.Template.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}, NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "name", Operator: corev1.NodeSelectorOpExists}}}}}}}
+	d.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Key: "mine", Operator: corev1.TolerationOpExists},
+		{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+			TolerationSeconds: &limited}}
+	d.Spec.Template.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{},
+		NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{
+				{MatchExpressions: []corev1.NodeSelectorRequirement{
+					{Key: "name", Operator: corev1.NodeSelectorOpExists}}}}}}}
 	p := podFor(d, "a", "h")
-	if targetOf(p) != "a" || p.Labels[appsv1.DefaultDaemonSetUniqueLabelKey] != "h" || !metav1.IsControlledBy(p, d) || p.Spec.Affinity.PodAffinity == nil {
+	if targetOf(p) != "a" || p.Labels[appsv1.DefaultDaemonSetUniqueLabelKey] != "h" || !metav1.IsControlledBy(p, d) ||
+		p.Spec.Affinity.PodAffinity == nil {
 		t.Errorf("pod %+v", p)
 	}
-	if len(p.Spec.Tolerations) != 7 || slices.ContainsFunc(p.Spec.Tolerations, func(o corev1.Toleration) bool { return o.TolerationSeconds != nil }) {
+	if len(p.Spec.Tolerations) != 7 ||
+		slices.ContainsFunc(p.Spec.Tolerations, func(o corev1.Toleration) bool { return o.TolerationSeconds != nil }) {
 		t.Errorf("tolerations %v", p.Spec.Tolerations)
 	}
-	if len(d.Spec.Template.Spec.Tolerations) != 2 || d.Spec.Template.Spec.Tolerations[1].TolerationSeconds == nil || targetOf(&corev1.Pod{Spec: d.Spec.Template.Spec}) != "" {
+	if len(d.Spec.Template.Spec.Tolerations) != 2 || d.Spec.Template.Spec.Tolerations[1].TolerationSeconds == nil ||
+		targetOf(&corev1.Pod{Spec: d.Spec.Template.Spec}) != "" {
 		t.Error("the template itself was changed")
 	}
 }
@@ -215,7 +281,9 @@ func TestRolloutProperties(t *testing.T) {
 		made := 0
 		at := now
 		look := func() plan {
-			p, err := decide(observed{set: d, nodes: all, pods: here, hash: "new", wait: func(string) time.Duration { return 0 }}, at)
+			p, err := decide(
+				observed{set: d, nodes: all, pods: here, hash: "new", wait: func(string) time.Duration { return 0 }},
+				at)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -226,12 +294,15 @@ func TestRolloutProperties(t *testing.T) {
 			at = at.Add(time.Second)
 			p := look()
 			d.Status = p.status
-			if done = len(p.create)+len(p.delete) == 0 && int(p.status.UpdatedNumberScheduled) == n && int(p.status.NumberAvailable) == n; done {
+			if done = len(p.create)+len(p.delete) == 0 && int(p.status.UpdatedNumberScheduled) == n &&
+				int(p.status.NumberAvailable) == n; done {
 				break
 			}
 			for _, name := range p.create {
 				made++
-				here = append(here, pod(fmt.Sprint("new-", made), name, unbound, func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(at) }))
+				here = append(here,
+					pod(fmt.Sprint("new-", made), name, unbound,
+						func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(at) }))
 			}
 			for _, gone := range p.delete {
 				gone.DeletionTimestamp = &metav1.Time{Time: at}
@@ -246,9 +317,11 @@ func TestRolloutProperties(t *testing.T) {
 				}
 			}
 			if down := n - len(serving); down > unavailable || alive > n+surge {
-				t.Fatalf("seed %d: %d of %d nodes without pod, %d may be; %d pods, %d may be", seed, down, n, unavailable, alive, n+surge)
+				t.Fatalf("seed %d: %d of %d nodes without pod, %d may be; %d pods, %d may be", seed, down, n,
+					unavailable, alive, n+surge)
 			}
-			here = slices.DeleteFunc(here, func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil && r.IntN(2) == 0 })
+			here = slices.DeleteFunc(here,
+				func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil && r.IntN(2) == 0 })
 			for _, p := range here {
 				switch {
 				case r.IntN(2) == 0:
@@ -256,11 +329,13 @@ func TestRolloutProperties(t *testing.T) {
 					p.Spec.NodeName = targetOf(p)
 				default:
 					p.Status.Phase = corev1.PodRunning
-					p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(at)}}
+					p.Status.Conditions = []corev1.PodCondition{
+						{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(at)}}
 				}
 			}
 		}
-		if again := look(); !done || len(again.create)+len(again.delete) > 0 || !equality.Semantic.DeepEqual(again.status, d.Status) {
+		if again := look(); !done || len(again.create)+len(again.delete) > 0 ||
+			!equality.Semantic.DeepEqual(again.status, d.Status) {
 			t.Fatalf("seed %d: done %v, then %+v", seed, done, again)
 		}
 	}

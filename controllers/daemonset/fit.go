@@ -14,7 +14,10 @@ import (
 // an existing one.
 type fit struct{ run, keep bool }
 
-func fitOf(spec *corev1.PodSpec, node *corev1.Node, affinity nodeaffinity.RequiredNodeAffinity, tolerations []corev1.Toleration) fit {
+func fitOf(
+	spec *corev1.PodSpec, node *corev1.Node, affinity nodeaffinity.RequiredNodeAffinity,
+	tolerations []corev1.Toleration,
+) fit {
 	if spec.NodeName != "" && spec.NodeName != node.Name {
 		return fit{}
 	}
@@ -90,7 +93,8 @@ func targetOf(pod *corev1.Pod) string {
 	}
 	for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
 		for _, field := range term.MatchFields {
-			if field.Key == metav1.ObjectNameField && field.Operator == corev1.NodeSelectorOpIn && len(field.Values) == 1 {
+			if field.Key == metav1.ObjectNameField && field.Operator == corev1.NodeSelectorOpIn &&
+				len(field.Values) == 1 {
 				return field.Values[0]
 			}
 		}

@@ -15,7 +15,8 @@ func deploy(replicas int32) *appsv1.Deployment {
 	deadline, history := int32(600), int32(2)
 	labels := map[string]string{"app": "x"}
 	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "n", UID: "d", Generation: 1, Annotations: map[string]string{"a": "b", corev1.LastAppliedConfigAnnotation: "secret"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "n", UID: "d", Generation: 1,
+			Annotations: map[string]string{"a": "b", corev1.LastAppliedConfigAnnotation: "secret"}},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template:                corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}},
@@ -31,7 +32,8 @@ func TestFirstStepCreatesTheReplicaSet(t *testing.T) {
 		t.Fatalf("plan %+v", p)
 	}
 	hash := p.create.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
-	if hash == "" || p.create.Name != "d-"+hash || p.create.Spec.Selector.MatchLabels[appsv1.DefaultDeploymentUniqueLabelKey] != hash ||
+	if hash == "" || p.create.Name != "d-"+hash ||
+		p.create.Spec.Selector.MatchLabels[appsv1.DefaultDeploymentUniqueLabelKey] != hash ||
 		p.create.Spec.Template.Labels[appsv1.DefaultDeploymentUniqueLabelKey] != hash {
 		t.Errorf("the hash is not everywhere: %+v", p.create)
 	}
@@ -61,7 +63,8 @@ func TestNothingToDoIsNothingDone(t *testing.T) {
 	p = decide(observed{deployment: d, sets: []*appsv1.ReplicaSet{set}}, now)
 	d.Status = p.status
 	again := decide(observed{deployment: d, sets: []*appsv1.ReplicaSet{set}}, now.Add(time.Hour))
-	if again.create != nil || len(again.update) > 0 || len(again.remove) > 0 || again.revision != 0 || again.again != 0 {
+	if again.create != nil || len(again.update) > 0 || len(again.remove) > 0 || again.revision != 0 ||
+		again.again != 0 {
 		t.Errorf("plan %+v", again)
 	}
 	if !slices.Equal(again.status.Conditions, d.Status.Conditions) {

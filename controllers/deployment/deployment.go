@@ -141,7 +141,8 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	if err != nil {
 		return 0, fmt.Errorf("selector of Deployment %s: %w", key, err)
 	}
-	owner := claim.Owner{Object: d, Kind: kind, Selector: selector, Read: claim.ReadBy(t.client.AppsV1().Deployments(d.Namespace), d.Name)}
+	owner := claim.Owner{Object: d, Kind: kind, Selector: selector,
+		Read: claim.ReadBy(t.client.AppsV1().Deployments(d.Namespace), d.Name)}
 	o, err := t.observe(ctx, key, d, owner)
 	if err != nil {
 		return 0, err
@@ -156,7 +157,9 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 }
 
 // observe gathers the input of decide. It adopts and releases ReplicaSets before.
-func (t *term) observe(ctx context.Context, key runtime.Key, d *appsv1.Deployment, owner claim.Owner) (observed, error) {
+func (t *term) observe(
+	ctx context.Context, key runtime.Key, d *appsv1.Deployment, owner claim.Owner,
+) (observed, error) {
 	sets, err := claim.Objects(ctx, t.loop, key, t.sets, owner, t.client.AppsV1().ReplicaSets(d.Namespace))
 	if err != nil {
 		return observed{}, err
@@ -230,7 +233,8 @@ func (t *term) create(ctx context.Context, key runtime.Key, d *appsv1.Deployment
 		setCondition(&p.status, appsv1.DeploymentProgressing, corev1.ConditionFalse, reasonCreateFailed,
 			fmt.Sprintf("Failed to create new replica set %q: %v", p.create.Name, err), time.Now())
 	}
-	t.recorder.Eventf(d, corev1.EventTypeWarning, reasonCreateFailed, "Failed to create new replica set %q: %v", p.create.Name, err)
+	t.recorder.Eventf(d, corev1.EventTypeWarning, reasonCreateFailed, "Failed to create new replica set %q: %v",
+		p.create.Name, err)
 	return fmt.Errorf("creating ReplicaSet %s: %w", p.create.Name, err)
 }
 
@@ -249,9 +253,11 @@ func (t *term) scaled(d *appsv1.Deployment, set *appsv1.ReplicaSet, from int32) 
 	to := replicasOf(set)
 	switch {
 	case to > from:
-		t.recorder.Eventf(d, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled up replica set %s from %d to %d", set.Name, from, to)
+		t.recorder.Eventf(d, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled up replica set %s from %d to %d",
+			set.Name, from, to)
 	case to < from:
-		t.recorder.Eventf(d, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled down replica set %s from %d to %d", set.Name, from, to)
+		t.recorder.Eventf(d, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled down replica set %s from %d to %d",
+			set.Name, from, to)
 	}
 }
 
@@ -268,7 +274,9 @@ func (t *term) remove(ctx context.Context, key runtime.Key, set *appsv1.ReplicaS
 
 // writeStatus writes the status and, unless it is 0, the revision: in one write, and one that makes
 // no new generation of the Deployment.
-func (t *term) writeStatus(ctx context.Context, key runtime.Key, d *appsv1.Deployment, status appsv1.DeploymentStatus, revision int64) error {
+func (t *term) writeStatus(
+	ctx context.Context, key runtime.Key, d *appsv1.Deployment, status appsv1.DeploymentStatus, revision int64,
+) error {
 	if (revision == 0 && equality.Semantic.DeepEqual(d.Status, status)) || ctx.Err() != nil {
 		return nil
 	}

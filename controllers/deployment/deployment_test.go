@@ -59,7 +59,8 @@ func example(replicas int32, image string) *appsv1.Deployment {
 	deadline, history := int32(600), int32(10)
 	labels := map[string]string{"app": "myapp"}
 	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "myapp", Annotations: map[string]string{"kubernetes.io/change-cause": image}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "myapp",
+			Annotations: map[string]string{"kubernetes.io/change-cause": image}},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
@@ -163,8 +164,10 @@ func TestPodsComeWithinTensOfMilliseconds(t *testing.T) {
 			t.Errorf("rolled out after %v", took)
 		}
 		d := w.get()
-		if d.Annotations[deployment.Revision] != "1" || reason(d, appsv1.DeploymentAvailable) != "MinimumReplicasAvailable" {
-			t.Errorf("revision %q, available %q", d.Annotations[deployment.Revision], reason(d, appsv1.DeploymentAvailable))
+		if d.Annotations[deployment.Revision] != "1" ||
+			reason(d, appsv1.DeploymentAvailable) != "MinimumReplicasAvailable" {
+			t.Errorf("revision %q, available %q", d.Annotations[deployment.Revision],
+				reason(d, appsv1.DeploymentAvailable))
 		}
 		if d.Generation > 1 {
 			t.Errorf("generation %d: the controller's own bookkeeping is not a change of what is wanted", d.Generation)
@@ -194,7 +197,8 @@ func TestRolloutUndoAndHistory(t *testing.T) {
 		for _, set := range w.sets() {
 			switch set.Spec.Template.Spec.Containers[0].Image {
 			case "nginx:1":
-				if set.Annotations[deployment.Revision] != "3" || set.Annotations["deployment.kubernetes.io/revision-history"] != "1" {
+				if set.Annotations[deployment.Revision] != "3" ||
+					set.Annotations["deployment.kubernetes.io/revision-history"] != "1" {
 					t.Errorf("annotations of the undone: %v", set.Annotations)
 				}
 			case "nginx:2":
@@ -213,14 +217,16 @@ func TestScaleAndLostPod(t *testing.T) {
 			w.change(func(d *appsv1.Deployment) { d.Spec.Replicas = &n })
 			controllertest.Eventually(t, "scale", func() bool {
 				d := w.get()
-				return w.images()["nginx:1"] == int(n) && d.Status.AvailableReplicas == n && d.Status.ObservedGeneration == d.Generation
+				return w.images()["nginx:1"] == int(n) && d.Status.AvailableReplicas == n &&
+					d.Status.ObservedGeneration == d.Generation
 			})
 		}
 		pods, err := w.Client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Client.CoreV1().Pods("default").Delete(t.Context(), pods.Items[0].Name, metav1.DeleteOptions{}); err != nil {
+		if err := w.Client.CoreV1().Pods("default").Delete(t.Context(), pods.Items[0].Name,
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		controllertest.Eventually(t, "a new pod for the deleted one", func() bool {
@@ -253,7 +259,8 @@ func TestPausedDeploymentScalesButDoesNotRoll(t *testing.T) {
 		})
 		controllertest.Eventually(t, "scaled while paused", func() bool {
 			d := w.get()
-			return w.images()["nginx:1"] == 4 && reason(d, appsv1.DeploymentProgressing) == "DeploymentPaused" && d.Status.ObservedGeneration == d.Generation
+			return w.images()["nginx:1"] == 4 && reason(d, appsv1.DeploymentProgressing) == "DeploymentPaused" &&
+				d.Status.ObservedGeneration == d.Generation
 		})
 		if len(w.sets()) != 1 {
 			t.Fatal("a paused Deployment rolled out")

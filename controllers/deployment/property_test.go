@@ -30,7 +30,8 @@ func (w *stepper) step() (wrote bool) {
 	p := decide(observed{deployment: w.d, sets: w.sets, unfinished: unfinished}, w.now)
 	if p.create != nil {
 		w.count++
-		p.create.UID, p.create.Generation, p.create.CreationTimestamp = types.UID(fmt.Sprint("set", w.count)), 1, metav1.NewTime(w.now)
+		p.create.UID, p.create.Generation, p.create.CreationTimestamp = types.UID(fmt.Sprint("set", w.count)), 1,
+			metav1.NewTime(w.now)
 		w.sets, wrote = append(w.sets, p.create), true
 	}
 	for _, c := range p.update {
@@ -46,14 +47,16 @@ func (w *stepper) step() (wrote bool) {
 	}
 	if !slices.EqualFunc(p.status.Conditions, w.d.Status.Conditions, func(a, b appsv1.DeploymentCondition) bool {
 		return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason
-	}) || p.status.Replicas != w.d.Status.Replicas || p.status.AvailableReplicas != w.d.Status.AvailableReplicas || p.status.UpdatedReplicas != w.d.Status.UpdatedReplicas {
+	}) || p.status.Replicas != w.d.Status.Replicas || p.status.AvailableReplicas != w.d.Status.AvailableReplicas ||
+		p.status.UpdatedReplicas != w.d.Status.UpdatedReplicas {
 		wrote = true
 	}
 	w.d.Status = p.status
 	for i := range w.sets {
 		s := w.sets[i].DeepCopy()
 		n := replicasOf(s)
-		s.Status = appsv1.ReplicaSetStatus{Replicas: n, FullyLabeledReplicas: n, ReadyReplicas: n, AvailableReplicas: n, ObservedGeneration: s.Generation}
+		s.Status = appsv1.ReplicaSetStatus{Replicas: n, FullyLabeledReplicas: n, ReadyReplicas: n, AvailableReplicas: n,
+			ObservedGeneration: s.Generation}
 		w.sets[i] = s
 	}
 	w.now = w.now.Add(time.Second)
@@ -94,14 +97,16 @@ func TestDecideConverges(t *testing.T) {
 				continue
 			}
 			if steps == 100 {
-				t.Fatalf("seed %d, round %d: after %d plans there is more to write: %+v", seed, round, steps, w.d.Status)
+				t.Fatalf("seed %d, round %d: after %d plans there is more to write: %+v", seed, round, steps,
+					w.d.Status)
 			}
 			full, others := 0, 0
 			for _, s := range w.sets {
 				if s.Spec.Template.Spec.NodeName == w.d.Spec.Template.Spec.NodeName {
 					full++
 					if replicasOf(s) != *w.d.Spec.Replicas {
-						t.Fatalf("seed %d, round %d: the new ReplicaSet has %d of %d pods", seed, round, replicasOf(s), *w.d.Spec.Replicas)
+						t.Fatalf("seed %d, round %d: the new ReplicaSet has %d of %d pods", seed, round, replicasOf(s),
+							*w.d.Spec.Replicas)
 					}
 				} else if others++; replicasOf(s) != 0 {
 					t.Fatalf("seed %d, round %d: an old ReplicaSet has %d pods", seed, round, replicasOf(s))

@@ -68,7 +68,8 @@ func TestRollProperties(t *testing.T) {
 		steps := 0
 		for ; ; steps++ {
 			if steps > 200 {
-				t.Fatalf("seed %d: no end: %+v new %d/%d", seed, l, *newest.Spec.Replicas, newest.Status.AvailableReplicas)
+				t.Fatalf("seed %d: no end: %+v new %d/%d", seed, l, *newest.Spec.Replicas,
+					newest.Status.AvailableReplicas)
 			}
 			before := totalAvailable(newest, old)
 			want, size := roll(l, newest, old)
@@ -87,7 +88,8 @@ func TestRollProperties(t *testing.T) {
 				after += min(o.Status.AvailableReplicas, want[o])
 			}
 			if after < before && after < l.least() {
-				t.Fatalf("seed %d step %d: %d of %d available are left, at least %d are promised", seed, steps, after, before, l.least())
+				t.Fatalf("seed %d step %d: %d of %d available are left, at least %d are promised", seed, steps, after,
+					before, l.least())
 			}
 			setSize(newest, size, r)
 			for _, o := range old {
@@ -149,10 +151,14 @@ func TestRescale(t *testing.T) {
 	}{
 		{"only the newest", limits{desired: 7}, rs("n", 3, 3), rs("o", 0, 0), true, [2]int32{7, 0}},
 		{"only an old one, while paused", limits{desired: 7}, rs("n", 0, 0), rs("o", 3, 3), true, [2]int32{0, 7}},
-		{"in proportion up", limits{desired: 20, surge: 4}, annotated(rs("n", 4, 4), 10, 12), annotated(rs("o", 8, 8), 10, 12), true, [2]int32{8, 16}},
-		{"in proportion down", limits{desired: 5, surge: 1}, annotated(rs("n", 4, 4), 10, 12), annotated(rs("o", 8, 8), 10, 12), true, [2]int32{2, 4}},
-		{"to nothing", limits{desired: 0}, annotated(rs("n", 4, 4), 10, 12), annotated(rs("o", 8, 8), 10, 12), true, [2]int32{0, 0}},
-		{"the newest carries all", limits{desired: 4, surge: 1}, annotated(rs("n", 4, 4), 4, 5), annotated(rs("o", 1, 1), 4, 5), true, [2]int32{4, 0}},
+		{"in proportion up", limits{desired: 20, surge: 4}, annotated(rs("n", 4, 4), 10, 12),
+			annotated(rs("o", 8, 8), 10, 12), true, [2]int32{8, 16}},
+		{"in proportion down", limits{desired: 5, surge: 1}, annotated(rs("n", 4, 4), 10, 12),
+			annotated(rs("o", 8, 8), 10, 12), true, [2]int32{2, 4}},
+		{"to nothing", limits{desired: 0}, annotated(rs("n", 4, 4), 10, 12), annotated(rs("o", 8, 8), 10, 12), true,
+			[2]int32{0, 0}},
+		{"the newest carries all", limits{desired: 4, surge: 1}, annotated(rs("n", 4, 4), 4, 5),
+			annotated(rs("o", 1, 1), 4, 5), true, [2]int32{4, 0}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := rescale(c.l, 10, c.newest, []*appsv1.ReplicaSet{c.old}, c.rolling)

@@ -28,7 +28,9 @@ const (
 
 // statusOf counts, and carries the conditions over; Available is set, Progressing is left to
 // progress.
-func statusOf(d *appsv1.Deployment, newest *appsv1.ReplicaSet, old []*appsv1.ReplicaSet, now time.Time) appsv1.DeploymentStatus {
+func statusOf(
+	d *appsv1.Deployment, newest *appsv1.ReplicaSet, old []*appsv1.ReplicaSet, now time.Time,
+) appsv1.DeploymentStatus {
 	status := appsv1.DeploymentStatus{
 		ObservedGeneration: d.Generation,
 		CollisionCount:     d.Status.CollisionCount,
@@ -53,9 +55,11 @@ func statusOf(d *appsv1.Deployment, newest *appsv1.ReplicaSet, old []*appsv1.Rep
 	status.UnavailableReplicas = max(0, total-status.AvailableReplicas)
 
 	if status.AvailableReplicas >= limitsOf(d).least() {
-		setCondition(&status, appsv1.DeploymentAvailable, corev1.ConditionTrue, reasonMinimum, "Deployment has minimum availability.", now)
+		setCondition(&status, appsv1.DeploymentAvailable, corev1.ConditionTrue, reasonMinimum,
+			"Deployment has minimum availability.", now)
 	} else {
-		setCondition(&status, appsv1.DeploymentAvailable, corev1.ConditionFalse, reasonNoMinimum, "Deployment does not have minimum availability.", now)
+		setCondition(&status, appsv1.DeploymentAvailable, corev1.ConditionFalse, reasonNoMinimum,
+			"Deployment does not have minimum availability.", now)
 	}
 	carryFailure(&status, newest, old)
 	return status
@@ -70,7 +74,8 @@ func carryFailure(status *appsv1.DeploymentStatus, newest *appsv1.ReplicaSet, ol
 	for _, set := range sets {
 		for _, c := range set.Status.Conditions {
 			if c.Type == appsv1.ReplicaSetReplicaFailure && c.Status == corev1.ConditionTrue {
-				setCondition(status, appsv1.DeploymentReplicaFailure, c.Status, c.Reason, c.Message, c.LastTransitionTime.Time)
+				setCondition(status, appsv1.DeploymentReplicaFailure, c.Status, c.Reason, c.Message,
+					c.LastTransitionTime.Time)
 				return
 			}
 		}
@@ -118,7 +123,8 @@ func touch(status *appsv1.DeploymentStatus, name string, now time.Time) {
 		since = c.LastTransitionTime
 	}
 	dropCondition(status, appsv1.DeploymentProgressing)
-	setCondition(status, appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonUpdated, fmt.Sprintf("ReplicaSet %q is progressing.", name), now)
+	setCondition(status, appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonUpdated,
+		fmt.Sprintf("ReplicaSet %q is progressing.", name), now)
 	condition(status, appsv1.DeploymentProgressing).LastTransitionTime = since
 }
 
@@ -135,16 +141,19 @@ func pausedCondition(d *appsv1.Deployment, status *appsv1.DeploymentStatus, now 
 	paused := current != nil && current.Reason == reasonPaused
 	switch {
 	case d.Spec.Paused && !paused:
-		setCondition(status, appsv1.DeploymentProgressing, corev1.ConditionUnknown, reasonPaused, "Deployment is paused", now)
+		setCondition(status, appsv1.DeploymentProgressing, corev1.ConditionUnknown, reasonPaused,
+			"Deployment is paused", now)
 	case !d.Spec.Paused && paused:
-		setCondition(status, appsv1.DeploymentProgressing, corev1.ConditionUnknown, reasonResumed, "Deployment is resumed", now)
+		setCondition(status, appsv1.DeploymentProgressing, corev1.ConditionUnknown, reasonResumed,
+			"Deployment is resumed", now)
 	}
 }
 
 // complete reports whether all pods are of the newest ReplicaSet and available.
 func complete(d *appsv1.Deployment, s *appsv1.DeploymentStatus) bool {
 	desired := limitsOf(d).desired
-	return s.UpdatedReplicas == desired && s.Replicas == desired && s.AvailableReplicas == desired && s.ObservedGeneration >= d.Generation
+	return s.UpdatedReplicas == desired && s.Replicas == desired && s.AvailableReplicas == desired &&
+		s.ObservedGeneration >= d.Generation
 }
 
 func progressed(was, is appsv1.DeploymentStatus) bool {
@@ -190,11 +199,15 @@ func condition(s *appsv1.DeploymentStatus, t appsv1.DeploymentConditionType) *ap
 }
 
 func dropCondition(s *appsv1.DeploymentStatus, t appsv1.DeploymentConditionType) {
-	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c appsv1.DeploymentCondition) bool { return c.Type == t })
+	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions),
+		func(c appsv1.DeploymentCondition) bool { return c.Type == t })
 }
 
 // setCondition leaves a condition alone when its status, reason and message stay.
-func setCondition(s *appsv1.DeploymentStatus, t appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string, now time.Time) {
+func setCondition(
+	s *appsv1.DeploymentStatus, t appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string,
+	now time.Time,
+) {
 	is := appsv1.DeploymentCondition{
 		Type: t, Status: status, Reason: reason, Message: message,
 		LastUpdateTime: metav1.NewTime(now), LastTransitionTime: metav1.NewTime(now),

@@ -119,7 +119,8 @@ func newest(list []*resourcev1.ResourceSlice) []*resourcev1.ResourceSlice {
 	generation := slices.MaxFunc(list, func(a, b *resourcev1.ResourceSlice) int {
 		return cmp.Compare(a.Spec.Pool.Generation, b.Spec.Pool.Generation)
 	}).Spec.Pool.Generation
-	return slices.DeleteFunc(slices.Clone(list), func(s *resourcev1.ResourceSlice) bool { return s.Spec.Pool.Generation != generation })
+	return slices.DeleteFunc(slices.Clone(list),
+		func(s *resourcev1.ResourceSlice) bool { return s.Spec.Pool.Generation != generation })
 }
 
 func deviceOf(list []*resourcev1.ResourceSlice, name string) *resourcev1.Device {

@@ -36,9 +36,10 @@ func newPod(change ...func(*corev1.Pod)) *corev1.Pod {
 func newClaim(change ...func(*resourcev1.ResourceClaim)) *resourcev1.ResourceClaim {
 	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "uid-c"}}
 	c.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "uid-p"}}
-	c.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
-		{Request: "r", Driver: driver, Pool: "n", Device: "x"},
-	}}}
+	c.Status.Allocation = &resourcev1.AllocationResult{
+		Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
+			{Request: "r", Driver: driver, Pool: "n", Device: "x"},
+		}}}
 	for _, f := range change {
 		f(c)
 	}
@@ -49,7 +50,8 @@ func newClaim(change ...func(*resourcev1.ResourceClaim)) *resourcev1.ResourceCla
 func tolerates(seconds ...int64) func(*resourcev1.ResourceClaim) {
 	return func(c *resourcev1.ResourceClaim) {
 		for _, s := range seconds {
-			t := resourcev1.DeviceToleration{Key: "ill", Operator: resourcev1.DeviceTolerationOpExists, Effect: resourcev1.DeviceTaintEffectNoExecute}
+			t := resourcev1.DeviceToleration{Key: "ill", Operator: resourcev1.DeviceTolerationOpExists,
+				Effect: resourcev1.DeviceTaintEffectNoExecute}
 			if s >= 0 {
 				t.TolerationSeconds = &s
 			}
@@ -69,8 +71,11 @@ func newSlice(generation int64, taints ...resourcev1.DeviceTaint) *resourcev1.Re
 	return s
 }
 
-func newRule(name string, effect resourcev1.DeviceTaintEffect, change ...func(*resourcev1.DeviceTaintRule)) *resourcev1.DeviceTaintRule {
-	r := &resourcev1.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Generation: 1}}
+func newRule(
+	name string, effect resourcev1.DeviceTaintEffect, change ...func(*resourcev1.DeviceTaintRule),
+) *resourcev1.DeviceTaintRule {
+	r := &resourcev1.DeviceTaintRule{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Generation: 1}}
 	r.Spec.Taint, r.Spec.DeviceSelector = taint(effect), &resourcev1.DeviceTaintSelector{Driver: ptr.To(driver)}
 	for _, c := range change {
 		c(r)
@@ -78,7 +83,9 @@ func newRule(name string, effect resourcev1.DeviceTaintEffect, change ...func(*r
 	return r
 }
 
-func of(claim *resourcev1.ResourceClaim, slices []*resourcev1.ResourceSlice, rules ...*resourcev1.DeviceTaintRule) *cluster {
+func of(
+	claim *resourcev1.ResourceClaim, slices []*resourcev1.ResourceSlice, rules ...*resourcev1.DeviceTaintRule,
+) *cluster {
 	return &cluster{
 		claim: func(namespace, name string) *resourcev1.ResourceClaim {
 			if claim == nil || claim.Namespace != namespace || claim.Name != name {
@@ -113,25 +120,36 @@ func TestEvictionOf(t *testing.T) {
 		seconds int // after noon
 		byRules int
 	}{
-		"no taint":                 {newPod(), newClaim(), []*resourcev1.ResourceSlice{newSlice(1)}, nil, stays, 0},
-		"taint of the driver":      {newPod(), newClaim(), ill, nil, 0, 0},
-		"taint that only warns":    {newPod(), newClaim(), []*resourcev1.ResourceSlice{newSlice(1, taint(warns))}, nil, stays, 0},
-		"taint of old times":       {newPod(), newClaim(), append(ill, newSlice(2)), nil, stays, 0},
-		"taint of a rule":          {newPod(), newClaim(), nil, []*resourcev1.DeviceTaintRule{newRule("r", evicts)}, 0, 1},
-		"rule for the device":      {newPod(), newClaim(), nil, []*resourcev1.DeviceTaintRule{newRule("r", evicts, device("x"))}, 0, 1},
-		"rule for another device":  {newPod(), newClaim(), nil, []*resourcev1.DeviceTaintRule{newRule("r", evicts, device("y"))}, stays, 0},
-		"rule for nothing":         {newPod(), newClaim(), nil, []*resourcev1.DeviceTaintRule{newRule("r", evicts, func(r *resourcev1.DeviceTaintRule) { r.Spec.DeviceSelector = nil })}, stays, 0},
-		"rule without effect":      {newPod(), newClaim(), nil, []*resourcev1.DeviceTaintRule{newRule("r", resourcev1.DeviceTaintEffectNone)}, stays, 0},
-		"two rules and the driver": {newPod(), newClaim(), ill, []*resourcev1.DeviceTaintRule{newRule("a", evicts), newRule("b", evicts)}, 0, 2},
+		"no taint":            {newPod(), newClaim(), []*resourcev1.ResourceSlice{newSlice(1)}, nil, stays, 0},
+		"taint of the driver": {newPod(), newClaim(), ill, nil, 0, 0},
+		"taint that only warns": {newPod(), newClaim(), []*resourcev1.ResourceSlice{newSlice(1, taint(warns))}, nil,
+			stays, 0},
+		"taint of old times": {newPod(), newClaim(), append(ill, newSlice(2)), nil, stays, 0},
+		"taint of a rule": {newPod(), newClaim(), nil, []*resourcev1.DeviceTaintRule{newRule("r", evicts)}, 0,
+			1},
+		"rule for the device": {newPod(), newClaim(), nil,
+			[]*resourcev1.DeviceTaintRule{newRule("r", evicts, device("x"))}, 0, 1},
+		"rule for another device": {newPod(), newClaim(), nil,
+			[]*resourcev1.DeviceTaintRule{newRule("r", evicts, device("y"))}, stays, 0},
+		"rule for nothing": {newPod(), newClaim(), nil,
+			[]*resourcev1.DeviceTaintRule{
+				newRule("r", evicts, func(r *resourcev1.DeviceTaintRule) { r.Spec.DeviceSelector = nil })}, stays, 0},
+		"rule without effect": {newPod(), newClaim(), nil,
+			[]*resourcev1.DeviceTaintRule{newRule("r", resourcev1.DeviceTaintEffectNone)}, stays, 0},
+		"two rules and the driver": {newPod(), newClaim(), ill,
+			[]*resourcev1.DeviceTaintRule{newRule("a", evicts), newRule("b", evicts)}, 0, 2},
 		"tolerated":                {newPod(), newClaim(tolerates(-1)), ill, nil, stays, 0},
 		"tolerated for a minute":   {newPod(), newClaim(tolerates(60)), ill, nil, 60, 0},
 		"the shorter one counts":   {newPod(), newClaim(tolerates(60, 10)), ill, nil, 10, 0},
 		"for ever and for a while": {newPod(), newClaim(tolerates(60, -1)), ill, nil, stays, 0},
-		"not placed":               {newPod(func(p *corev1.Pod) { p.Spec.NodeName = "" }), newClaim(), ill, nil, stays, 0},
-		"on its way out":           {newPod(func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(metav1.Now()) }), newClaim(), ill, nil, stays, 0},
-		"not its user":             {newPod(func(p *corev1.Pod) { p.UID = "other" }), newClaim(), ill, nil, stays, 0},
-		"not allocated":            {newPod(), newClaim(func(c *resourcev1.ResourceClaim) { c.Status.Allocation = nil }), ill, nil, stays, 0},
-		"claim is gone":            {newPod(), nil, ill, nil, stays, 0},
+		"not placed": {newPod(func(p *corev1.Pod) { p.Spec.NodeName = "" }), newClaim(), ill, nil, stays,
+			0},
+		"on its way out": {newPod(func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(metav1.Now()) }),
+			newClaim(), ill, nil, stays, 0},
+		"not its user": {newPod(func(p *corev1.Pod) { p.UID = "other" }), newClaim(), ill, nil, stays, 0},
+		"not allocated": {newPod(),
+			newClaim(func(c *resourcev1.ResourceClaim) { c.Status.Allocation = nil }), ill, nil, stays, 0},
+		"claim is gone": {newPod(), nil, ill, nil, stays, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := of(c.claim, c.slices, c.rules...).evictionOf(c.pod)
@@ -157,14 +175,21 @@ func TestConditionOf(t *testing.T) {
 		reason, message string
 		status          metav1.ConditionStatus
 	}{
-		"nothing to do":  {evicts, counts{}, "NotStarted", "", metav1.ConditionFalse},
-		"one to go":      {evicts, counts{pods: 1, namespaces: 1}, "PodsPendingEviction", "1 pod needs to be evicted in 1 namespace.", metav1.ConditionTrue},
-		"some are gone":  {evicts, counts{pods: 3, namespaces: 2, evicted: 1}, "PodsPendingEviction", "3 pods need to be evicted in 2 different namespaces. 1 pod evicted since starting the controller.", metav1.ConditionTrue},
-		"done":           {evicts, counts{evicted: 2}, "Completed", "2 pods evicted since starting the controller.", metav1.ConditionFalse},
-		"another effect": {newRule("r", resourcev1.DeviceTaintEffectNoSchedule), counts{}, "OtherEffect", "Eviction only happens for the NoExecute effect.", metav1.ConditionFalse},
-		"no effect": {newRule("r", resourcev1.DeviceTaintEffectNone), counts{pods: 1, namespaces: 1, published: 2, allocated: 1}, "NoEffect",
+		"nothing to do": {evicts, counts{}, "NotStarted", "", metav1.ConditionFalse},
+		"one to go": {evicts, counts{pods: 1, namespaces: 1}, "PodsPendingEviction",
+			"1 pod needs to be evicted in 1 namespace.", metav1.ConditionTrue},
+		"some are gone": {evicts, counts{pods: 3, namespaces: 2, evicted: 1}, "PodsPendingEviction",
+			"3 pods need to be evicted in 2 different namespaces. 1 pod evicted since starting the controller.",
+			metav1.ConditionTrue},
+		"done": {evicts, counts{evicted: 2}, "Completed", "2 pods evicted since starting the controller.",
+			metav1.ConditionFalse},
+		"another effect": {newRule("r", resourcev1.DeviceTaintEffectNoSchedule), counts{}, "OtherEffect",
+			"Eviction only happens for the NoExecute effect.", metav1.ConditionFalse},
+		"no effect": {newRule("r", resourcev1.DeviceTaintEffectNone),
+			counts{pods: 1, namespaces: 1, published: 2, allocated: 1}, "NoEffect",
 			"2 published devices selected. 1 allocated device selected. 1 pod would be evicted in 1 namespace if the effect was NoExecute. " +
-				"This information will not be updated again. Recreate the DeviceTaintRule to trigger an update.", metav1.ConditionFalse},
+				"This information will not be updated again. Recreate the DeviceTaintRule to trigger an update.",
+			metav1.ConditionFalse},
 	} {
 		got := conditionOf(c.rule, c.n)
 		if got.Reason != c.reason || got.Message != c.message || got.Status != c.status || got.ObservedGeneration != 1 {

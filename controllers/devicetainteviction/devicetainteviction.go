@@ -94,7 +94,8 @@ func poolKey(driver, pool string) string { return driver + "/" + pool }
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
 	recorder, stop := runtime.Recorder(ctx, client, fieldManager)
 	defer stop()
-	t := &term{Controller: c, client: client, recorder: recorder, waiting: sets.New[types.UID](), evicted: map[types.UID]int64{}}
+	t := &term{Controller: c, client: client, recorder: recorder, waiting: sets.New[types.UID](),
+		evicted: map[types.UID]int64{}}
 	t.podLoop = runtime.NewLoop("devicetainteviction", c.cfg.Workers, c.cfg.Logger, t.reconcilePod)
 	t.ruleLoop = runtime.NewLoop("devicetaintrule", 1, c.cfg.Logger, t.reconcileRule)
 	// Rules come first: their first condition is written before the first eviction.
@@ -221,7 +222,8 @@ func (t *term) view() (*cluster, error) {
 			return claim
 		},
 		slices: func(driver, pool string) []*resourcev1.ResourceSlice {
-			found, _ := runtime.ByIndex[resourcev1.ResourceSlice](t.slices, byPool, poolKey(driver, pool)) // New has made the index
+			// New has made the index
+			found, _ := runtime.ByIndex[resourcev1.ResourceSlice](t.slices, byPool, poolKey(driver, pool))
 			return found
 		},
 		rules: rules,
@@ -300,7 +302,8 @@ func (t *term) evict(ctx context.Context, pod *corev1.Pod) error {
 		return fmt.Errorf("encode the condition: %w", err)
 	}
 	pods := t.client.CoreV1().Pods(pod.Namespace)
-	if _, err := pods.Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}, "status"); err != nil {
+	if _, err := pods.Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{FieldManager: fieldManager}, "status"); err != nil {
 		return err
 	}
 	return pods.Delete(ctx, pod.Name, *metav1.NewPreconditionDeleteOptions(string(pod.UID)))
@@ -343,7 +346,8 @@ func (t *term) reconcileRule(ctx context.Context, key runtime.Key) (time.Duratio
 	if err != nil {
 		return 0, fmt.Errorf("encode the condition: %w", err)
 	}
-	written, err := t.client.ResourceV1().DeviceTaintRules().Patch(ctx, rule.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}, "status")
+	written, err := t.client.ResourceV1().DeviceTaintRules().Patch(ctx, rule.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{FieldManager: fieldManager}, "status")
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return 0, nil // another one has its name
 	}

@@ -48,8 +48,10 @@ func TestRuleEvicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rule := newRule("r", resourcev1.DeviceTaintEffectNone)
 		c := start(t, newPod(), newClaim(), newSlice(1), rule)
-		controllertest.Eventually(t, "the rule says what it would do", func() bool { return condition(t, c, "r").Reason == "NoEffect" })
-		if got := condition(t, c, "r").Message; !strings.HasPrefix(got, "2 published devices selected. 1 allocated device selected. 1 pod would be evicted") {
+		controllertest.Eventually(t, "the rule says what it would do",
+			func() bool { return condition(t, c, "r").Reason == "NoEffect" })
+		if got := condition(t, c, "r").Message; !strings.HasPrefix(got,
+			"2 published devices selected. 1 allocated device selected. 1 pod would be evicted") {
 			t.Errorf("message %q", got)
 		}
 		time.Sleep(time.Hour)
@@ -60,13 +62,16 @@ func TestRuleEvicts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		changed.Spec.Taint.Effect, changed.Spec.Taint.TimeAdded = resourcev1.DeviceTaintEffectNoExecute, ptr.To(metav1.Now())
+		changed.Spec.Taint.Effect, changed.Spec.Taint.TimeAdded = resourcev1.DeviceTaintEffectNoExecute,
+			ptr.To(metav1.Now())
 		changed.Generation++
-		if _, err := c.Client.ResourceV1().DeviceTaintRules().Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
+		if _, err := c.Client.ResourceV1().DeviceTaintRules().Update(t.Context(), changed,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		controllertest.Eventually(t, "the pod goes", gone(t, c))
-		controllertest.Eventually(t, "the rule says that it is done", func() bool { return condition(t, c, "r").Reason == "Completed" })
+		controllertest.Eventually(t, "the rule says that it is done",
+			func() bool { return condition(t, c, "r").Reason == "Completed" })
 	})
 }
 
@@ -88,7 +93,8 @@ func TestTolerationRunsOut(t *testing.T) {
 					t.Fatal(err)
 				}
 				well.Spec.Devices[0].Taints = nil
-				if _, err := c.Client.ResourceV1().ResourceSlices().Update(t.Context(), well, metav1.UpdateOptions{}); err != nil {
+				if _, err := c.Client.ResourceV1().ResourceSlices().Update(t.Context(), well,
+					metav1.UpdateOptions{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -123,7 +129,8 @@ func TestRuleIsOver(t *testing.T) {
 		if got := condition(t, c, "r").Reason; got != "PodsPendingEviction" {
 			t.Fatalf("reason %q while the pod is tolerated", got)
 		}
-		if err := c.Client.CoreV1().Pods("ns").Delete(t.Context(), "p", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil {
+		if err := c.Client.CoreV1().Pods("ns").Delete(t.Context(), "p",
+			metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

@@ -33,7 +33,10 @@ func (c *cluster) pending(rule *resourcev1.DeviceTaintRule, pods []*corev1.Pod) 
 }
 
 // simulated counts the effect that a rule would have with NoExecute.
-func (c *cluster) simulated(rule *resourcev1.DeviceTaintRule, pods []*corev1.Pod, all []*resourcev1.ResourceSlice, claims []*resourcev1.ResourceClaim) counts {
+func (c *cluster) simulated(
+	rule *resourcev1.DeviceTaintRule, pods []*corev1.Pod, all []*resourcev1.ResourceSlice,
+	claims []*resourcev1.ResourceClaim,
+) counts {
 	rule = rule.DeepCopy()
 	rule.Spec.Taint.Effect = resourcev1.DeviceTaintEffectNoExecute
 	alone := &cluster{claim: c.claim, slices: c.slices, rules: []*resourcev1.DeviceTaintRule{rule}}
@@ -78,7 +81,8 @@ func conditionOf(rule *resourcev1.DeviceTaintRule, n counts) metav1.Condition {
 		switch {
 		case n.pods > 0:
 			c.Reason, c.Status = "PodsPendingEviction", metav1.ConditionTrue
-			c.Message = fmt.Sprintf("%s to be evicted in %s.", counted(n.pods, "pod needs", "pods need"), counted(n.namespaces, "namespace", "different namespaces"))
+			c.Message = fmt.Sprintf("%s to be evicted in %s.", counted(n.pods, "pod needs", "pods need"),
+				counted(n.namespaces, "namespace", "different namespaces"))
 		case n.evicted > 0:
 			c.Reason = "Completed"
 		default:
@@ -88,7 +92,8 @@ func conditionOf(rule *resourcev1.DeviceTaintRule, n counts) metav1.Condition {
 		c.Reason = "NoEffect"
 		c.Message = fmt.Sprintf("%s selected. %s selected. %s would be evicted in %s if the effect was NoExecute. "+
 			"This information will not be updated again. Recreate the DeviceTaintRule to trigger an update.",
-			counted(n.published, "published device", "published devices"), counted(n.allocated, "allocated device", "allocated devices"),
+			counted(n.published, "published device", "published devices"),
+			counted(n.allocated, "allocated device", "allocated devices"),
 			counted(n.pods, "pod", "pods"), counted(n.namespaces, "namespace", "different namespaces"))
 	default:
 		c.Reason, c.Message = "OtherEffect", "Eviction only happens for the NoExecute effect."

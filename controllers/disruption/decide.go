@@ -81,7 +81,8 @@ func decide(budget *policyv1.PodDisruptionBudget, mine []*corev1.Pod, scale int3
 		DesiredHealthy:     desired,
 		ExpectedPods:       expected,
 	}
-	condition := metav1.Condition{Status: metav1.ConditionFalse, Reason: policyv1.InsufficientPodsReason, ObservedGeneration: budget.Generation}
+	condition := metav1.Condition{Status: metav1.ConditionFalse, Reason: policyv1.InsufficientPodsReason,
+		ObservedGeneration: budget.Generation}
 	if allowed > 0 {
 		condition.Status, condition.Reason = metav1.ConditionTrue, policyv1.SufficientPodsReason
 	}
@@ -114,7 +115,8 @@ func failed(budget *policyv1.PodDisruptionBudget, why error, now time.Time) poli
 	status := *budget.Status.DeepCopy()
 	status.DisruptionsAllowed = 0
 	status.Conditions = withCondition(budget, metav1.Condition{
-		Status: metav1.ConditionFalse, Reason: policyv1.SyncFailedReason, Message: why.Error(), ObservedGeneration: status.ObservedGeneration,
+		Status: metav1.ConditionFalse, Reason: policyv1.SyncFailedReason, Message: why.Error(),
+		ObservedGeneration: status.ObservedGeneration,
 	}, now)
 	return status
 }
@@ -136,7 +138,8 @@ func sameStatus(a, b policyv1.PodDisruptionBudgetStatus) bool {
 // time.
 func stale(pod *corev1.Pod, now time.Time) (found bool, after time.Duration) {
 	c := pods.Condition(pod, corev1.DisruptionTarget)
-	if c == nil || c.Status != corev1.ConditionTrue || c.Reason == corev1.PodReasonTerminationByKubelet || !pods.Active(pod) {
+	if c == nil || c.Status != corev1.ConditionTrue || c.Reason == corev1.PodReasonTerminationByKubelet ||
+		!pods.Active(pod) {
 		return false, 0
 	}
 	return true, max(0, c.LastTransitionTime.Add(conditionTimeout).Sub(now))

@@ -34,7 +34,8 @@ func pod(name string, ready bool) *corev1.Pod {
 	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name},
-		Status:     corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: status}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning,
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: status}}},
 	}
 }
 
@@ -77,15 +78,18 @@ func TestDecide(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := p.status
-			if s.ExpectedPods != c.expected || s.CurrentHealthy != c.healthy || s.DesiredHealthy != c.desired || s.DisruptionsAllowed != c.allowed {
+			if s.ExpectedPods != c.expected || s.CurrentHealthy != c.healthy || s.DesiredHealthy != c.desired ||
+				s.DisruptionsAllowed != c.allowed {
 				t.Errorf("expected %d, healthy %d, desired %d, allowed %d; want %d, %d, %d, %d",
-					s.ExpectedPods, s.CurrentHealthy, s.DesiredHealthy, s.DisruptionsAllowed, c.expected, c.healthy, c.desired, c.allowed)
+					s.ExpectedPods, s.CurrentHealthy, s.DesiredHealthy, s.DisruptionsAllowed, c.expected, c.healthy,
+					c.desired, c.allowed)
 			}
 			status, reason := metav1.ConditionFalse, policyv1.InsufficientPodsReason
 			if c.allowed > 0 {
 				status, reason = metav1.ConditionTrue, policyv1.SufficientPodsReason
 			}
-			if len(s.Conditions) != 1 || s.Conditions[0].Status != status || s.Conditions[0].Reason != reason || s.Conditions[0].ObservedGeneration != 3 || s.ObservedGeneration != 3 {
+			if len(s.Conditions) != 1 || s.Conditions[0].Status != status || s.Conditions[0].Reason != reason ||
+				s.Conditions[0].ObservedGeneration != 3 || s.ObservedGeneration != 3 {
 				t.Errorf("status %+v", s)
 			}
 		})
@@ -129,7 +133,8 @@ func TestFailureAllowsNothing(t *testing.T) {
 	b.Status.ObservedGeneration = 2
 	s := failed(b, fmt.Errorf("no such kind"), now)
 	if s.DisruptionsAllowed != 0 || s.ObservedGeneration != 2 || s.CurrentHealthy != 3 ||
-		len(s.Conditions) != 1 || s.Conditions[0].Reason != policyv1.SyncFailedReason || s.Conditions[0].Message != "no such kind" {
+		len(s.Conditions) != 1 || s.Conditions[0].Reason != policyv1.SyncFailedReason ||
+		s.Conditions[0].Message != "no such kind" {
 		t.Errorf("status %+v", s)
 	}
 	if b.Status.DisruptionsAllowed != 2 || b.Status.Conditions[0].Reason != policyv1.SufficientPodsReason {
@@ -173,11 +178,13 @@ func TestDecideProperties(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := p.status
-		if s.DisruptionsAllowed < 0 || (s.DisruptionsAllowed > 0 && s.CurrentHealthy-s.DisruptionsAllowed < s.DesiredHealthy) {
+		if s.DisruptionsAllowed < 0 ||
+			(s.DisruptionsAllowed > 0 && s.CurrentHealthy-s.DisruptionsAllowed < s.DesiredHealthy) {
 			t.Fatalf("seed %d: %+v allows too much", seed, s)
 		}
 		if int(s.CurrentHealthy) > len(mine)-lost-len(s.DisruptedPods) {
-			t.Fatalf("seed %d: %d healthy of %d, %d going, %d evicted", seed, s.CurrentHealthy, len(mine), lost, len(s.DisruptedPods))
+			t.Fatalf("seed %d: %d healthy of %d, %d going, %d evicted", seed, s.CurrentHealthy, len(mine), lost,
+				len(s.DisruptedPods))
 		}
 		if (p.again > 0) != (len(s.DisruptedPods) > 0) {
 			t.Fatalf("seed %d: looks again after %v for %v", seed, p.again, s.DisruptedPods)
@@ -196,7 +203,8 @@ func TestDecideProperties(t *testing.T) {
 func TestStale(t *testing.T) {
 	target := func(edit func(*corev1.Pod, *corev1.PodCondition)) *corev1.Pod {
 		p := pod("p", true)
-		c := corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", LastTransitionTime: metav1.NewTime(now.Add(-time.Minute))}
+		c := corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
+			Reason: "EvictionByEvictionAPI", LastTransitionTime: metav1.NewTime(now.Add(-time.Minute))}
 		edit(p, &c)
 		p.Status.Conditions = append(p.Status.Conditions, c)
 		return p
@@ -212,10 +220,15 @@ func TestStale(t *testing.T) {
 		{"old", target(func(_ *corev1.Pod, c *corev1.PodCondition) {
 			c.LastTransitionTime = metav1.NewTime(now.Add(-time.Hour))
 		}), true, 0},
-		{"taken back", target(func(_ *corev1.Pod, c *corev1.PodCondition) { c.Status = corev1.ConditionFalse }), false, 0},
-		{"by the kubelet", target(func(_ *corev1.Pod, c *corev1.PodCondition) { c.Reason = corev1.PodReasonTerminationByKubelet }), false, 0},
-		{"going", target(func(p *corev1.Pod, _ *corev1.PodCondition) { p.DeletionTimestamp = &metav1.Time{Time: now} }), false, 0},
-		{"finished", target(func(p *corev1.Pod, _ *corev1.PodCondition) { p.Status.Phase = corev1.PodFailed }), false, 0},
+		{"taken back", target(func(_ *corev1.Pod, c *corev1.PodCondition) { c.Status = corev1.ConditionFalse }), false,
+			0},
+		{"by the kubelet",
+			target(func(_ *corev1.Pod, c *corev1.PodCondition) { c.Reason = corev1.PodReasonTerminationByKubelet }),
+			false, 0},
+		{"going", target(func(p *corev1.Pod, _ *corev1.PodCondition) { p.DeletionTimestamp = &metav1.Time{Time: now} }),
+			false, 0},
+		{"finished", target(func(p *corev1.Pod, _ *corev1.PodCondition) { p.Status.Phase = corev1.PodFailed }), false,
+			0},
 	} {
 		if found, after := stale(c.pod, now); found != c.found || after != c.after {
 			t.Errorf("%s: %v, %v; want %v, %v", c.name, found, after, c.found, c.after)

@@ -75,31 +75,41 @@ func New(cfg Config) (*Controller, error) {
 	}
 	c.finders = map[schema.GroupKind]finder{{Group: "apps", Kind: "ReplicaSet"}: c.replicaSet}
 	c.sizes = []func(*term){
-		sizeOf(apps.Deployments().Informer(), func(d *appsv1.Deployment) (*int32, *corev1.PodTemplateSpec) { return d.Spec.Replicas, &d.Spec.Template }),
-		sizeOf(apps.ReplicaSets().Informer(), func(s *appsv1.ReplicaSet) (*int32, *corev1.PodTemplateSpec) { return s.Spec.Replicas, &s.Spec.Template }),
+		sizeOf(apps.Deployments().Informer(),
+			func(d *appsv1.Deployment) (*int32, *corev1.PodTemplateSpec) { return d.Spec.Replicas, &d.Spec.Template }),
+		sizeOf(apps.ReplicaSets().Informer(),
+			func(s *appsv1.ReplicaSet) (*int32, *corev1.PodTemplateSpec) { return s.Spec.Replicas, &s.Spec.Template }),
 	}
 	serves := func(group, resource string) bool {
-		return cfg.Serves == nil || cfg.Serves(schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource})
+		return cfg.Serves == nil ||
+			cfg.Serves(schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource})
 	}
 	if serves("apps", "statefulsets") {
 		list := apps.StatefulSets().Lister()
-		c.finders[schema.GroupKind{Group: "apps", Kind: "StatefulSet"}] = func(namespace string, ref *metav1.OwnerReference) *owner {
+		c.finders[schema.GroupKind{Group: "apps", Kind: "StatefulSet"}] = func(
+			namespace string, ref *metav1.OwnerReference,
+		) *owner {
 			set, err := list.StatefulSets(namespace).Get(ref.Name)
 			return ownerFrom(set, err, func() *int32 { return set.Spec.Replicas }, ref)
 		}
-		c.sizes = append(c.sizes, sizeOf(apps.StatefulSets().Informer(), func(s *appsv1.StatefulSet) (*int32, *corev1.PodTemplateSpec) {
-			return s.Spec.Replicas, &s.Spec.Template
-		}))
+		c.sizes = append(c.sizes,
+			sizeOf(apps.StatefulSets().Informer(), func(s *appsv1.StatefulSet) (*int32, *corev1.PodTemplateSpec) {
+				return s.Spec.Replicas, &s.Spec.Template
+			}))
 	}
 	if serves("", "replicationcontrollers") {
 		list := core.ReplicationControllers().Lister()
-		c.finders[schema.GroupKind{Kind: "ReplicationController"}] = func(namespace string, ref *metav1.OwnerReference) *owner {
+		c.finders[schema.GroupKind{Kind: "ReplicationController"}] = func(
+			namespace string, ref *metav1.OwnerReference,
+		) *owner {
 			rc, err := list.ReplicationControllers(namespace).Get(ref.Name)
 			return ownerFrom(rc, err, func() *int32 { return rc.Spec.Replicas }, ref)
 		}
-		c.sizes = append(c.sizes, sizeOf(core.ReplicationControllers().Informer(), func(rc *corev1.ReplicationController) (*int32, *corev1.PodTemplateSpec) {
-			return rc.Spec.Replicas, rc.Spec.Template
-		}))
+		c.sizes = append(c.sizes,
+			sizeOf(core.ReplicationControllers().Informer(),
+				func(rc *corev1.ReplicationController) (*int32, *corev1.PodTemplateSpec) {
+					return rc.Spec.Replicas, rc.Spec.Template
+				}))
 	}
 	return c, nil
 }
@@ -171,7 +181,9 @@ func (t *term) budgetsOf(old, now *corev1.Pod) []runtime.Key {
 
 // sizeOf makes the watch that wakes the budgets of a controller's pods when it wants another number
 // of them. The pods may come late, or never, as under a quota.
-func sizeOf[T any, P runtime.Object[T]](informer cache.SharedIndexInformer, size func(P) (*int32, *corev1.PodTemplateSpec)) func(*term) {
+func sizeOf[T any, P runtime.Object[T]](
+	informer cache.SharedIndexInformer, size func(P) (*int32, *corev1.PodTemplateSpec),
+) func(*term) {
 	return func(t *term) {
 		runtime.Watch(t.loop, informer, func(old, now *T) []runtime.Key {
 			if old == nil || now == nil {
@@ -210,12 +222,14 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	if problem != nil {
 		status := failed(budget, problem, time.Now())
 		if !sameStatus(budget.Status, status) {
-			t.recorder.Eventf(budget, corev1.EventTypeWarning, "CalculateExpectedPodCountFailed", "Failed to calculate the number of expected pods: %v", problem)
+			t.recorder.Eventf(budget, corev1.EventTypeWarning, "CalculateExpectedPodCountFailed",
+				"Failed to calculate the number of expected pods: %v", problem)
 		}
 		return 0, errors.Join(problem, t.writeStatus(ctx, key, budget, status))
 	}
 	for _, pod := range p.kept {
-		t.recorder.Eventf(pod, corev1.EventTypeWarning, "NotDeleted", "Pod was expected by PDB %s/%s to be deleted but it wasn't", budget.Namespace, budget.Name)
+		t.recorder.Eventf(pod, corev1.EventTypeWarning, "NotDeleted",
+			"Pod was expected by PDB %s/%s to be deleted but it wasn't", budget.Namespace, budget.Name)
 	}
 	return p.again, t.writeStatus(ctx, key, budget, p.status)
 }
@@ -246,21 +260,26 @@ func (t *term) plan(ctx context.Context, budget *policyv1.PodDisruptionBudget) (
 		t.recorder.Event(budget, corev1.EventTypeNormal, "NoPods", "No matching pods found")
 	}
 	if len(unmanaged) > 0 {
-		t.recorder.Eventf(budget, corev1.EventTypeWarning, "UnmanagedPods", "Pods selected by this PodDisruptionBudget (selector: %v) were found "+
-			"to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. "+
-			"To account for these pods please set \".spec.minAvailable\" "+
-			"field of the PDB to an integer value.", budget.Spec.Selector)
+		t.recorder.Eventf(budget, corev1.EventTypeWarning, "UnmanagedPods",
+			"Pods selected by this PodDisruptionBudget (selector: %v) were found "+
+				"to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. "+
+				"To account for these pods please set \".spec.minAvailable\" "+
+				"field of the PDB to an integer value.", budget.Spec.Selector)
 	}
 	return p, nil
 }
 
-func (t *term) writeStatus(ctx context.Context, key runtime.Key, budget *policyv1.PodDisruptionBudget, status policyv1.PodDisruptionBudgetStatus) error {
+func (t *term) writeStatus(
+	ctx context.Context, key runtime.Key, budget *policyv1.PodDisruptionBudget,
+	status policyv1.PodDisruptionBudgetStatus,
+) error {
 	if sameStatus(budget.Status, status) || ctx.Err() != nil {
 		return nil
 	}
 	now := budget.DeepCopy()
 	now.Status = status
-	now, err := t.client.PolicyV1().PodDisruptionBudgets(budget.Namespace).UpdateStatus(ctx, now, metav1.UpdateOptions{})
+	now, err := t.client.PolicyV1().PodDisruptionBudgets(budget.Namespace).UpdateStatus(ctx, now,
+		metav1.UpdateOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
@@ -286,7 +305,8 @@ func (t *term) takeBack(ctx context.Context, key runtime.Key) (time.Duration, er
 	}
 	pod = pod.DeepCopy()
 	*pods.Condition(pod, corev1.DisruptionTarget) = corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionFalse, LastTransitionTime: metav1.Now(), ObservedGeneration: pod.Generation,
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionFalse, LastTransitionTime: metav1.Now(),
+		ObservedGeneration: pod.Generation,
 	}
 	// The deletion may be on its way: then the write is a conflict.
 	_, err = t.client.CoreV1().Pods(key.Namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})

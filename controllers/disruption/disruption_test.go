@@ -22,7 +22,8 @@ func budget(minAvailable, maxUnavailable *intstr.IntOrString) *policyv1.PodDisru
 	return &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "b"},
 		Spec: policyv1.PodDisruptionBudgetSpec{
-			MinAvailable: minAvailable, MaxUnavailable: maxUnavailable, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			MinAvailable: minAvailable, MaxUnavailable: maxUnavailable,
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
 		},
 	}
 }
@@ -36,7 +37,8 @@ func ready(name string, owners ...metav1.OwnerReference) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, Labels: labels, OwnerReferences: owners},
 		Spec:       corev1.PodSpec{NodeName: "n"},
-		Status:     corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning,
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
 	}
 }
 
@@ -63,7 +65,8 @@ func allows(t *testing.T, c *controllertest.Cluster, what string, expected, desi
 	controllertest.Eventually(t, what, func() bool {
 		b := get(t, c)
 		s := b.Status
-		return s.ObservedGeneration == b.Generation && s.ExpectedPods == expected && s.DesiredHealthy == desired && s.DisruptionsAllowed == allowed
+		return s.ObservedGeneration == b.Generation && s.ExpectedPods == expected && s.DesiredHealthy == desired &&
+			s.DisruptionsAllowed == allowed
 	})
 }
 
@@ -83,7 +86,8 @@ func TestEviction(t *testing.T) {
 			b := get(t, c)
 			b.Status.DisruptionsAllowed--
 			b.Status.DisruptedPods = map[string]metav1.Time{name: metav1.Now()}
-			if _, err := c.Client.PolicyV1().PodDisruptionBudgets("d").UpdateStatus(t.Context(), b, metav1.UpdateOptions{}); err != nil {
+			if _, err := c.Client.PolicyV1().PodDisruptionBudgets("d").UpdateStatus(t.Context(), b,
+				metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -93,7 +97,8 @@ func TestEviction(t *testing.T) {
 			t.Errorf("during the eviction: %+v", s)
 		}
 		now := int64(0)
-		if err := c.Client.CoreV1().Pods("d").Delete(t.Context(), "p0", metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+		if err := c.Client.CoreV1().Pods("d").Delete(t.Context(), "p0",
+			metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
 			t.Fatal(err)
 		}
 		allows(t, c, "the pod is gone", 2, 2, 0)
@@ -115,22 +120,31 @@ func TestScales(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t, budget(nil, value("20%")))
 		five, three, two, yes := int32(5), int32(3), int32(2), true
-		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "dep"}, Spec: appsv1.DeploymentSpec{Replicas: &five}}
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "dep"},
+			Spec: appsv1.DeploymentSpec{Replicas: &five}}
 		c.Add(d)
 		var owners []metav1.OwnerReference
 		for _, name := range []string{"old", "new"} {
-			set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, OwnerReferences: []metav1.OwnerReference{
-				{APIVersion: "apps/v1", Kind: "Deployment", Name: "dep", UID: d.UID, Controller: &yes}}}, Spec: appsv1.ReplicaSetSpec{Replicas: &three}}
+			set := &appsv1.ReplicaSet{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, OwnerReferences: []metav1.OwnerReference{
+					{APIVersion: "apps/v1", Kind: "Deployment", Name: "dep", UID: d.UID, Controller: &yes}}},
+				Spec: appsv1.ReplicaSetSpec{Replicas: &three}}
 			c.Add(set)
-			owners = append(owners, metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: set.UID, Controller: &yes})
+			owners = append(owners,
+				metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: set.UID,
+					Controller: &yes})
 		}
-		sts := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "sts"}, Spec: appsv1.StatefulSetSpec{Replicas: &three}}
-		rc := &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "rc"}, Spec: corev1.ReplicationControllerSpec{Replicas: &two}}
+		sts := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "sts"},
+			Spec: appsv1.StatefulSetSpec{Replicas: &three}}
+		rc := &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "rc"},
+			Spec: corev1.ReplicationControllerSpec{Replicas: &two}}
 		c.Add(sts)
 		c.Add(rc)
 		owners = append(owners,
-			metav1.OwnerReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "sts", UID: sts.UID, Controller: &yes},
-			metav1.OwnerReference{APIVersion: "v1", Kind: "ReplicationController", Name: "rc", UID: rc.UID, Controller: &yes})
+			metav1.OwnerReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "sts", UID: sts.UID,
+				Controller: &yes},
+			metav1.OwnerReference{APIVersion: "v1", Kind: "ReplicationController", Name: "rc", UID: rc.UID,
+				Controller: &yes})
 		for i := range 9 {
 			c.Add(ready(fmt.Sprint("p", i), owners[i%len(owners)]))
 		}
@@ -148,11 +162,13 @@ func TestStaleConditionIsTakenBack(t *testing.T) {
 		c := controllertest.New(t)
 		pod := ready("p")
 		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
-			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "PreemptionByScheduler", Message: "m", LastTransitionTime: metav1.Now()})
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "PreemptionByScheduler", Message: "m",
+			LastTransitionTime: metav1.Now()})
 		c.Add(pod)
 		start(t, c)
 		time.Sleep(119 * time.Second)
-		if p, err := c.Client.CoreV1().Pods("d").Get(t.Context(), "p", metav1.GetOptions{}); err != nil || p.Status.Conditions[1].Status != corev1.ConditionTrue {
+		if p, err := c.Client.CoreV1().Pods("d").Get(t.Context(), "p", metav1.GetOptions{}); err != nil ||
+			p.Status.Conditions[1].Status != corev1.ConditionTrue {
 			t.Errorf("before two minutes: %+v, %v", p, err)
 		}
 		controllertest.Eventually(t, "the condition is false", func() bool {
@@ -161,7 +177,8 @@ func TestStaleConditionIsTakenBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			target := p.Status.Conditions[1]
-			return target.Type == corev1.DisruptionTarget && target.Status == corev1.ConditionFalse && target.Reason == "" && p.Status.Conditions[0].Status == corev1.ConditionTrue
+			return target.Type == corev1.DisruptionTarget && target.Status == corev1.ConditionFalse &&
+				target.Reason == "" && p.Status.Conditions[0].Status == corev1.ConditionTrue
 		})
 	})
 }
@@ -171,15 +188,18 @@ func TestWakesWhenTheScaleChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		two, yes := int32(2), true
 		c := controllertest.New(t)
-		set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "rs"}, Spec: appsv1.ReplicaSetSpec{Replicas: &two,
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}}}}
+		set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "rs"},
+			Spec: appsv1.ReplicaSetSpec{Replicas: &two,
+				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}}}}
 		c.Add(set)
-		owner := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: set.UID, Controller: &yes}
+		owner := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: set.UID,
+			Controller: &yes}
 		c.Add(ready("p1", owner))
 		c.Add(ready("p2", owner))
 		c.Add(budget(nil, value("1")))
 		start(t, c)
-		controllertest.Eventually(t, "one of two may go", func() bool { return get(t, c).Status.DisruptionsAllowed == 1 })
+		controllertest.Eventually(t, "one of two may go",
+			func() bool { return get(t, c).Status.DisruptionsAllowed == 1 })
 		set = set.DeepCopy()
 		set.Spec.Replicas = &[]int32{4}[0]
 		set.ResourceVersion = ""

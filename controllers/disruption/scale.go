@@ -92,7 +92,8 @@ func (c *Controller) replicaSet(namespace string, ref *metav1.OwnerReference) *o
 	if err != nil || set.UID != ref.UID {
 		return nil
 	}
-	if above := metav1.GetControllerOfNoCopy(set); above != nil && above.Kind == "Deployment" && strings.HasPrefix(above.APIVersion, "apps/") {
+	if above := metav1.GetControllerOfNoCopy(set); above != nil && above.Kind == "Deployment" &&
+		strings.HasPrefix(above.APIVersion, "apps/") {
 		d, err := c.deployments.Deployments(namespace).Get(above.Name)
 		if o := ownerFrom(d, err, func() *int32 { return d.Spec.Replicas }, above); o != nil {
 			return o
@@ -110,7 +111,9 @@ type scales struct {
 }
 
 // of returns the scale of the object that ref names, nil when there is no such object.
-func (s *scales) of(ctx context.Context, namespace string, gv schema.GroupVersion, ref *metav1.OwnerReference) (*owner, error) {
+func (s *scales) of(
+	ctx context.Context, namespace string, gv schema.GroupVersion, ref *metav1.OwnerReference,
+) (*owner, error) {
 	plural, err := s.plural(ctx, gv.WithKind(ref.Kind))
 	if err != nil {
 		return nil, err
@@ -166,7 +169,9 @@ func (s *scales) plural(ctx context.Context, gvk schema.GroupVersionKind) (strin
 	case plural == "":
 		return "", fmt.Errorf("no matches for kind %q in version %q", gvk.Kind, gvk.GroupVersion())
 	case !scalable[plural]:
-		return "", fmt.Errorf("%s does not implement the scale subresource", schema.GroupResource{Group: gvk.Group, Resource: plural})
+		return "",
+			fmt.Errorf("%s does not implement the scale subresource",
+				schema.GroupResource{Group: gvk.Group, Resource: plural})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -111,7 +111,8 @@ func portsOf(service *corev1.Service, pod *corev1.Pod) ([]corev1.EndpointPort, b
 		if err != nil {
 			continue
 		}
-		list = append(list, corev1.EndpointPort{Name: p.Name, Port: int32(number), Protocol: p.Protocol, AppProtocol: p.AppProtocol})
+		list = append(list,
+			corev1.EndpointPort{Name: p.Name, Port: int32(number), Protocol: p.Protocol, AppProtocol: p.AppProtocol})
 	}
 	slices.SortFunc(list, func(a, b corev1.EndpointPort) int { return cmp.Compare(portKey(a), portKey(b)) })
 	return list, len(list) > 0 || len(service.Spec.Ports) == 0

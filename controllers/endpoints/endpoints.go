@@ -69,7 +69,8 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	t := &term{Controller: c, client: client}
 	t.loop = runtime.NewLoop("endpoints", c.cfg.Workers, c.cfg.Logger, t.reconcile)
 	runtime.Watch(t.loop, c.services, runtime.Itself[corev1.Service])
-	runtime.Watch(t.loop, c.pods, func(old, now *corev1.Pod) []runtime.Key { return pods.ServicesOf(c.listServices, old, now) })
+	runtime.Watch(t.loop, c.pods,
+		func(old, now *corev1.Pod) []runtime.Key { return pods.ServicesOf(c.listServices, old, now) })
 	runtime.Watch(t.loop, c.endpoints, runtime.Itself[corev1.Endpoints])
 	return t.loop.Run(ctx)
 }
@@ -94,7 +95,8 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 		return 0, t.remove(ctx, key, is)
 	case err != nil:
 		return 0, err
-	case service.Spec.Selector == nil || service.Spec.Type == corev1.ServiceTypeExternalName || service.DeletionTimestamp != nil:
+	case service.Spec.Selector == nil || service.Spec.Type == corev1.ServiceTypeExternalName ||
+		service.DeletionTimestamp != nil:
 		return 0, nil
 	}
 	selected, err := t.listPods.Pods(key.Namespace).List(labels.Set(service.Spec.Selector).AsSelectorPreValidated())
@@ -129,7 +131,8 @@ func (t *term) remove(ctx context.Context, key runtime.Key, is *corev1.Endpoints
 	if is == nil || is.Labels[managedBy] != ManagedBy {
 		return nil
 	}
-	err := t.client.CoreV1().Endpoints(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(is.UID))})
+	err := t.client.CoreV1().Endpoints(key.Namespace).Delete(ctx, key.Name,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(is.UID))})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting Endpoints %s: %w", key, err)
 	}

@@ -19,7 +19,8 @@ func service() *corev1.Service {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "web", Labels: map[string]string{"l": "v"}},
 		Spec: corev1.ServiceSpec{
 			Selector: map[string]string{"app": "web"}, ClusterIP: "10.43.0.9",
-			Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromString("http"), Protocol: corev1.ProtocolTCP}},
+			Ports: []corev1.ServicePort{
+				{Name: "http", Port: 80, TargetPort: intstr.FromString("http"), Protocol: corev1.ProtocolTCP}},
 		},
 	}
 }
@@ -31,7 +32,8 @@ func pod(i int, port int32, ready bool) *corev1.Pod {
 	}
 	ip := fmt.Sprintf("10.42.%d.%d", i/250, i%250)
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: fmt.Sprint("p", i), Labels: map[string]string{"app": "web"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: fmt.Sprint("p", i),
+			Labels: map[string]string{"app": "web"}},
 		Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{
 			Name: "c", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: port, Protocol: corev1.ProtocolTCP}},
 		}}},
@@ -49,12 +51,15 @@ func TestDecide(t *testing.T) {
 	noIP.Status.PodIP, noIP.Status.PodIPs = "", nil
 	done := pod(7, 8080, true)
 	done.Status.Phase = corev1.PodSucceeded
-	e := decide(service(), []*corev1.Pod{pod(2, 8080, true), pod(1, 8080, true), pod(3, 8080, false), pod(4, 9090, true), noPort, noIP, done}, nil)
+	e := decide(service(),
+		[]*corev1.Pod{pod(2, 8080, true), pod(1, 8080, true), pod(3, 8080, false), pod(4, 9090, true), noPort, noIP,
+			done}, nil)
 	if len(e.Subsets) != 2 {
 		t.Fatalf("subsets %+v", e.Subsets)
 	}
 	a, b := e.Subsets[0], e.Subsets[1]
-	if len(a.Addresses) != 2 || a.Addresses[0].IP != "10.42.0.1" || len(a.NotReadyAddresses) != 1 || a.Ports[0].Port != 8080 || a.Addresses[0].TargetRef.Name != "p1" {
+	if len(a.Addresses) != 2 || a.Addresses[0].IP != "10.42.0.1" || len(a.NotReadyAddresses) != 1 ||
+		a.Ports[0].Port != 8080 || a.Addresses[0].TargetRef.Name != "p1" {
 		t.Errorf("first subset %+v", a)
 	}
 	if len(b.Addresses) != 1 || b.Ports[0].Port != 9090 {
@@ -90,7 +95,8 @@ func TestCapacity(t *testing.T) {
 
 func TestFollowsServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(t, service(), pod(1, 8080, true), &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "users"}})
+		c := controllertest.New(t, service(), pod(1, 8080, true),
+			&corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "users"}})
 		ctrl, err := New(Config{Informers: c.Informers})
 		if err != nil {
 			t.Fatal(err)

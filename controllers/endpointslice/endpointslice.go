@@ -90,7 +90,8 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	defer stop()
 	t := &term{
 		Controller: c,
-		written:    util.NewEndpointSliceTracker(), triggers: util.NewTriggerTimeTracker(), topology: topologycache.NewTopologyCache(),
+		written:    util.NewEndpointSliceTracker(), triggers: util.NewTriggerTimeTracker(),
+		topology: topologycache.NewTopologyCache(),
 	}
 	t.reconciler = slices.NewReconciler(client, c.listNodes, perSlice, t.written, t.topology, recorder, ManagedBy,
 		slices.WithPreferSameTrafficDistributionEnabled(true))
@@ -101,7 +102,8 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	}
 	runtime.Watch(t.loop, c.nodes, t.ofNode)
 	runtime.Watch(t.loop, c.services, runtime.Itself[corev1.Service])
-	runtime.Watch(t.loop, c.pods, func(old, now *corev1.Pod) []runtime.Key { return pods.ServicesOf(c.listServices, old, now) })
+	runtime.Watch(t.loop, c.pods,
+		func(old, now *corev1.Pod) []runtime.Key { return pods.ServicesOf(c.listServices, old, now) })
 	runtime.Watch(t.loop, c.slices, t.ofSlice)
 	return t.loop.Run(ctx)
 }
@@ -154,7 +156,8 @@ func (t *term) reconcile(_ context.Context, key runtime.Key) (time.Duration, err
 	if err != nil {
 		return 0, err
 	}
-	if service.Spec.Type == corev1.ServiceTypeExternalName || service.Spec.Selector == nil || service.DeletionTimestamp != nil {
+	if service.Spec.Type == corev1.ServiceTypeExternalName || service.Spec.Selector == nil ||
+		service.DeletionTimestamp != nil {
 		return 0, nil
 	}
 	selected, err := t.listPods.Pods(key.Namespace).List(labels.Set(service.Spec.Selector).AsSelectorPreValidated())

@@ -21,7 +21,8 @@ func service() *corev1.Service {
 		Spec: corev1.ServiceSpec{
 			Selector: map[string]string{"app": "web"}, ClusterIP: "10.43.0.9", ClusterIPs: []string{"10.43.0.9"},
 			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
-			Ports:      []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromString("http"), Protocol: corev1.ProtocolTCP}},
+			Ports: []corev1.ServicePort{
+				{Name: "http", Port: 80, TargetPort: intstr.FromString("http"), Protocol: corev1.ProtocolTCP}},
 		},
 	}
 }
@@ -33,7 +34,8 @@ func pod(i int, ready bool) *corev1.Pod {
 	}
 	ip := fmt.Sprintf("10.42.0.%d", i)
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: fmt.Sprint("p", i), Labels: map[string]string{"app": "web"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: fmt.Sprint("p", i),
+			Labels: map[string]string{"app": "web"}},
 		Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{
 			Name: "c", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}},
 		}}},
@@ -53,7 +55,8 @@ func serving(t *testing.T, c *controllertest.Cluster) []string {
 	}
 	var out []string
 	for _, s := range l.Items {
-		if s.Labels[discoveryv1.LabelServiceName] != "web" || s.Labels[discoveryv1.LabelManagedBy] != endpointslice.ManagedBy {
+		if s.Labels[discoveryv1.LabelServiceName] != "web" ||
+			s.Labels[discoveryv1.LabelManagedBy] != endpointslice.ManagedBy {
 			t.Errorf("labels %v", s.Labels)
 		}
 		for _, e := range s.Endpoints {
@@ -77,7 +80,8 @@ func TestSlicesFollowPods(t *testing.T) {
 		c.Start(ctrl.Run)
 		expect := func(want ...string) {
 			t.Helper()
-			controllertest.Eventually(t, fmt.Sprintf("endpoints %v", want), func() bool { return slices.Equal(serving(t, c), want) })
+			controllertest.Eventually(t, fmt.Sprintf("endpoints %v", want),
+				func() bool { return slices.Equal(serving(t, c), want) })
 		}
 		expect("10.42.0.1:8080")
 		two := pod(2, true)
@@ -86,7 +90,8 @@ func TestSlicesFollowPods(t *testing.T) {
 		}
 		expect("10.42.0.1:8080", "10.42.0.2:8080")
 		zero := int64(0)
-		if err := c.Client.CoreV1().Pods("d").Delete(t.Context(), "p1", metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
+		if err := c.Client.CoreV1().Pods("d").Delete(t.Context(), "p1",
+			metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
 			t.Fatal(err)
 		}
 		expect("10.42.0.2:8080")
@@ -95,7 +100,8 @@ func TestSlicesFollowPods(t *testing.T) {
 		if err != nil || len(l.Items) != 1 {
 			t.Fatalf("%d slices, %v", len(l.Items), err)
 		}
-		if err := c.Client.DiscoveryV1().EndpointSlices("d").Delete(t.Context(), l.Items[0].Name, metav1.DeleteOptions{}); err != nil {
+		if err := c.Client.DiscoveryV1().EndpointSlices("d").Delete(t.Context(), l.Items[0].Name,
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		expect("10.42.0.2:8080")

@@ -110,7 +110,8 @@ func reasons(t *testing.T, c *controllertest.Cluster) []string {
 func TestTopologyModeAuto(t *testing.T) {
 	const enabled, disabled = "TopologyAwareHintsEnabled", "TopologyAwareHintsDisabled"
 	agents := []*corev1.Node{aNode("a", "z1", "2"), aNode("b", "z2", "2"), aNode("c", "z3", "2")}
-	servers := []*corev1.Node{aNode("a", "z1", "2", aServer), aNode("b", "z2", "2", aServer), aNode("c", "z3", "2", aServer)}
+	servers := []*corev1.Node{aNode("a", "z1", "2", aServer), aNode("b", "z2", "2", aServer),
+		aNode("c", "z3", "2", aServer)}
 	for name, c := range map[string]struct {
 		nodes  []*corev1.Node
 		on     []string
@@ -124,18 +125,23 @@ func TestTopologyModeAuto(t *testing.T) {
 		},
 		"servers that run pods": {servers, []string{"a", "b", "c"}, map[string]int{"z1": 1, "z2": 1, "z3": 1}, enabled},
 		"three servers and two agents in three zones": {
-			append(slices.Clone(servers), aNode("d", "z1", "2"), aNode("e", "z2", "2")), []string{"a", "b", "c", "d", "e"},
+			append(slices.Clone(servers), aNode("d", "z1", "2"), aNode("e", "z2", "2")),
+			[]string{"a", "b", "c", "d", "e"},
 			map[string]int{"z1": 2, "z2": 2, "z3": 1}, enabled,
 		},
 		"tainted servers are left out": {
-			[]*corev1.Node{aNode("a", "z1", "8", aServer, tainted), aNode("b", "z1", "2"), aNode("c", "z2", "2")}, []string{"b", "c"},
+			[]*corev1.Node{aNode("a", "z1", "8", aServer, tainted), aNode("b", "z1", "2"), aNode("c", "z2", "2")},
+			[]string{"b", "c"},
 			map[string]int{"z1": 1, "z2": 1}, enabled,
 		},
-		"fewer endpoints than zones":  {agents, []string{"a", "b"}, map[string]int{"": 2}, disabled},
-		"a node without a zone":       {append(slices.Clone(agents), aNode("d", "", "2")), []string{"a", "b", "c"}, map[string]int{"": 3}, disabled},
-		"one zone":                    {[]*corev1.Node{aNode("a", "z1", "2"), aNode("b", "z1", "2")}, []string{"a", "b"}, map[string]int{"": 2}, disabled},
-		"a zone would be overloaded":  {agents, []string{"a", "b", "c", "a"}, map[string]int{"": 4}, disabled},
-		"a node without CPUs to give": {append(slices.Clone(agents), aNode("d", "z1", "0")), []string{"a", "b", "c"}, map[string]int{"": 3}, disabled},
+		"fewer endpoints than zones": {agents, []string{"a", "b"}, map[string]int{"": 2}, disabled},
+		"a node without a zone": {append(slices.Clone(agents), aNode("d", "", "2")), []string{"a", "b", "c"},
+			map[string]int{"": 3}, disabled},
+		"one zone": {[]*corev1.Node{aNode("a", "z1", "2"), aNode("b", "z1", "2")},
+			[]string{"a", "b"}, map[string]int{"": 2}, disabled},
+		"a zone would be overloaded": {agents, []string{"a", "b", "c", "a"}, map[string]int{"": 4}, disabled},
+		"a node without CPUs to give": {append(slices.Clone(agents), aNode("d", "z1", "0")), []string{"a", "b", "c"},
+			map[string]int{"": 3}, disabled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -146,7 +152,8 @@ func TestTopologyModeAuto(t *testing.T) {
 					got = zones
 					return all && maps.Equal(zones, c.want)
 				})
-				controllertest.Eventually(t, "event "+c.reason, func() bool { return slices.Contains(reasons(t, cluster), c.reason) })
+				controllertest.Eventually(t, "event "+c.reason,
+					func() bool { return slices.Contains(reasons(t, cluster), c.reason) })
 				if t.Failed() {
 					t.Log("hints", got, "events", reasons(t, cluster))
 				}
@@ -172,9 +179,11 @@ func TestHintsFollowNodes(t *testing.T) {
 		change func(context.Context, *controllertest.Cluster) error
 		then   map[string]int
 	}{
-		"a node gets its zone": {[]*corev1.Node{nodes[0], aNode("b", "", "2", aServer)}, map[string]int{"": 2}, set(nodes[1]), both},
-		"a server is tainted":  {nodes, both, set(aNode("b", "z2", "2", aServer, tainted)), map[string]int{"": 2}},
-		"a taint goes":         {[]*corev1.Node{nodes[0], aNode("b", "z2", "2", aServer, tainted)}, map[string]int{"": 2}, set(nodes[1]), both},
+		"a node gets its zone": {[]*corev1.Node{nodes[0], aNode("b", "", "2", aServer)}, map[string]int{"": 2},
+			set(nodes[1]), both},
+		"a server is tainted": {nodes, both, set(aNode("b", "z2", "2", aServer, tainted)), map[string]int{"": 2}},
+		"a taint goes": {[]*corev1.Node{nodes[0], aNode("b", "z2", "2", aServer, tainted)},
+			map[string]int{"": 2}, set(nodes[1]), both},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -218,7 +227,8 @@ func TestZoneOfANodeReachesEndpoints(t *testing.T) {
 			})
 		}
 		expect(map[string]int{"": 1})
-		if _, err := c.Client.CoreV1().Nodes().Update(t.Context(), aNode("a", "z1", "2"), metav1.UpdateOptions{}); err != nil {
+		if _, err := c.Client.CoreV1().Nodes().Update(t.Context(), aNode("a", "z1", "2"),
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		expect(map[string]int{"z1": 1})

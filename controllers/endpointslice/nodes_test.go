@@ -52,7 +52,8 @@ func TestManyNodesAreOneLook(t *testing.T) {
 		ctrl.listNodes = counted{ctrl.listNodes, &looks}
 		c.Start(ctrl.Run)
 		controllertest.Eventually(t, "a slice", func() bool {
-			l, err := c.Client.DiscoveryV1().EndpointSlices("d").List(t.Context(), metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=web"})
+			l, err := c.Client.DiscoveryV1().EndpointSlices("d").List(t.Context(),
+				metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=web"})
 			return err == nil && len(l.Items) == 1
 		})
 		synctest.Wait()

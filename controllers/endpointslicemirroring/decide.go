@@ -36,7 +36,8 @@ func decide(endpoints *corev1.Endpoints, are []*discoveryv1.EndpointSlice) plan 
 	wanted := p.group(endpoints)
 	// A slice with the right ports keeps them; among equal ones the first by name does.
 	left := map[slot][]*discoveryv1.EndpointSlice{}
-	for _, slice := range slices.SortedFunc(slices.Values(are), func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) }) {
+	for _, slice := range slices.SortedFunc(slices.Values(are),
+		func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) }) {
 		at := slot{slice.AddressType, portsKey(slice.Ports)}
 		left[at] = append(left[at], slice)
 	}
@@ -107,7 +108,8 @@ func (p *plan) group(endpoints *corev1.Endpoints) map[slot]*content {
 			keys = nil
 		}
 		for _, port := range subset.Ports {
-			port := discoveryv1.EndpointPort{Name: &port.Name, Port: &port.Port, Protocol: &port.Protocol, AppProtocol: port.AppProtocol}
+			port := discoveryv1.EndpointPort{Name: &port.Name, Port: &port.Port, Protocol: &port.Protocol,
+				AppProtocol: port.AppProtocol}
 			ports[portKey(port)] = port
 			keys = append(keys, portKey(port))
 		}
@@ -142,7 +144,10 @@ func (p *plan) group(endpoints *corev1.Endpoints) map[slot]*content {
 }
 
 // add notes an address under those of its ports that are, or are not, ready.
-func (p *plan) add(groups map[slot]*content, address corev1.EndpointAddress, serves map[string]bool, ready bool, ports map[string]discoveryv1.EndpointPort) {
+func (p *plan) add(
+	groups map[slot]*content, address corev1.EndpointAddress, serves map[string]bool, ready bool,
+	ports map[string]discoveryv1.EndpointPort,
+) {
 	var list []discoveryv1.EndpointPort
 	some := false
 	for _, key := range slices.Sorted(maps.Keys(serves)) {
@@ -209,7 +214,8 @@ func written(endpoints *corev1.Endpoints, c *content, is *discoveryv1.EndpointSl
 	slice.Annotations = maps.Clone(endpoints.Annotations)
 	delete(slice.Annotations, corev1.EndpointsLastChangeTriggerTime)
 	delete(slice.Annotations, corev1.LastAppliedConfigAnnotation)
-	slice.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(endpoints, corev1.SchemeGroupVersion.WithKind("Endpoints"))}
+	slice.OwnerReferences = []metav1.OwnerReference{
+		*metav1.NewControllerRef(endpoints, corev1.SchemeGroupVersion.WithKind("Endpoints"))}
 	slice.Ports, slice.Endpoints = c.ports, c.endpoints
 	return slice
 }

@@ -124,11 +124,13 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	}
 	p := decide(endpoints, are)
 	if p.invalid > 0 {
-		t.events.Eventf(endpoints, corev1.EventTypeWarning, "InvalidIPAddress", "Skipped %d invalid IP addresses when mirroring to EndpointSlices", p.invalid)
+		t.events.Eventf(endpoints, corev1.EventTypeWarning, "InvalidIPAddress",
+			"Skipped %d invalid IP addresses when mirroring to EndpointSlices", p.invalid)
 	}
 	if p.surplus > 0 {
 		t.events.Eventf(endpoints, corev1.EventTypeWarning, "TooManyAddressesToMirror",
-			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped", perSubset, p.surplus)
+			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped",
+			perSubset, p.surplus)
 	}
 	return 0, t.write(ctx, key, p)
 }
@@ -186,7 +188,8 @@ func (t *term) write(ctx context.Context, key runtime.Key, p plan) error {
 		if slice.DeletionTimestamp != nil {
 			continue
 		}
-		err := api.Delete(ctx, slice.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(slice.UID))})
+		err := api.Delete(ctx, slice.Name,
+			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(slice.UID))})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("deleting EndpointSlice %s of Endpoints %s: %w", slice.Name, key, err)
 		}

@@ -83,7 +83,8 @@ func TestDecide(t *testing.T) {
 		{
 			name: "families, readiness, an irregular address and one that is none",
 			endpoints: endpointsOf(corev1.EndpointSubset{
-				Addresses: at("10.0.0.2", "fd00::0001", "010.0.0.1", "nonsense"), NotReadyAddresses: at("10.0.0.3"), Ports: []corev1.EndpointPort{web},
+				Addresses: at("10.0.0.2", "fd00::0001", "010.0.0.1", "nonsense"), NotReadyAddresses: at("10.0.0.3"),
+				Ports: []corev1.EndpointPort{web},
 			}),
 			create: []string{" IPv4 [web80] 10.0.0.1 10.0.0.2 10.0.0.3!", " IPv6 [web80] fd00::1"},
 			want:   plan{invalid: 1},
@@ -92,37 +93,50 @@ func TestDecide(t *testing.T) {
 			name: "an address in two subsets has both ports, and is not ready where it is said once",
 			endpoints: endpointsOf(
 				corev1.EndpointSubset{Addresses: at("10.0.0.1", "10.0.0.2"), Ports: []corev1.EndpointPort{web}},
-				corev1.EndpointSubset{Addresses: at("10.0.0.1"), NotReadyAddresses: at("10.0.0.2"), Ports: []corev1.EndpointPort{admin}},
+				corev1.EndpointSubset{Addresses: at("10.0.0.1"), NotReadyAddresses: at("10.0.0.2"),
+					Ports: []corev1.EndpointPort{admin}},
 			),
 			create: []string{" IPv4 [admin81] 10.0.0.2!", " IPv4 [admin81 web80] 10.0.0.1", " IPv4 [web80] 10.0.0.2"},
 		},
 		{
-			name: "ready and not ready for the same port", endpoints: endpointsOf(corev1.EndpointSubset{Addresses: at("10.0.0.1"), NotReadyAddresses: at("10.0.0.1"), Ports: []corev1.EndpointPort{web}}),
+			name: "ready and not ready for the same port",
+			endpoints: endpointsOf(
+				corev1.EndpointSubset{Addresses: at("10.0.0.1"), NotReadyAddresses: at("10.0.0.1"),
+					Ports: []corev1.EndpointPort{web}}),
 			create: []string{" IPv4 [web80] 10.0.0.1!"},
 		},
-		{name: "no ports", endpoints: endpointsOf(corev1.EndpointSubset{Addresses: at("10.0.0.1")}), create: []string{" IPv4 [] 10.0.0.1"}},
+		{name: "no ports", endpoints: endpointsOf(corev1.EndpointSubset{Addresses: at("10.0.0.1")}),
+			create: []string{" IPv4 [] 10.0.0.1"}},
 		{name: "no change", endpoints: one, are: named(one, "a")},
 		{
-			name: "another address", endpoints: endpointsOf(corev1.EndpointSubset{Addresses: at("10.0.0.9"), Ports: []corev1.EndpointPort{web}}),
-			are: named(one, "a"), update: []string{"a IPv4 [web80] 10.0.0.9"},
+			name:      "another address",
+			endpoints: endpointsOf(corev1.EndpointSubset{Addresses: at("10.0.0.9"), Ports: []corev1.EndpointPort{web}}),
+			are:       named(one, "a"), update: []string{"a IPv4 [web80] 10.0.0.9"},
 		},
 		{
-			name: "another port: the slice serves again", endpoints: endpointsOf(corev1.EndpointSubset{Addresses: at("10.0.0.1"), Ports: []corev1.EndpointPort{admin}}),
+			name: "another port: the slice serves again",
+			endpoints: endpointsOf(
+				corev1.EndpointSubset{Addresses: at("10.0.0.1"), Ports: []corev1.EndpointPort{admin}}),
 			are: named(one, "a"), update: []string{"a IPv4 [admin81] 10.0.0.1"},
 		},
 		{
-			name: "another family: it cannot", endpoints: endpointsOf(corev1.EndpointSubset{Addresses: at("fd00::1"), Ports: []corev1.EndpointPort{web}}),
-			are: named(one, "a"), create: []string{" IPv6 [web80] fd00::1"}, delete: []string{"a IPv4 [web80] 10.0.0.1"},
+			name:      "another family: it cannot",
+			endpoints: endpointsOf(corev1.EndpointSubset{Addresses: at("fd00::1"), Ports: []corev1.EndpointPort{web}}),
+			are:       named(one, "a"), create: []string{" IPv6 [web80] fd00::1"},
+			delete: []string{"a IPv4 [web80] 10.0.0.1"},
 		},
-		{name: "none left", endpoints: endpointsOf(), are: named(one, "a"), delete: []string{"a IPv4 [web80] 10.0.0.1"}},
-		{name: "two that are alike", endpoints: one, are: append(named(one, "b"), named(one, "a")...), delete: []string{"b IPv4 [web80] 10.0.0.1"}},
+		{name: "none left", endpoints: endpointsOf(), are: named(one, "a"),
+			delete: []string{"a IPv4 [web80] 10.0.0.1"}},
+		{name: "two that are alike", endpoints: one, are: append(named(one, "b"), named(one, "a")...),
+			delete: []string{"b IPv4 [web80] 10.0.0.1"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := decide(c.endpoints, c.are)
 			for _, s := range []struct {
 				what      string
 				got, want []string
-			}{{"created", texts(got.create), c.create}, {"updated", texts(got.update), c.update}, {"deleted", texts(got.delete), c.delete}} {
+			}{{"created", texts(got.create), c.create}, {"updated", texts(got.update), c.update},
+				{"deleted", texts(got.delete), c.delete}} {
 				if !slices.Equal(s.got, s.want) {
 					t.Errorf("%s: %q, want %q", s.what, s.got, s.want)
 				}
@@ -136,12 +150,15 @@ func TestDecide(t *testing.T) {
 
 func TestDecideMetadata(t *testing.T) {
 	e := endpointsOf(corev1.EndpointSubset{Addresses: []corev1.EndpointAddress{{
-		IP: "10.0.0.1", Hostname: "h", NodeName: new("n"), TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: "p", UID: "u"},
+		IP: "10.0.0.1", Hostname: "h", NodeName: new("n"),
+		TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: "p", UID: "u"},
 	}}})
 	e.Labels = map[string]string{"l": "v", discoveryv1.LabelManagedBy: "me"}
-	e.Annotations = map[string]string{"a": "v", corev1.EndpointsLastChangeTriggerTime: "x", corev1.LastAppliedConfigAnnotation: "x"}
+	e.Annotations = map[string]string{"a": "v", corev1.EndpointsLastChangeTriggerTime: "x",
+		corev1.LastAppliedConfigAnnotation: "x"}
 	s := decide(e, nil).create[0]
-	if want := map[string]string{"l": "v", discoveryv1.LabelManagedBy: ManagedBy, discoveryv1.LabelServiceName: "db"}; !maps.Equal(s.Labels, want) {
+	if want := map[string]string{"l": "v", discoveryv1.LabelManagedBy: ManagedBy,
+		discoveryv1.LabelServiceName: "db"}; !maps.Equal(s.Labels, want) {
 		t.Errorf("labels %v", s.Labels)
 	}
 	if !maps.Equal(s.Annotations, map[string]string{"a": "v"}) {
@@ -155,7 +172,8 @@ func TestDecideMetadata(t *testing.T) {
 	}
 	// New Endpoints of the same name take over the old ones' slices.
 	s.Name, e.UID = "s", "f"
-	if got := decide(e, []*discoveryv1.EndpointSlice{s}).update; len(got) != 1 || metav1.GetControllerOf(got[0]).UID != "f" {
+	if got := decide(e, []*discoveryv1.EndpointSlice{s}).update; len(got) != 1 ||
+		metav1.GetControllerOf(got[0]).UID != "f" {
 		t.Errorf("updated: %v", texts(got))
 	}
 }
@@ -165,7 +183,8 @@ func TestSurplus(t *testing.T) {
 	for i := range perSubset + 7 {
 		ips = append(ips, fmt.Sprintf("10.0.%d.%d", i/250, i%250))
 	}
-	p := decide(endpointsOf(corev1.EndpointSubset{Addresses: at(ips...), Ports: []corev1.EndpointPort{port("web", 80)}}), nil)
+	p := decide(
+		endpointsOf(corev1.EndpointSubset{Addresses: at(ips...), Ports: []corev1.EndpointPort{port("web", 80)}}), nil)
 	if len(p.create) != 1 || len(p.create[0].Endpoints) != perSubset || p.surplus != 7 {
 		t.Errorf("%d slices, %d surplus", len(p.create), p.surplus)
 	}
@@ -182,7 +201,8 @@ func TestDecideConverges(t *testing.T) {
 		for range rnd.IntN(4) {
 			var s corev1.EndpointSubset
 			for range rnd.IntN(5) {
-				a := corev1.EndpointAddress{IP: []string{"10.0.0.1", "10.0.0.2", "fd00::1", "fd00::2", "?"}[rnd.IntN(5)]}
+				a := corev1.EndpointAddress{
+					IP: []string{"10.0.0.1", "10.0.0.2", "fd00::1", "fd00::2", "?"}[rnd.IntN(5)]}
 				if rnd.IntN(2) == 0 {
 					a.TargetRef = &corev1.ObjectReference{UID: types.UID(fmt.Sprint(rnd.IntN(2)))}
 				}
@@ -222,7 +242,8 @@ func TestDecideConverges(t *testing.T) {
 		}
 		are = slices.Collect(maps.Values(next))
 		if again := decide(e, are); len(again.create)+len(again.update)+len(again.delete) > 0 {
-			t.Fatalf("seed %d, round %d: %+v needs a second plan: %q %q %q", seed, round, e.Subsets, texts(again.create), texts(again.update), texts(again.delete))
+			t.Fatalf("seed %d, round %d: %+v needs a second plan: %q %q %q", seed, round, e.Subsets,
+				texts(again.create), texts(again.update), texts(again.delete))
 		}
 		if got, want := pairsOfSlices(are), pairsOf(e); !maps.Equal(got, want) {
 			t.Fatalf("seed %d, round %d: slices hold %v, want %v", seed, round, got, want)
@@ -277,7 +298,8 @@ func pairsOfSlices(list []*discoveryv1.EndpointSlice) map[string]bool {
 				pairs[fmt.Sprintln(e.Addresses[0], uid(e.TargetRef), "-")] = *e.Conditions.Ready
 			}
 			for _, p := range s.Ports {
-				pairs[fmt.Sprintln(e.Addresses[0], uid(e.TargetRef), fmt.Sprint(*p.Name, *p.Port))] = *e.Conditions.Ready
+				pairs[fmt.Sprintln(e.Addresses[0], uid(e.TargetRef),
+					fmt.Sprint(*p.Name, *p.Port))] = *e.Conditions.Ready
 			}
 		}
 	}
@@ -293,10 +315,12 @@ func uid(ref *corev1.ObjectReference) types.UID {
 
 func TestMirrors(t *testing.T) {
 	service := func(name string, selector map[string]string) *corev1.Service {
-		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name}, Spec: corev1.ServiceSpec{Selector: selector}}
+		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name},
+			Spec: corev1.ServiceSpec{Selector: selector}}
 	}
 	written := func(name string, change func(*corev1.Endpoints)) *corev1.Endpoints {
-		e := endpointsOf(corev1.EndpointSubset{Addresses: at("10.0.0.1"), Ports: []corev1.EndpointPort{port("web", 80)}})
+		e := endpointsOf(
+			corev1.EndpointSubset{Addresses: at("10.0.0.1"), Ports: []corev1.EndpointPort{port("web", 80)}})
 		e.Name, e.UID = name, ""
 		if change != nil {
 			change(e)
@@ -308,12 +332,16 @@ func TestMirrors(t *testing.T) {
 			service("db", nil), written("db", nil),
 			service("selected", map[string]string{"a": "b"}), written("selected", nil),
 			service("empty", map[string]string{}), written("empty", nil),
-			service("skipped", nil), written("skipped", func(e *corev1.Endpoints) { e.Labels = map[string]string{discoveryv1.LabelSkipMirror: "true"} }),
+			service("skipped", nil),
+			written("skipped",
+				func(e *corev1.Endpoints) { e.Labels = map[string]string{discoveryv1.LabelSkipMirror: "true"} }),
 			service("lock", nil), written("lock", func(e *corev1.Endpoints) {
 				e.Annotations = map[string]string{resourcelock.LeaderElectionRecordAnnotationKey: "{}"}
 			}),
 			written("alone", nil),
-			&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "users", Labels: map[string]string{discoveryv1.LabelServiceName: "db"}}},
+			&discoveryv1.EndpointSlice{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "users",
+					Labels: map[string]string{discoveryv1.LabelServiceName: "db"}}},
 		)
 		ctrl, err := New(Config{Informers: c.Informers})
 		if err != nil {
@@ -335,7 +363,8 @@ func TestMirrors(t *testing.T) {
 		}
 		is := func(of string, want ...string) {
 			t.Helper()
-			controllertest.Eventually(t, fmt.Sprintf("the mirror of %s is %q", of, want), func() bool { return slices.Equal(mirrors(of), want) })
+			controllertest.Eventually(t, fmt.Sprintf("the mirror of %s is %q", of, want),
+				func() bool { return slices.Equal(mirrors(of), want) })
 		}
 		first := " IPv4 [web80] 10.0.0.1"
 		is("db", first)
@@ -376,11 +405,13 @@ func TestMirrors(t *testing.T) {
 		is("db", second)
 
 		// A Service that comes later, and one that gets a selector.
-		if _, err := c.Client.CoreV1().Services("d").Create(t.Context(), service("alone", nil), metav1.CreateOptions{}); err != nil {
+		if _, err := c.Client.CoreV1().Services("d").Create(t.Context(), service("alone", nil),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		is("alone", first)
-		if _, err := c.Client.CoreV1().Services("d").Update(t.Context(), service("alone", map[string]string{"a": "b"}), metav1.UpdateOptions{}); err != nil {
+		if _, err := c.Client.CoreV1().Services("d").Update(t.Context(), service("alone", map[string]string{"a": "b"}),
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		is("alone")
@@ -388,7 +419,8 @@ func TestMirrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		is("db")
-		if _, err := c.Client.DiscoveryV1().EndpointSlices("d").Get(t.Context(), "users", metav1.GetOptions{}); err != nil {
+		if _, err := c.Client.DiscoveryV1().EndpointSlices("d").Get(t.Context(), "users",
+			metav1.GetOptions{}); err != nil {
 			t.Errorf("a user's slice: %v", err)
 		}
 	})

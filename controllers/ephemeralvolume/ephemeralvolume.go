@@ -132,7 +132,8 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	}
 	missing, volume, err := decide(pod, find)
 	for _, claim := range missing {
-		now, failed := t.client.CoreV1().PersistentVolumeClaims(pod.Namespace).Create(ctx, claim.object, metav1.CreateOptions{})
+		now, failed := t.client.CoreV1().PersistentVolumeClaims(pod.Namespace).Create(ctx, claim.object,
+			metav1.CreateOptions{})
 		switch {
 		case apierrors.HasStatusCause(failed, corev1.NamespaceTerminatingCause):
 			return 0, nil // it takes the pod with it
@@ -163,7 +164,9 @@ type missing struct {
 
 // decide returns the missing claims of a pod, up to the first volume whose claim is another
 // owner's: that volume, and why. find returns nil for a claim that does not exist.
-func decide(pod *corev1.Pod, find func(name string) (*corev1.PersistentVolumeClaim, error)) (create []missing, volume string, err error) {
+func decide(
+	pod *corev1.Pod, find func(name string) (*corev1.PersistentVolumeClaim, error),
+) (create []missing, volume string, err error) {
 	if pod.DeletionTimestamp != nil {
 		return nil, "", nil
 	}

@@ -15,11 +15,14 @@ import (
 func pod(volumes ...string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "p", UID: "u"}}
 	for _, name := range volumes {
-		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
-			VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{
-				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"l": name}, Annotations: map[string]string{"a": name}},
-				Spec:       corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}},
-			}}}})
+		p.Spec.Volumes = append(p.Spec.Volumes,
+			corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+				VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{
+					ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"l": name},
+						Annotations: map[string]string{"a": name}},
+					Spec: corev1.PersistentVolumeClaimSpec{
+						AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}},
+				}}}})
 	}
 	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "other"})
 	return p
@@ -41,13 +44,15 @@ func TestDecide(t *testing.T) {
 		t.Errorf("nothing is there: create %s, %v", names(create), err)
 	}
 	first := create[0].object
-	if !metav1.IsControlledBy(first, p) || !*first.OwnerReferences[0].BlockOwnerDeletion || first.Labels["l"] != "a" || first.Annotations["a"] != "a" || len(first.Spec.AccessModes) != 1 {
+	if !metav1.IsControlledBy(first, p) || !*first.OwnerReferences[0].BlockOwnerDeletion || first.Labels["l"] != "a" ||
+		first.Annotations["a"] != "a" || len(first.Spec.AccessModes) != 1 {
 		t.Errorf("claim %+v", first)
 	}
 	claims["p-a"] = first
 	claims["p-b"] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "p-b"}}
 	create, volume, err := decide(p, find)
-	if len(create) != 0 || volume != "b" || err == nil || err.Error() != "PVC d/p-b was not created for pod d/p (pod is not owner)" {
+	if len(create) != 0 || volume != "b" || err == nil ||
+		err.Error() != "PVC d/p-b was not created for pod d/p (pod is not owner)" {
 		t.Errorf("one is somebody's: create %s, volume %s, %v", names(create), volume, err)
 	}
 	delete(claims, "p-b")
@@ -63,7 +68,8 @@ func TestDecide(t *testing.T) {
 // A claim is made with its pod, made again after a deletion, and waits while its name is taken.
 func TestClaimsFollowTheirPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(t, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "p-b"}})
+		c := controllertest.New(t,
+			&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "p-b"}})
 		ctrl, err := New(Config{Informers: c.Informers})
 		if err != nil {
 			t.Fatal(err)
@@ -83,7 +89,8 @@ func TestClaimsFollowTheirPods(t *testing.T) {
 		controllertest.Eventually(t, "an event about the second", func() bool {
 			events, err := c.Client.CoreV1().Events("d").List(t.Context(), metav1.ListOptions{})
 			for _, e := range events.Items {
-				if e.Reason == "FailedBinding" && e.Message == "ephemeral volume b: PVC d/p-b was not created for pod d/p (pod is not owner)" {
+				if e.Reason == "FailedBinding" &&
+					e.Message == "ephemeral volume b: PVC d/p-b was not created for pod d/p (pod is not owner)" {
 					return err == nil
 				}
 			}

@@ -24,15 +24,17 @@ func TestJudge(t *testing.T) {
 		drop       []types.UID
 		policy     metav1.DeletionPropagation
 	}{
-		"nobody's":                      {owned(nil), false, true, nil, ""},
-		"its owner is there":            {owned(nil, "solid"), false, true, nil, ""},
-		"one of two is there":           {owned(nil, "solid", "absent"), false, true, []types.UID{"absent"}, ""},
-		"one stays, one is going":       {owned(nil, "waiting", "solid"), true, true, []types.UID{"waiting"}, ""},
-		"its owner is gone":             {owned(nil, "absent"), true, false, nil, metav1.DeletePropagationBackground},
-		"its owner waits":               {owned(nil, "waiting"), false, false, nil, metav1.DeletePropagationBackground},
-		"its owner waits for a family":  {owned(nil, "waiting"), true, false, nil, metav1.DeletePropagationForeground},
-		"marked as orphaning":           {owned([]string{metav1.FinalizerOrphanDependents}, "absent"), true, false, nil, metav1.DeletePropagationOrphan},
-		"marked for foreground already": {owned([]string{metav1.FinalizerDeleteDependents}, "absent"), true, false, nil, metav1.DeletePropagationForeground},
+		"nobody's":                     {owned(nil), false, true, nil, ""},
+		"its owner is there":           {owned(nil, "solid"), false, true, nil, ""},
+		"one of two is there":          {owned(nil, "solid", "absent"), false, true, []types.UID{"absent"}, ""},
+		"one stays, one is going":      {owned(nil, "waiting", "solid"), true, true, []types.UID{"waiting"}, ""},
+		"its owner is gone":            {owned(nil, "absent"), true, false, nil, metav1.DeletePropagationBackground},
+		"its owner waits":              {owned(nil, "waiting"), false, false, nil, metav1.DeletePropagationBackground},
+		"its owner waits for a family": {owned(nil, "waiting"), true, false, nil, metav1.DeletePropagationForeground},
+		"marked as orphaning": {owned([]string{metav1.FinalizerOrphanDependents}, "absent"), true, false, nil,
+			metav1.DeletePropagationOrphan},
+		"marked for foreground already": {owned([]string{metav1.FinalizerDeleteDependents}, "absent"), true, false, nil,
+			metav1.DeletePropagationForeground},
 	} {
 		v := judge(c.o, states, c.dependents)
 		if v.keep != c.keep || !slices.Equal(v.drop, c.drop) || v.policy != c.policy {

@@ -82,7 +82,8 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	wg.Go(func() {
-		t.sources.run(ctx, func() { runtime.Started(ctx) }, func(err error) { c.cfg.Logger.Warn("garbage collector", "error", err) })
+		t.sources.run(ctx, func() { runtime.Started(ctx) },
+			func(err error) { c.cfg.Logger.Warn("garbage collector", "error", err) })
 	})
 	return t.loop.Run(ctx)
 }
@@ -129,7 +130,8 @@ func (t *term) reportMisplaced(m misplaced) {
 		APIVersion: m.object.resource.GroupVersion().String(), Kind: kind,
 		Namespace: m.object.namespace, Name: m.object.name, UID: m.object.uid,
 	}
-	t.events.Eventf(object, corev1.EventTypeWarning, "OwnerRefInvalidNamespace", "ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q",
+	t.events.Eventf(object, corev1.EventTypeWarning, "OwnerRefInvalidNamespace",
+		"ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q",
 		m.ref.APIVersion, m.ref.Kind, m.object.namespace, m.ref.Name, m.ref.UID, m.object.namespace)
 }
 
@@ -190,7 +192,8 @@ func (t *term) judgeLive(ctx context.Context, o *object, states map[types.UID]ow
 	if v.keep {
 		return t.dropOwners(ctx, is, live, v.drop)
 	}
-	t.cfg.Logger.Debug("deleting an object whose owners are gone", "resource", o.resource.Resource, "namespace", o.namespace, "name", o.name, "policy", v.policy)
+	t.cfg.Logger.Debug("deleting an object whose owners are gone", "resource", o.resource.Resource, "namespace",
+		o.namespace, "name", o.name, "policy", v.policy)
 	err = t.api(o.resource, o.namespace).Delete(ctx, o.name, metav1.DeleteOptions{
 		Preconditions:     &metav1.Preconditions{UID: &o.uid, ResourceVersion: &live.ResourceVersion},
 		PropagationPolicy: &v.policy,
@@ -210,7 +213,9 @@ func (t *term) ownerState(ctx context.Context, o *object, ref metav1.OwnerRefere
 	}
 	kind, ok := t.sources.kind(schema.GroupKind{Group: gv.Group, Kind: ref.Kind})
 	if !ok {
-		return solid, fmt.Errorf("owner %s %s of %s %s/%s is of a kind that the API does not serve", ref.Kind, ref.Name, o.resource.Resource, o.namespace, o.name)
+		return solid,
+			fmt.Errorf("owner %s %s of %s %s/%s is of a kind that the API does not serve", ref.Kind, ref.Name,
+				o.resource.Resource, o.namespace, o.name)
 	}
 	if kind.namespaced && o.namespace == "" {
 		return solid, nil // an object of the cluster cannot be owned by one of a namespace
@@ -220,7 +225,8 @@ func (t *term) ownerState(ctx context.Context, o *object, ref metav1.OwnerRefere
 		namespace = o.namespace
 	}
 	// By name too: a reference across namespaces is a reference to nothing.
-	if owner := t.graph.get(ref.UID); owner != nil && owner.namespace == namespace && owner.name == ref.Name && owner.resource.GroupResource() == kind.gvr.GroupResource() {
+	if owner := t.graph.get(ref.UID); owner != nil && owner.namespace == namespace && owner.name == ref.Name &&
+		owner.resource.GroupResource() == kind.gvr.GroupResource() {
 		if owner.foreground() {
 			return waiting, nil
 		}
@@ -266,7 +272,8 @@ func (t *term) unblock(ctx context.Context, o *object, owners []types.UID) error
 	if !sameOwners(live.OwnerReferences, o.owners) {
 		return nil // the informer will bring it in its new state
 	}
-	t.cfg.Logger.Info("objects own each other in a circle and wait for each other's end: one no longer blocks its owners",
+	t.cfg.Logger.Info(
+		"objects own each other in a circle and wait for each other's end: one no longer blocks its owners",
 		"resource", o.resource.Resource, "namespace", o.namespace, "name", o.name, "owners", owners)
 	refs := slices.Clone(live.OwnerReferences)
 	for i := range refs {
@@ -301,10 +308,12 @@ func (t *term) release(ctx context.Context, gvr schema.GroupVersionResource, o *
 			return nil // the resource has gone from the API
 		}
 		if err != nil {
-			return fmt.Errorf("looking for dependents of %s %s/%s among %s: %w", o.resource.Resource, o.namespace, o.name, gvr.Resource, err)
+			return fmt.Errorf("looking for dependents of %s %s/%s among %s: %w", o.resource.Resource, o.namespace,
+				o.name, gvr.Resource, err)
 		}
 		for i := range list.Items {
-			if err := t.dropOwners(ctx, newObject(gvr, &list.Items[i]), &list.Items[i], []types.UID{o.uid}); err != nil {
+			if err := t.dropOwners(ctx, newObject(gvr, &list.Items[i]), &list.Items[i],
+				[]types.UID{o.uid}); err != nil {
 				return err
 			}
 		}
@@ -315,7 +324,8 @@ func (t *term) release(ctx context.Context, gvr schema.GroupVersionResource, o *
 }
 
 func (t *term) dropOwners(ctx context.Context, o *object, live *metav1.PartialObjectMetadata, drop []types.UID) error {
-	left := slices.DeleteFunc(slices.Clone(live.OwnerReferences), func(ref metav1.OwnerReference) bool { return slices.Contains(drop, ref.UID) })
+	left := slices.DeleteFunc(slices.Clone(live.OwnerReferences),
+		func(ref metav1.OwnerReference) bool { return slices.Contains(drop, ref.UID) })
 	if len(left) == len(live.OwnerReferences) {
 		return nil
 	}

@@ -74,8 +74,9 @@ func refTo(gvr schema.GroupVersionResource, name string) metav1.OwnerReference {
 func (a *api) add(gvr schema.GroupVersionResource, name string, owners ...metav1.OwnerReference) metav1.OwnerReference {
 	a.t.Helper()
 	o := &metav1.PartialObjectMetadata{
-		TypeMeta:   metav1.TypeMeta{APIVersion: gvr.GroupVersion().String(), Kind: kinds[gvr]},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name), OwnerReferences: owners, ResourceVersion: strconv.FormatInt(a.version.Add(1), 10)},
+		TypeMeta: metav1.TypeMeta{APIVersion: gvr.GroupVersion().String(), Kind: kinds[gvr]},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name), OwnerReferences: owners,
+			ResourceVersion: strconv.FormatInt(a.version.Add(1), 10)},
 	}
 	if err := a.objects.Create(gvr, o, "d"); err != nil {
 		a.t.Fatal(err)
@@ -98,7 +99,8 @@ func (a *api) gone(gvr schema.GroupVersionResource, name string) bool { return a
 
 func (a *api) remove(gvr schema.GroupVersionResource, name string, policy metav1.DeletionPropagation) {
 	a.t.Helper()
-	if err := a.Resource(gvr).Namespace("d").Delete(a.t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
+	if err := a.Resource(gvr).Namespace("d").Delete(a.t.Context(), name,
+		metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
 		a.t.Fatal(err)
 	}
 }
@@ -202,7 +204,8 @@ func TestOwnersInOtherNamespacesAreReported(t *testing.T) {
 		t.Run(first+" first", func(t *testing.T) {
 			g := newGraph()
 			at := func(namespace, name string, owners ...metav1.OwnerReference) *object {
-				return newObject(pods, &metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name), OwnerReferences: owners})
+				return newObject(pods,
+					&metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name), OwnerReferences: owners})
 			}
 			owner, dependent := at("d", "owner"), at("e", "dependent", refTo(pods, "owner"))
 			neighbour, node := at("d", "neighbour", refTo(pods, "owner")), at("", "node")
@@ -228,8 +231,9 @@ func TestOwnersInOtherNamespacesAreReported(t *testing.T) {
 	a := newAPI(t)
 	a.add(pods, "owner")
 	stranger := &metav1.PartialObjectMetadata{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "e", Name: "stranger", UID: "stranger", OwnerReferences: []metav1.OwnerReference{refTo(pods, "owner")}, ResourceVersion: "1"},
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "e", Name: "stranger", UID: "stranger",
+			OwnerReferences: []metav1.OwnerReference{refTo(pods, "owner")}, ResourceVersion: "1"},
 	}
 	if err := a.objects.Create(pods, stranger, "e"); err != nil {
 		t.Fatal(err)
@@ -241,7 +245,8 @@ func TestOwnersInOtherNamespacesAreReported(t *testing.T) {
 			t.Fatal(err)
 		}
 		return slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
-			return e.Reason == "OwnerRefInvalidNamespace" && e.Type == corev1.EventTypeWarning && e.InvolvedObject.Kind == "Pod" && e.InvolvedObject.Name == "stranger" &&
+			return e.Reason == "OwnerRefInvalidNamespace" && e.Type == corev1.EventTypeWarning &&
+				e.InvolvedObject.Kind == "Pod" && e.InvolvedObject.Name == "stranger" &&
 				e.Message == `ownerRef [v1/Pod, namespace: e, name: owner, uid: owner] does not exist in namespace "e"`
 		})
 	})
@@ -284,7 +289,8 @@ func TestOrphan(t *testing.T) {
 func TestOrphanThatTheGraphDoesNotShow(t *testing.T) {
 	a := newAPI(t)
 	silent := watch.NewFake()
-	a.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) { return true, silent, nil })
+	a.PrependWatchReactor("pods",
+		func(clienttesting.Action) (bool, watch.Interface, error) { return true, silent, nil })
 	s := a.add(sets, "set")
 	start(t, a)
 	controllertest.Eventually(t, "the pods are followed", func() bool {

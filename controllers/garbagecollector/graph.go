@@ -87,7 +87,8 @@ func (g *graph) put(o *object) (look []types.UID) {
 		of[o.uid] = o
 	}
 	switch {
-	case was == nil, was.deleting != o.deleting, !slices.Equal(was.finalizers, o.finalizers), !sameOwners(was.owners, o.owners):
+	case was == nil, was.deleting != o.deleting, !slices.Equal(was.finalizers, o.finalizers),
+		!sameOwners(was.owners, o.owners):
 	default:
 		return nil
 	}

@@ -22,7 +22,9 @@ func TestJudgeConverges(t *testing.T) {
 			states[uid] = []ownerState{solid, waiting, absent, unseen}[r.IntN(4)]
 		}
 		v := judge(o, states, r.IntN(2) == 0)
-		lives := len(o.owners) == 0 || slices.ContainsFunc(o.owners, func(ref metav1.OwnerReference) bool { return states[ref.UID] == solid || states[ref.UID] == unseen })
+		lives := len(o.owners) == 0 ||
+			slices.ContainsFunc(o.owners,
+				func(ref metav1.OwnerReference) bool { return states[ref.UID] == solid || states[ref.UID] == unseen })
 		if v.keep != lives {
 			t.Fatalf("seed %d: %+v of owners %v", seed, v, states)
 		}
@@ -34,7 +36,8 @@ func TestJudgeConverges(t *testing.T) {
 				t.Fatalf("seed %d: the reference to %s, which is there, is dropped", seed, uid)
 			}
 		}
-		o.owners = slices.DeleteFunc(o.owners, func(ref metav1.OwnerReference) bool { return slices.Contains(v.drop, ref.UID) })
+		o.owners = slices.DeleteFunc(o.owners,
+			func(ref metav1.OwnerReference) bool { return slices.Contains(v.drop, ref.UID) })
 		if again := judge(o, states, true); !again.keep || len(again.drop) > 0 {
 			t.Fatalf("seed %d: a second verdict is %+v", seed, again)
 		}

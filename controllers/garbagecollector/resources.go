@@ -163,7 +163,8 @@ func sort(lists []*metav1.APIResourceList) (kinds map[schema.GroupKind]resource,
 }
 
 func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource) (*source, error) {
-	informer := metadatainformer.NewFilteredMetadataInformer(s.client, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+	informer := metadatainformer.NewFilteredMetadataInformer(s.client, gvr, metav1.NamespaceAll, 0, cache.Indexers{},
+		nil).Informer()
 	if err := informer.SetTransform(slim); err != nil {
 		return nil, fmt.Errorf("following %s: %w", gvr.Resource, err)
 	}

@@ -38,14 +38,18 @@ type Plan struct {
 
 // Decide finds the revision of a template among the owner's revisions, or plans it. Revisions
 // differ in name and hash label. collisions changes both when another revision has the name.
-func Decide(owner metav1.Object, kind schema.GroupVersionKind, template *corev1.PodTemplateSpec, collisions *int32, revisions []*appsv1.ControllerRevision) (Plan, error) {
+func Decide(
+	owner metav1.Object, kind schema.GroupVersionKind, template *corev1.PodTemplateSpec, collisions *int32,
+	revisions []*appsv1.ControllerRevision,
+) (Plan, error) {
 	data, err := snapshot(template)
 	if err != nil {
 		return Plan{}, err
 	}
 	p := Plan{Old: slices.Clone(revisions)}
 	slices.SortFunc(p.Old, func(a, b *appsv1.ControllerRevision) int {
-		return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+			cmp.Compare(a.Name, b.Name))
 	})
 	for i, r := range slices.Backward(p.Old) {
 		if r.DeletionTimestamp == nil && same(r.Data.Raw, data) {
@@ -102,12 +106,16 @@ func (p Plan) Beyond(limit *int32, used func(*appsv1.ControllerRevision) bool) [
 
 // Act carries a plan out and returns the current revision. taken is true when another revision has
 // its name: the owner's count of collisions must rise. wrote receives each write.
-func Act(ctx context.Context, client kubernetes.Interface, owner metav1.Object, p Plan, wrote func(*appsv1.ControllerRevision)) (current *appsv1.ControllerRevision, taken bool, err error) {
+func Act(
+	ctx context.Context, client kubernetes.Interface, owner metav1.Object, p Plan,
+	wrote func(*appsv1.ControllerRevision),
+) (current *appsv1.ControllerRevision, taken bool, err error) {
 	if p.Create == nil {
 		if p.Raise == nil {
 			return p.Current, false, nil
 		}
-		now, err := client.AppsV1().ControllerRevisions(owner.GetNamespace()).Update(ctx, p.Raise, metav1.UpdateOptions{})
+		now, err := client.AppsV1().ControllerRevisions(owner.GetNamespace()).Update(ctx, p.Raise,
+			metav1.UpdateOptions{})
 		if err != nil {
 			return nil, false, fmt.Errorf("raising the number of revision %s: %w", p.Raise.Name, err)
 		}
@@ -116,7 +124,8 @@ func Act(ctx context.Context, client kubernetes.Interface, owner metav1.Object, 
 	}
 	now, err := client.AppsV1().ControllerRevisions(owner.GetNamespace()).Create(ctx, p.Create, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		now, err = client.AppsV1().ControllerRevisions(owner.GetNamespace()).Get(ctx, p.Create.Name, metav1.GetOptions{})
+		now, err = client.AppsV1().ControllerRevisions(owner.GetNamespace()).Get(ctx, p.Create.Name,
+			metav1.GetOptions{})
 		if err == nil && (!metav1.IsControlledBy(now, owner) || !same(now.Data.Raw, p.Create.Data.Raw)) {
 			return nil, true, fmt.Errorf("name %s is taken by another revision", p.Create.Name)
 		}

@@ -39,7 +39,8 @@ func decide(t *testing.T, image string, collisions *int32, revisions ...*appsv1.
 
 func TestRevisionsGoBackAndForth(t *testing.T) {
 	a := decide(t, "a", nil).Create
-	if a == nil || a.Revision != 1 || a.Name != "o-"+a.Labels[appsv1.ControllerRevisionHashLabelKey] || a.Labels["app"] != "x" || !metav1.IsControlledBy(a, owner()) {
+	if a == nil || a.Revision != 1 || a.Name != "o-"+a.Labels[appsv1.ControllerRevisionHashLabelKey] ||
+		a.Labels["app"] != "x" || !metav1.IsControlledBy(a, owner()) {
 		t.Fatalf("first revision %+v", a)
 	}
 	if p := decide(t, "a", nil, a); p.Current != a || p.Create != nil || p.Raise != nil || len(p.Old) != 0 {
@@ -50,7 +51,8 @@ func TestRevisionsGoBackAndForth(t *testing.T) {
 		t.Errorf("second revision %+v", b)
 	}
 	p := decide(t, "a", nil, b, a)
-	if p.Current != a || p.Raise == nil || p.Raise.Revision != 3 || a.Revision != 1 || len(p.Old) != 1 || p.Old[0] != b {
+	if p.Current != a || p.Raise == nil || p.Raise.Revision != 3 || a.Revision != 1 || len(p.Old) != 1 ||
+		p.Old[0] != b {
 		t.Errorf("back to the first: %+v", p)
 	}
 	if one := int32(1); decide(t, "a", &one).Create.Name == a.Name {
@@ -123,15 +125,19 @@ func TestTakenNames(t *testing.T) {
 	}{
 		{"free", nil, false},
 		{"ours already", made, false},
-		{"somebody else's", func() *appsv1.ControllerRevision { r := made.DeepCopy(); r.OwnerReferences = nil; return r }(), true},
-		{"ours with other content", func() *appsv1.ControllerRevision { r := decide(t, "b", nil).Create; r.Name = made.Name; return r }(), true},
+		{"somebody else's",
+			func() *appsv1.ControllerRevision { r := made.DeepCopy(); r.OwnerReferences = nil; return r }(), true},
+		{"ours with other content",
+			func() *appsv1.ControllerRevision { r := decide(t, "b", nil).Create; r.Name = made.Name; return r }(),
+			true},
 	} {
 		cluster := controllertest.New(t)
 		if c.there != nil {
 			cluster.Add(c.there.DeepCopy())
 		}
 		wrote := 0
-		now, taken, err := Act(t.Context(), cluster.Client, owner(), Plan{Create: made}, func(*appsv1.ControllerRevision) { wrote++ })
+		now, taken, err := Act(t.Context(), cluster.Client, owner(), Plan{Create: made},
+			func(*appsv1.ControllerRevision) { wrote++ })
 		if taken != c.taken || (err != nil) != c.taken || (now == nil) != c.taken || (wrote == 1) == c.taken {
 			t.Errorf("%s: %v, taken %v, wrote %d, %v", c.name, now, taken, wrote, err)
 		}
@@ -139,7 +145,8 @@ func TestTakenNames(t *testing.T) {
 	raised := made.DeepCopy()
 	raised.Revision = 7
 	cluster := controllertest.New(t)
-	if _, _, err := Act(t.Context(), cluster.Client, owner(), Plan{Current: made, Raise: raised}, func(*appsv1.ControllerRevision) {}); err == nil {
+	if _, _, err := Act(t.Context(), cluster.Client, owner(), Plan{Current: made, Raise: raised},
+		func(*appsv1.ControllerRevision) {}); err == nil {
 		t.Error("raising what is not there succeeds")
 	}
 }

@@ -31,12 +31,16 @@ func (k Keeper) Watch(kind schema.GroupVersionKind) {
 // Claim adopts and releases revisions, and returns the owner's.
 func (k Keeper) Claim(ctx context.Context, key runtime.Key, owner claim.Owner) ([]*appsv1.ControllerRevision, error) {
 	owner.May = nil
-	return claim.Objects(ctx, k.Loop, key, k.Informer, owner, k.Client.AppsV1().ControllerRevisions(owner.GetNamespace()))
+	return claim.Objects(ctx, k.Loop, key, k.Informer, owner,
+		k.Client.AppsV1().ControllerRevisions(owner.GetNamespace()))
 }
 
 // Act makes a plan true: see the function of that name.
-func (k Keeper) Act(ctx context.Context, key runtime.Key, owner metav1.Object, p Plan) (current *appsv1.ControllerRevision, taken bool, err error) {
-	return Act(ctx, k.Client, owner, p, func(r *appsv1.ControllerRevision) { k.Loop.Writes().Wrote(key, k.Informer, r.ResourceVersion) })
+func (k Keeper) Act(
+	ctx context.Context, key runtime.Key, owner metav1.Object, p Plan,
+) (current *appsv1.ControllerRevision, taken bool, err error) {
+	return Act(ctx, k.Client, owner, p,
+		func(r *appsv1.ControllerRevision) { k.Loop.Writes().Wrote(key, k.Informer, r.ResourceVersion) })
 }
 
 // Delete deletes revisions beyond the history limit, if they still are as the informer shows them.
@@ -45,7 +49,8 @@ func (k Keeper) Delete(ctx context.Context, key runtime.Key, list []*appsv1.Cont
 	var errs []error
 	for _, r := range list {
 		err := k.Client.AppsV1().ControllerRevisions(r.Namespace).Delete(ctx, r.Name,
-			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID, ResourceVersion: &r.ResourceVersion}})
+			metav1.DeleteOptions{
+				Preconditions: &metav1.Preconditions{UID: &r.UID, ResourceVersion: &r.ResourceVersion}})
 		if err != nil && !apierrors.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("deleting revision %s beyond the history limit: %w", r.Name, err))
 			continue

@@ -101,7 +101,10 @@ type plan struct {
 }
 
 // set sets a condition of the status to be written.
-func (p *plan) set(kind autoscalingv2.HorizontalPodAutoscalerConditionType, status corev1.ConditionStatus, now time.Time, reason, message string) {
+func (p *plan) set(
+	kind autoscalingv2.HorizontalPodAutoscalerConditionType, status corev1.ConditionStatus, now time.Time,
+	reason, message string,
+) {
 	var c *autoscalingv2.HorizontalPodAutoscalerCondition
 	for i := range p.status.Conditions {
 		if p.status.Conditions[i].Type == kind {
@@ -173,7 +176,8 @@ func (s Settings) decide(o observed, m memory, now time.Time) plan {
 		p.problem = fmt.Errorf("reading the scale of the target: %w", o.targetErr)
 		return p
 	}
-	p.set(autoscalingv2.AbleToScale, corev1.ConditionTrue, now, "SucceededGetScale", "the HPA controller was able to get the target's current scale")
+	p.set(autoscalingv2.AbleToScale, corev1.ConditionTrue, now, "SucceededGetScale",
+		"the HPA controller was able to get the target's current scale")
 	current, least := o.target.Spec.Replicas, minReplicas(hpa)
 	if len(p.memory.recommendations) == 0 {
 		p.memory.recommendations = []recommendation{{current, now}}
@@ -183,9 +187,11 @@ func (s Settings) decide(o observed, m memory, now time.Time) plan {
 	case wantsMetrics(hpa, o.target):
 		s.byMetrics(&p, o, now)
 	case current == 0:
-		p.set(autoscalingv2.ScalingActive, corev1.ConditionFalse, now, "ScalingDisabled", "scaling is disabled since the replica count of the target is zero")
+		p.set(autoscalingv2.ScalingActive, corev1.ConditionFalse, now, "ScalingDisabled",
+			"scaling is disabled since the replica count of the target is zero")
 	case current > hpa.Spec.MaxReplicas:
-		p.rescale, p.replicas, p.reason = true, hpa.Spec.MaxReplicas, "Current number of replicas above Spec.MaxReplicas"
+		p.rescale, p.replicas, p.reason = true, hpa.Spec.MaxReplicas,
+			"Current number of replicas above Spec.MaxReplicas"
 	case current < least:
 		p.rescale, p.replicas, p.reason = true, least, "Current number of replicas below Spec.MinReplicas"
 	}
@@ -264,7 +270,8 @@ func (s Settings) propose(p *plan, o observed, now time.Time) (replicas int32, m
 		}
 	}
 	if len(failed) > 0 {
-		err = fmt.Errorf("invalid metrics (%v invalid out of %v), first error is: %w", len(failed), len(metrics), failed[0])
+		err = fmt.Errorf("invalid metrics (%v invalid out of %v), first error is: %w", len(failed), len(metrics),
+			failed[0])
 	}
 	if len(failed) == len(metrics) || len(failed) > 0 && replicas < o.target.Spec.Replicas {
 		p.set(autoscalingv2.ScalingActive, corev1.ConditionFalse, now, failed[0].reason,
@@ -304,11 +311,15 @@ func (p plan) outcome(o observed, err error, now time.Time) plan {
 	}
 	p.set(autoscalingv2.AbleToScale, corev1.ConditionTrue, now, "SucceededRescale",
 		fmt.Sprintf("the HPA controller was able to update the target scale to %d", p.replicas))
-	p.events = append(p.events, event{corev1.EventTypeNormal, "SuccessfulRescale", fmt.Sprintf("New size: %d; reason: %s", p.replicas, p.reason)})
+	p.events = append(p.events,
+		event{corev1.EventTypeNormal, "SuccessfulRescale",
+			fmt.Sprintf("New size: %d; reason: %s", p.replicas, p.reason)})
 	if p.replicas == 0 && minReplicas(o.hpa) == 0 && measuredWithoutPods(o.hpa) {
-		p.set(autoscalingv2.ScaledToZero, corev1.ConditionTrue, now, "ScaledToZero", "the HPA controller scaled the workload to zero")
+		p.set(autoscalingv2.ScaledToZero, corev1.ConditionTrue, now, "ScaledToZero",
+			"the HPA controller scaled the workload to zero")
 	} else {
-		p.set(autoscalingv2.ScaledToZero, corev1.ConditionFalse, now, "NotScaledToZero", "the HPA controller did not scale the workload to zero")
+		p.set(autoscalingv2.ScaledToZero, corev1.ConditionFalse, now, "NotScaledToZero",
+			"the HPA controller did not scale the workload to zero")
 	}
 	p.status.DesiredReplicas = p.replicas
 	scaled := metav1.NewTime(now)

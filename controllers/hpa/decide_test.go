@@ -27,8 +27,9 @@ func autoscaler(change ...func(*autoscalingv2.HorizontalPodAutoscaler)) *autosca
 	hpa := &autoscalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "u", Generation: 3},
 		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
-			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
-			MinReplicas:    ptr.To[int32](2), MaxReplicas: 10,
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment",
+				Name: "web"},
+			MinReplicas: ptr.To[int32](2), MaxReplicas: 10,
 			Metrics: []autoscalingv2.MetricSpec{cpu(50)},
 		},
 	}
@@ -39,8 +40,11 @@ func autoscaler(change ...func(*autoscalingv2.HorizontalPodAutoscaler)) *autosca
 }
 
 func cpu(percent int32) autoscalingv2.MetricSpec {
-	return autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
-		Name: corev1.ResourceCPU, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &percent}}}
+	return autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType,
+		Resource: &autoscalingv2.ResourceMetricSource{
+			Name: corev1.ResourceCPU,
+			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType,
+				AverageUtilization: &percent}}}
 }
 
 func metrics(m ...autoscalingv2.MetricSpec) func(*autoscalingv2.HorizontalPodAutoscaler) {
@@ -58,18 +62,23 @@ func behavior(b autoscalingv2.HorizontalPodAutoscalerBehavior) func(*autoscaling
 }
 
 func target(replicas int32) *autoscalingv1.Scale {
-	return &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}, Spec: autoscalingv1.ScaleSpec{Replicas: replicas},
+	return &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"},
+		Spec:   autoscalingv1.ScaleSpec{Replicas: replicas},
 		Status: autoscalingv1.ScaleStatus{Replicas: replicas, Selector: "app=web"}}
 }
 
 // pod is one that has been ready for long, and whose container c requests one CPU and 1 GiB.
 func pod(n int, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("web-%d", n), Labels: map[string]string{"app": "web"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("web-%d", n),
+			Labels: map[string]string{"app": "web"}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(1, resource.DecimalSI), corev1.ResourceMemory: *resource.NewQuantity(1<<30, resource.BinarySI)}}}}},
+			Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(1, resource.DecimalSI),
+				corev1.ResourceMemory: *resource.NewQuantity(1<<30, resource.BinarySI)}}}}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, StartTime: ptr.To(metav1.NewTime(start.Add(-time.Hour))),
-			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(start.Add(-time.Hour))}}},
+			Conditions: []corev1.PodCondition{
+				{Type: corev1.PodReady, Status: corev1.ConditionTrue,
+					LastTransitionTime: metav1.NewTime(start.Add(-time.Hour))}}},
 	}
 	for _, f := range change {
 		f(p)
@@ -87,7 +96,8 @@ func leaving(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(metav1.NewTime(start)
 func since(began, changed time.Duration, ready corev1.ConditionStatus) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.StartTime = ptr.To(metav1.NewTime(start.Add(-began)))
-		p.Status.Conditions[0] = corev1.PodCondition{Type: corev1.PodReady, Status: ready, LastTransitionTime: metav1.NewTime(start.Add(-changed))}
+		p.Status.Conditions[0] = corev1.PodCondition{Type: corev1.PodReady, Status: ready,
+			LastTransitionTime: metav1.NewTime(start.Add(-changed))}
 	}
 }
 
@@ -111,7 +121,9 @@ func podsOf(n int) []*corev1.Pod {
 }
 
 // calculate returns the proposal of an autoscaler's metrics, without limits.
-func calculate(hpa *autoscalingv2.HorizontalPodAutoscaler, current int32, pods []*corev1.Pod, readings ...reading) (int32, error) {
+func calculate(
+	hpa *autoscalingv2.HorizontalPodAutoscaler, current int32, pods []*corev1.Pod, readings ...reading,
+) (int32, error) {
 	p := &plan{}
 	n, _, err := settings.propose(p, observed{hpa: hpa, target: target(current), pods: pods, readings: readings}, start)
 	return n, err
@@ -120,19 +132,31 @@ func calculate(hpa *autoscalingv2.HorizontalPodAutoscaler, current int32, pods [
 // The expected numbers come from upstream's algorithm.
 func TestProposals(t *testing.T) {
 	quantity := func(s string) *resource.Quantity { return ptr.To(resource.MustParse(s)) }
-	memory := autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
-		Name: corev1.ResourceMemory, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: quantity("100Mi")}}}
-	container := autoscalingv2.MetricSpec{Type: autoscalingv2.ContainerResourceMetricSourceType, ContainerResource: &autoscalingv2.ContainerResourceMetricSource{
-		Name: corev1.ResourceCPU, Container: "c", Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: ptr.To[int32](50)}}}
+	memory := autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType,
+		Resource: &autoscalingv2.ResourceMetricSource{
+			Name: corev1.ResourceMemory,
+			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType,
+				AverageValue: quantity("100Mi")}}}
+	container := autoscalingv2.MetricSpec{Type: autoscalingv2.ContainerResourceMetricSourceType,
+		ContainerResource: &autoscalingv2.ContainerResourceMetricSource{
+			Name: corev1.ResourceCPU, Container: "c",
+			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType,
+				AverageUtilization: ptr.To[int32](50)}}}
 	elsewhere := *container.DeepCopy()
 	elsewhere.ContainerResource.Container = "other"
 	perPod := autoscalingv2.MetricSpec{Type: autoscalingv2.PodsMetricSourceType, Pods: &autoscalingv2.PodsMetricSource{
-		Metric: autoscalingv2.MetricIdentifier{Name: "qps"}, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: quantity("10")}}}
-	object := autoscalingv2.MetricSpec{Type: autoscalingv2.ObjectMetricSourceType, Object: &autoscalingv2.ObjectMetricSource{
-		DescribedObject: autoscalingv2.CrossVersionObjectReference{Kind: "Service", Name: "web", APIVersion: "v1"},
-		Metric:          autoscalingv2.MetricIdentifier{Name: "qps"}, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: quantity("20")}}}
-	external := autoscalingv2.MetricSpec{Type: autoscalingv2.ExternalMetricSourceType, External: &autoscalingv2.ExternalMetricSource{
-		Metric: autoscalingv2.MetricIdentifier{Name: "queue"}, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: quantity("10")}}}
+		Metric: autoscalingv2.MetricIdentifier{Name: "qps"},
+		Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: quantity("10")}}}
+	object := autoscalingv2.MetricSpec{Type: autoscalingv2.ObjectMetricSourceType,
+		Object: &autoscalingv2.ObjectMetricSource{
+			DescribedObject: autoscalingv2.CrossVersionObjectReference{Kind: "Service", Name: "web", APIVersion: "v1"},
+			Metric:          autoscalingv2.MetricIdentifier{Name: "qps"},
+			Target:          autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: quantity("20")}}}
+	external := autoscalingv2.MetricSpec{Type: autoscalingv2.ExternalMetricSourceType,
+		External: &autoscalingv2.ExternalMetricSource{
+			Metric: autoscalingv2.MetricIdentifier{Name: "queue"},
+			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType,
+				AverageValue: quantity("10")}}}
 	values := func(v ...int64) reading { return reading{values: v} }
 	unrequested := func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = nil }
 
@@ -145,15 +169,20 @@ func TestProposals(t *testing.T) {
 		want     int32 // -1 for an error
 		err      string
 	}{
-		"up":                   {current: 3, pods: podsOf(3), readings: []reading{using(800, 900, 1000)}, want: 6},
-		"down":                 {current: 5, pods: podsOf(5), readings: []reading{using(100, 100, 100, 100, 100)}, want: 1},
+		"up": {current: 3, pods: podsOf(3), readings: []reading{using(800, 900, 1000)}, want: 6},
+		"down": {current: 5, pods: podsOf(5), readings: []reading{using(100, 100, 100, 100, 100)},
+			want: 1},
 		"within the tolerance": {current: 3, pods: podsOf(3), readings: []reading{using(540, 540, 540)}, want: 3},
 		"above the tolerance":  {current: 3, pods: podsOf(3), readings: []reading{using(560, 560, 560)}, want: 4},
 		"its own tolerance": {current: 3, pods: podsOf(3), readings: []reading{using(560, 560, 560)}, want: 3,
-			change: behavior(autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: &autoscalingv2.HPAScalingRules{Tolerance: quantity("0.2")}})},
+			change: behavior(
+				autoscalingv2.HorizontalPodAutoscalerBehavior{
+					ScaleUp: &autoscalingv2.HPAScalingRules{Tolerance: quantity("0.2")}})},
 		"its own, smaller one, for the way down": {current: 10, pods: podsOf(10), want: 10,
 			readings: []reading{using(480, 480, 480, 480, 480, 480, 480, 480, 480, 480)},
-			change:   behavior(autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleDown: &autoscalingv2.HPAScalingRules{Tolerance: quantity("0.01")}})},
+			change: behavior(
+				autoscalingv2.HorizontalPodAutoscalerBehavior{
+					ScaleDown: &autoscalingv2.HPAScalingRules{Tolerance: quantity("0.01")}})},
 		"idle": {current: 3, pods: podsOf(3), readings: []reading{using(0, 0, 0)}, want: 0},
 		"unready pods use nothing on the way up": {current: 3, want: 4, readings: []reading{using(1000, 1000, 1000)},
 			pods: []*corev1.Pod{pod(0), pod(1), pod(2, since(time.Minute, time.Minute, corev1.ConditionFalse))}},
@@ -169,37 +198,57 @@ func TestProposals(t *testing.T) {
 			pods: []*corev1.Pod{pod(0), pod(1, since(time.Hour, time.Minute, corev1.ConditionFalse))}},
 		"an old one that never was": {current: 2, want: 2, readings: []reading{using(600, 3000)},
 			pods: []*corev1.Pod{pod(0), pod(1, since(time.Hour, time.Hour-10*time.Second, corev1.ConditionFalse))}},
-		"readiness matters to CPU only": {metrics: []autoscalingv2.MetricSpec{memory}, current: 2, want: 4, readings: []reading{using(200<<20*1000, 200<<20*1000)},
-			pods: []*corev1.Pod{pod(0), pod(1, since(time.Minute, time.Minute, corev1.ConditionFalse))}},
-		"missing ones use nothing on the way up": {current: 4, pods: podsOf(4), readings: []reading{using(1000, 1000, 1000, -1)}, want: 6},
-		"missing ones use all on the way down":   {current: 4, pods: podsOf(4), readings: []reading{using(100, 100, 100, -1)}, want: 3},
-		"missing ones that turn the direction":   {current: 2, pods: podsOf(2), readings: []reading{using(100, -1)}, want: 2},
-		"pods that end or have failed do not count": {current: 2, want: 4, readings: []reading{using(1000, 1000, 5000, 5000)},
-			pods: []*corev1.Pod{pod(0), pod(1), pod(2, failed), pod(3, leaving)}},
-		"no pod is known": {current: 2, pods: podsOf(2), readings: []reading{using()}, want: -1, err: "did not receive metrics for targeted pods (pods might be unready)"},
-		"no pod":          {current: 2, readings: []reading{using()}, want: -1, err: "no pods returned by selector while calculating replica count"},
-		"nothing is requested": {current: 1, pods: []*corev1.Pod{pod(0, unrequested)}, readings: []reading{using(100)}, want: -1,
-			err: "missing request for cpu in container c of Pod web-0"},
+		"readiness matters to CPU only": {metrics: []autoscalingv2.MetricSpec{memory}, current: 2, want: 4,
+			readings: []reading{using(200<<20*1000, 200<<20*1000)},
+			pods:     []*corev1.Pod{pod(0), pod(1, since(time.Minute, time.Minute, corev1.ConditionFalse))}},
+		"missing ones use nothing on the way up": {current: 4, pods: podsOf(4),
+			readings: []reading{using(1000, 1000, 1000, -1)}, want: 6},
+		"missing ones use all on the way down": {current: 4, pods: podsOf(4),
+			readings: []reading{using(100, 100, 100, -1)}, want: 3},
+		"missing ones that turn the direction": {current: 2, pods: podsOf(2), readings: []reading{using(100, -1)},
+			want: 2},
+		"pods that end or have failed do not count": {current: 2, want: 4,
+			readings: []reading{using(1000, 1000, 5000, 5000)},
+			pods:     []*corev1.Pod{pod(0), pod(1), pod(2, failed), pod(3, leaving)}},
+		"no pod is known": {current: 2, pods: podsOf(2), readings: []reading{using()}, want: -1,
+			err: "did not receive metrics for targeted pods (pods might be unready)"},
+		"no pod": {current: 2, readings: []reading{using()}, want: -1,
+			err: "no pods returned by selector while calculating replica count"},
+		"nothing is requested": {current: 1, pods: []*corev1.Pod{pod(0, unrequested)}, readings: []reading{using(100)},
+			want: -1,
+			err:  "missing request for cpu in container c of Pod web-0"},
 		"the API is away": {current: 1, pods: podsOf(1), readings: []reading{{err: errors.New("away")}}, want: -1,
 			err: "invalid metrics (1 invalid out of 1), first error is: failed to get cpu resource metric value: failed to get cpu utilization: unable to get metrics for resource cpu: away"},
-		"memory by value": {metrics: []autoscalingv2.MetricSpec{memory}, current: 2, pods: podsOf(2), readings: []reading{using(150<<20*1000, 250<<20*1000)}, want: 4},
-		"one container":   {metrics: []autoscalingv2.MetricSpec{container}, current: 2, pods: podsOf(2), readings: []reading{using(1000, 1000)}, want: 4},
-		"a container that is not there": {metrics: []autoscalingv2.MetricSpec{elsewhere}, current: 2, pods: podsOf(2), readings: []reading{using(1000, 1000)}, want: -1,
+		"memory by value": {metrics: []autoscalingv2.MetricSpec{memory}, current: 2, pods: podsOf(2),
+			readings: []reading{using(150<<20*1000, 250<<20*1000)}, want: 4},
+		"one container": {metrics: []autoscalingv2.MetricSpec{container}, current: 2, pods: podsOf(2),
+			readings: []reading{using(1000, 1000)}, want: 4},
+		"a container that is not there": {metrics: []autoscalingv2.MetricSpec{elsewhere}, current: 2, pods: podsOf(2),
+			readings: []reading{using(1000, 1000)}, want: -1,
 			err: "container other not found in Pod web-0"},
-		"a metric of pods":         {metrics: []autoscalingv2.MetricSpec{perPod}, current: 3, pods: podsOf(3), readings: []reading{using(20000, 10000, 30000)}, want: 6},
-		"an object":                {metrics: []autoscalingv2.MetricSpec{object}, current: 3, pods: podsOf(3), readings: []reading{values(40000)}, want: 6},
-		"an object, by ready pods": {metrics: []autoscalingv2.MetricSpec{object}, current: 3, pods: []*corev1.Pod{pod(0), pod(1), pod(2, pending)}, readings: []reading{values(40000)}, want: 4},
-		"an object, from zero":     {metrics: []autoscalingv2.MetricSpec{object}, current: 0, readings: []reading{values(50000)}, want: 3},
-		"external, per pod":        {metrics: []autoscalingv2.MetricSpec{external}, current: 3, pods: podsOf(3), readings: []reading{values(30000, 41000)}, want: 8},
-		"external, from zero":      {metrics: []autoscalingv2.MetricSpec{external}, current: 0, readings: []reading{values(15000)}, want: 2},
-		"external, empty queue":    {metrics: []autoscalingv2.MetricSpec{external}, current: 3, pods: podsOf(3), readings: []reading{values(0)}, want: 0},
+		"a metric of pods": {metrics: []autoscalingv2.MetricSpec{perPod}, current: 3, pods: podsOf(3),
+			readings: []reading{using(20000, 10000, 30000)}, want: 6},
+		"an object": {metrics: []autoscalingv2.MetricSpec{object}, current: 3, pods: podsOf(3),
+			readings: []reading{values(40000)}, want: 6},
+		"an object, by ready pods": {metrics: []autoscalingv2.MetricSpec{object}, current: 3,
+			pods: []*corev1.Pod{pod(0), pod(1), pod(2, pending)}, readings: []reading{values(40000)}, want: 4},
+		"an object, from zero": {metrics: []autoscalingv2.MetricSpec{object}, current: 0,
+			readings: []reading{values(50000)}, want: 3},
+		"external, per pod": {metrics: []autoscalingv2.MetricSpec{external}, current: 3, pods: podsOf(3),
+			readings: []reading{values(30000, 41000)}, want: 8},
+		"external, from zero": {metrics: []autoscalingv2.MetricSpec{external}, current: 0,
+			readings: []reading{values(15000)}, want: 2},
+		"external, empty queue": {metrics: []autoscalingv2.MetricSpec{external}, current: 3, pods: podsOf(3),
+			readings: []reading{values(0)}, want: 0},
 		"more than there are numbers": {metrics: []autoscalingv2.MetricSpec{external}, current: 3, pods: podsOf(3),
 			readings: []reading{values(1<<62, 1<<62, 1<<62)}, want: 1<<31 - 1},
 		"the highest of several": {metrics: []autoscalingv2.MetricSpec{cpu(50), perPod}, current: 2, pods: podsOf(2),
 			readings: []reading{using(600, 600), using(40000, 40000)}, want: 8},
-		"some fail, and the others are for more": {metrics: []autoscalingv2.MetricSpec{cpu(50), perPod}, current: 2, pods: podsOf(2),
+		"some fail, and the others are for more": {metrics: []autoscalingv2.MetricSpec{cpu(50), perPod}, current: 2,
+			pods:     podsOf(2),
 			readings: []reading{using(1000, 1000), {err: errors.New("away")}}, want: 4, err: "1 invalid out of 2"},
-		"some fail, and the others are for less": {metrics: []autoscalingv2.MetricSpec{cpu(50), perPod}, current: 2, pods: podsOf(2),
+		"some fail, and the others are for less": {metrics: []autoscalingv2.MetricSpec{cpu(50), perPod}, current: 2,
+			pods:     podsOf(2),
 			readings: []reading{using(100, 100), {err: errors.New("away")}}, want: -1, err: "1 invalid out of 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -211,7 +260,8 @@ func TestProposals(t *testing.T) {
 				test.change(hpa)
 			}
 			got, err := calculate(hpa, test.current, test.pods, test.readings...)
-			if got != test.want || (err != nil) != (test.err != "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			if got != test.want || (err != nil) != (test.err != "") ||
+				err != nil && !strings.Contains(err.Error(), test.err) {
 				t.Errorf("%d replicas, %v; want %d, %q", got, err, test.want, test.err)
 			}
 		})
@@ -235,14 +285,22 @@ func TestRequests(t *testing.T) {
 		want      int64
 		err       string
 	}{
-		"all that run":             {corev1.PodSpec{Containers: []corev1.Container{cpus("a", "1"), cpus("b", "200m")}, InitContainers: []corev1.Container{sidecar, cpus("i", "8")}}, "", 1500, ""},
-		"one":                      {corev1.PodSpec{Containers: []corev1.Container{cpus("a", "1"), cpus("b", "")}}, "a", 1000, ""},
-		"one without a request":    {corev1.PodSpec{Containers: []corev1.Container{cpus("a", "1"), cpus("b", "")}}, "", 0, "missing request for cpu in container b of Pod p"},
-		"of the pod":               {corev1.PodSpec{Resources: whole, Containers: []corev1.Container{cpus("a", "1"), cpus("b", "")}}, "", 4000, ""},
-		"a container before a pod": {corev1.PodSpec{Resources: whole, Containers: []corev1.Container{cpus("a", "1")}}, "a", 1000, ""},
+		"all that run": {
+			corev1.PodSpec{Containers: []corev1.Container{cpus("a", "1"), cpus("b", "200m")},
+				InitContainers: []corev1.Container{sidecar, cpus("i", "8")}}, "", 1500, ""},
+		"one": {corev1.PodSpec{Containers: []corev1.Container{cpus("a", "1"), cpus("b", "")}}, "a",
+			1000, ""},
+		"one without a request": {corev1.PodSpec{Containers: []corev1.Container{cpus("a", "1"), cpus("b", "")}}, "",
+			0, "missing request for cpu in container b of Pod p"},
+		"of the pod": {
+			corev1.PodSpec{Resources: whole, Containers: []corev1.Container{cpus("a", "1"), cpus("b", "")}}, "", 4000,
+			""},
+		"a container before a pod": {corev1.PodSpec{Resources: whole, Containers: []corev1.Container{cpus("a", "1")}},
+			"a", 1000, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := requestOf(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: test.spec}, test.container, corev1.ResourceCPU)
+			got, err := requestOf(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: test.spec},
+				test.container, corev1.ResourceCPU)
 			if got != test.want || (err != nil) != (test.err != "") || err != nil && err.Error() != test.err {
 				t.Errorf("%d, %v", got, err)
 			}
@@ -253,7 +311,8 @@ func TestRequests(t *testing.T) {
 // TestRequestsOfUnordered: the order of pods in informers does not change the conditions.
 func TestRequestsOfUnordered(t *testing.T) {
 	pod := func(name string) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
 	}
 	for _, pods := range [][]*corev1.Pod{{pod("a"), pod("b")}, {pod("b"), pod("a")}} {
 		_, err := requestsOf(pods, "", corev1.ResourceCPU)
@@ -263,7 +322,9 @@ func TestRequestsOfUnordered(t *testing.T) {
 	}
 }
 
-func condition(s autoscalingv2.HorizontalPodAutoscalerStatus, kind autoscalingv2.HorizontalPodAutoscalerConditionType) string {
+func condition(
+	s autoscalingv2.HorizontalPodAutoscalerStatus, kind autoscalingv2.HorizontalPodAutoscalerConditionType,
+) string {
 	for _, c := range s.Conditions {
 		if c.Type == kind {
 			return string(c.Status) + " " + c.Reason
@@ -282,13 +343,17 @@ func reasons(p plan) (out []string) {
 // Conditions and events have upstream's reasons.
 func TestStatus(t *testing.T) {
 	const (
-		able, active, limited, zero = autoscalingv2.AbleToScale, autoscalingv2.ScalingActive, autoscalingv2.ScalingLimited, autoscalingv2.ScaledToZero
+		able, active, limited, zero = autoscalingv2.AbleToScale, autoscalingv2.ScalingActive,
+			autoscalingv2.ScalingLimited, autoscalingv2.ScaledToZero
 	)
-	queue := autoscalingv2.MetricSpec{Type: autoscalingv2.ExternalMetricSourceType, External: &autoscalingv2.ExternalMetricSource{
-		Metric: autoscalingv2.MetricIdentifier{Name: "queue"},
-		Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: ptr.To(resource.MustParse("10"))}}}
+	queue := autoscalingv2.MetricSpec{Type: autoscalingv2.ExternalMetricSourceType,
+		External: &autoscalingv2.ExternalMetricSource{
+			Metric: autoscalingv2.MetricIdentifier{Name: "queue"},
+			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType,
+				AverageValue: ptr.To(resource.MustParse("10"))}}}
 	asleep := func(hpa *autoscalingv2.HorizontalPodAutoscaler) {
-		hpa.Status.Conditions = []autoscalingv2.HorizontalPodAutoscalerCondition{{Type: zero, Status: corev1.ConditionTrue, Reason: "ScaledToZero"}}
+		hpa.Status.Conditions = []autoscalingv2.HorizontalPodAutoscalerCondition{
+			{Type: zero, Status: corev1.ConditionTrue, Reason: "ScaledToZero"}}
 	}
 	unselected, wrong := target(2), target(2)
 	unselected.Status.Selector, wrong.Status.Selector = "", "=,"
@@ -300,43 +365,84 @@ func TestStatus(t *testing.T) {
 		conditions map[autoscalingv2.HorizontalPodAutoscalerConditionType]string
 		events     string
 	}{
-		"up": {observed{hpa: autoscaler(), target: target(3), pods: podsOf(3), readings: []reading{using(800, 900, 1000)}}, nil, 6,
-			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{able: "True SucceededRescale", active: "True ValidMetricFound", limited: "False DesiredWithinRange", zero: "False NotScaledToZero"},
+		"up": {
+			observed{hpa: autoscaler(), target: target(3), pods: podsOf(3), readings: []reading{using(800, 900, 1000)}},
+			nil, 6,
+			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{able: "True SucceededRescale",
+				active: "True ValidMetricFound", limited: "False DesiredWithinRange", zero: "False NotScaledToZero"},
 			"SuccessfulRescale"},
-		"nothing to do": {observed{hpa: autoscaler(), target: target(3), pods: podsOf(3), readings: []reading{using(500, 500, 500)}}, nil, 3,
-			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{able: "True ReadyForNewScale", active: "True ValidMetricFound", limited: "False DesiredWithinRange"}, ""},
-		"more than it may": {observed{hpa: autoscaler(bounds(1, 5)), target: target(3), pods: podsOf(3), readings: []reading{using(1000, 1000, 1000)}}, nil, 5,
-			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{limited: "True TooManyReplicas"}, "SuccessfulRescale"},
-		"faster than it may": {observed{hpa: autoscaler(bounds(1, 50)), target: target(3), pods: podsOf(3), readings: []reading{using(5000, 5000, 5000)}}, nil, 6,
-			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{limited: "True ScaleUpLimit"}, "SuccessfulRescale"},
-		"less than it may": {observed{hpa: autoscaler(), target: target(3), pods: podsOf(3), readings: []reading{using(1, 1, 1)}}, nil, 2,
-			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{limited: "True TooFewReplicas"}, "SuccessfulRescale"},
+		"nothing to do": {
+			observed{hpa: autoscaler(), target: target(3), pods: podsOf(3), readings: []reading{using(500, 500, 500)}},
+			nil, 3,
+			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{able: "True ReadyForNewScale",
+				active: "True ValidMetricFound", limited: "False DesiredWithinRange"}, ""},
+		"more than it may": {
+			observed{hpa: autoscaler(bounds(1, 5)), target: target(3), pods: podsOf(3),
+				readings: []reading{using(1000, 1000, 1000)}}, nil, 5,
+			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{limited: "True TooManyReplicas"},
+			"SuccessfulRescale"},
+		"faster than it may": {
+			observed{hpa: autoscaler(bounds(1, 50)), target: target(3), pods: podsOf(3),
+				readings: []reading{using(5000, 5000, 5000)}}, nil, 6,
+			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{limited: "True ScaleUpLimit"},
+			"SuccessfulRescale"},
+		"less than it may": {
+			observed{hpa: autoscaler(), target: target(3), pods: podsOf(3), readings: []reading{using(1, 1, 1)}}, nil,
+			2,
+			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{limited: "True TooFewReplicas"},
+			"SuccessfulRescale"},
 		"above the bounds": {observed{hpa: autoscaler(), target: target(12)}, nil, 10,
-			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{able: "True SucceededRescale"}, "SuccessfulRescale"},
+			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{able: "True SucceededRescale"},
+			"SuccessfulRescale"},
 		"below the bounds": {observed{hpa: autoscaler(), target: target(1)}, nil, 2,
-			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{able: "True SucceededRescale"}, "SuccessfulRescale"},
+			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{able: "True SucceededRescale"},
+			"SuccessfulRescale"},
 		"switched off": {observed{hpa: autoscaler(), target: target(0)}, nil, 0,
-			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{able: "True SucceededGetScale", active: "False ScalingDisabled"}, ""},
-		"to zero": {observed{hpa: autoscaler(bounds(0, 5), metrics(queue)), target: target(1), pods: podsOf(1), readings: []reading{{values: []int64{0}}}}, nil, 0,
-			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{zero: "True ScaledToZero"}, "SuccessfulRescale"},
-		"from zero": {observed{hpa: autoscaler(bounds(0, 5), metrics(queue), asleep), target: target(0), readings: []reading{{values: []int64{25000}}}}, nil, 3,
-			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{zero: "False NotScaledToZero"}, "SuccessfulRescale"},
-		"stays at zero": {observed{hpa: autoscaler(bounds(0, 5), metrics(queue), asleep), target: target(0), readings: []reading{{values: []int64{0}}}}, nil, 0,
+			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{able: "True SucceededGetScale",
+				active: "False ScalingDisabled"}, ""},
+		"to zero": {
+			observed{hpa: autoscaler(bounds(0, 5), metrics(queue)), target: target(1), pods: podsOf(1),
+				readings: []reading{{values: []int64{0}}}}, nil, 0,
+			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{zero: "True ScaledToZero"},
+			"SuccessfulRescale"},
+		"from zero": {
+			observed{hpa: autoscaler(bounds(0, 5), metrics(queue), asleep), target: target(0),
+				readings: []reading{{values: []int64{25000}}}}, nil, 3,
+			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{zero: "False NotScaledToZero"},
+			"SuccessfulRescale"},
+		"stays at zero": {
+			observed{hpa: autoscaler(bounds(0, 5), metrics(queue), asleep), target: target(0),
+				readings: []reading{{values: []int64{0}}}}, nil, 0,
 			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{zero: "True ScaledToZero"}, ""},
-		"from zero to a minimum that has been raised": {observed{hpa: autoscaler(bounds(2, 5), metrics(queue), asleep), target: target(0), readings: []reading{{values: []int64{0}}}}, nil, 2,
-			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{zero: "False NotScaledToZero"}, "SuccessfulRescale"},
+		"from zero to a minimum that has been raised": {
+			observed{hpa: autoscaler(bounds(2, 5), metrics(queue), asleep), target: target(0),
+				readings: []reading{{values: []int64{0}}}}, nil, 2,
+			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{zero: "False NotScaledToZero"},
+			"SuccessfulRescale"},
 		"no target": {observed{hpa: autoscaler(), targetErr: errors.New("not found")}, nil, 0,
-			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{able: "False FailedGetScale", active: ""}, "FailedGetScale"},
+			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{able: "False FailedGetScale", active: ""},
+			"FailedGetScale"},
 		"no selector": {observed{hpa: autoscaler(), target: unselected}, nil, 0,
-			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{active: "False InvalidSelector"}, "SelectorRequired FailedComputeMetricsReplicas"},
+			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{active: "False InvalidSelector"},
+			"SelectorRequired FailedComputeMetricsReplicas"},
 		"a wrong selector": {observed{hpa: autoscaler(), target: wrong, selectorErr: errors.New("found '='")}, nil, 0,
-			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{active: "False InvalidSelector"}, "InvalidSelector FailedComputeMetricsReplicas"},
-		"two for the same pods": {observed{hpa: autoscaler(), target: target(2), pods: podsOf(2), rivals: []runtime.Key{{Namespace: "ns", Name: "a"}, {Namespace: "ns", Name: "b"}}}, nil, 0,
-			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{active: "False AmbiguousSelector"}, "AmbiguousSelector FailedComputeMetricsReplicas"},
-		"no metrics": {observed{hpa: autoscaler(), target: target(2), pods: podsOf(2), readings: []reading{{err: errors.New("away")}}}, nil, 0,
-			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{able: "True SucceededGetScale", active: "False FailedGetResourceMetric"}, "FailedGetResourceMetric FailedComputeMetricsReplicas"},
-		"the target refuses": {observed{hpa: autoscaler(), target: target(3), pods: podsOf(3), readings: []reading{using(800, 900, 1000)}}, errors.New("forbidden"), 0,
-			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{able: "False FailedUpdateScale", zero: ""}, "FailedRescale"},
+			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{active: "False InvalidSelector"},
+			"InvalidSelector FailedComputeMetricsReplicas"},
+		"two for the same pods": {
+			observed{hpa: autoscaler(), target: target(2), pods: podsOf(2),
+				rivals: []runtime.Key{{Namespace: "ns", Name: "a"}, {Namespace: "ns", Name: "b"}}}, nil, 0,
+			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{active: "False AmbiguousSelector"},
+			"AmbiguousSelector FailedComputeMetricsReplicas"},
+		"no metrics": {
+			observed{hpa: autoscaler(), target: target(2), pods: podsOf(2),
+				readings: []reading{{err: errors.New("away")}}}, nil, 0,
+			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{able: "True SucceededGetScale",
+				active: "False FailedGetResourceMetric"}, "FailedGetResourceMetric FailedComputeMetricsReplicas"},
+		"the target refuses": {
+			observed{hpa: autoscaler(), target: target(3), pods: podsOf(3), readings: []reading{using(800, 900, 1000)}},
+			errors.New("forbidden"), 0,
+			map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{able: "False FailedUpdateScale", zero: ""},
+			"FailedRescale"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := settings.decide(test.o, long, start)
@@ -355,7 +461,8 @@ func TestStatus(t *testing.T) {
 				t.Errorf("%d replicas are desired, want %d", p.status.DesiredReplicas, test.replicas)
 			}
 			if test.o.target != nil {
-				if p.status.CurrentReplicas != test.o.target.Spec.Replicas || ptr.Deref(p.status.ObservedGeneration, 0) != 3 {
+				if p.status.CurrentReplicas != test.o.target.Spec.Replicas ||
+					ptr.Deref(p.status.ObservedGeneration, 0) != 3 {
 					t.Errorf("it does not say what was seen: %+v", p.status)
 				}
 			}
@@ -372,7 +479,8 @@ func TestStatus(t *testing.T) {
 func TestMessages(t *testing.T) {
 	o := observed{hpa: autoscaler(), target: target(3), pods: podsOf(3), readings: []reading{using(800, 900, 1000)}}
 	p := settings.decide(o, memory{}, start).outcome(o, nil, start)
-	if got, want := p.events[0].message, "New size: 6; reason: cpu resource utilization (percentage of request) above target"; got != want {
+	if got, want := p.events[0].message,
+		"New size: 6; reason: cpu resource utilization (percentage of request) above target"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	current := p.status.CurrentMetrics[0].Resource.Current

@@ -46,7 +46,9 @@ type Config struct {
 // scales reads and writes the scale subresources of any kind.
 type scales interface {
 	// get returns the scale of ref's object, and the resource for its update.
-	get(ctx context.Context, namespace string, ref autoscalingv2.CrossVersionObjectReference) (*autoscalingv1.Scale, schema.GroupResource, error)
+	get(
+		ctx context.Context, namespace string, ref autoscalingv2.CrossVersionObjectReference,
+	) (*autoscalingv1.Scale, schema.GroupResource, error)
 	put(ctx context.Context, of schema.GroupResource, scale *autoscalingv1.Scale) error
 }
 
@@ -74,7 +76,8 @@ func New(cfg Config) (*Controller, error) {
 	}
 	cfg.Settings = cfg.Settings.withDefaults()
 	autoscalers := cfg.Informers.Autoscaling().V2().HorizontalPodAutoscalers()
-	c := &Controller{cfg: cfg, autoscalers: autoscalers.Informer(), list: autoscalers.Lister(), pods: cfg.Informers.Core().V1().Pods().Lister()}
+	c := &Controller{cfg: cfg, autoscalers: autoscalers.Informer(), list: autoscalers.Lister(),
+		pods: cfg.Informers.Core().V1().Pods().Lister()}
 	c.sources = func(lead context.Context) (scales, metricsReader, error) {
 		if cfg.ConfigFor == nil {
 			return nil, nil, errors.New("hpa: ConfigFor is required")
@@ -173,7 +176,9 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 }
 
 // observe gathers the input of decide. of is the resource by which the target is scaled.
-func (t *term) observe(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler) (o observed, of schema.GroupResource) {
+func (t *term) observe(
+	ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler,
+) (o observed, of schema.GroupResource) {
 	o.hpa = hpa
 	o.target, of, o.targetErr = t.scales.get(ctx, hpa.Namespace, hpa.Spec.ScaleTargetRef)
 	if o.targetErr != nil || !wantsMetrics(hpa, o.target) || o.target.Status.Selector == "" {
@@ -199,7 +204,9 @@ func (t *term) observe(ctx context.Context, hpa *autoscalingv2.HorizontalPodAuto
 
 // rivals returns the autoscalers of the same pods, this one included. These are the autoscalers of
 // the same target, and those whose evaluated targets select one of the pods.
-func (t *term) rivals(hpa *autoscalingv2.HorizontalPodAutoscaler, selector labels.Selector, pods []*corev1.Pod) []runtime.Key {
+func (t *term) rivals(
+	hpa *autoscalingv2.HorizontalPodAutoscaler, selector labels.Selector, pods []*corev1.Pod,
+) []runtime.Key {
 	self := runtime.KeyOf(hpa)
 	rivals := []runtime.Key{self}
 	t.mu.Lock()
@@ -233,7 +240,10 @@ func sameTarget(a, b autoscalingv2.CrossVersionObjectReference) bool {
 
 // rescale writes the target's scale. It overrides no change of the replicas since the decision;
 // other concurrent changes do not stop it.
-func (t *term) rescale(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler, of schema.GroupResource, scale *autoscalingv1.Scale, replicas int32) error {
+func (t *term) rescale(
+	ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler, of schema.GroupResource,
+	scale *autoscalingv1.Scale, replicas int32,
+) error {
 	from := scale.Spec.Replicas
 	scale = scale.DeepCopy()
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -261,13 +271,17 @@ func sameConditions(a, b []autoscalingv2.HorizontalPodAutoscalerCondition) bool 
 	})
 }
 
-func (t *term) writeStatus(ctx context.Context, key runtime.Key, hpa *autoscalingv2.HorizontalPodAutoscaler, status autoscalingv2.HorizontalPodAutoscalerStatus) error {
+func (t *term) writeStatus(
+	ctx context.Context, key runtime.Key, hpa *autoscalingv2.HorizontalPodAutoscaler,
+	status autoscalingv2.HorizontalPodAutoscalerStatus,
+) error {
 	if ctx.Err() != nil || equality.Semantic.DeepEqual(hpa.Status, status) {
 		return nil
 	}
 	now := hpa.DeepCopy()
 	now.Status = status
-	now, err := t.client.AutoscalingV2().HorizontalPodAutoscalers(hpa.Namespace).UpdateStatus(ctx, now, metav1.UpdateOptions{})
+	now, err := t.client.AutoscalingV2().HorizontalPodAutoscalers(hpa.Namespace).UpdateStatus(ctx, now,
+		metav1.UpdateOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil

@@ -34,7 +34,9 @@ type fakeTargets struct {
 	looks     int
 }
 
-func (f *fakeTargets) get(_ context.Context, _ string, ref autoscalingv2.CrossVersionObjectReference) (*autoscalingv1.Scale, schema.GroupResource, error) {
+func (f *fakeTargets) get(
+	_ context.Context, _ string, ref autoscalingv2.CrossVersionObjectReference,
+) (*autoscalingv1.Scale, schema.GroupResource, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.looks++
@@ -115,7 +117,8 @@ func (w *testWorld) hpa(name string) *autoscalingv2.HorizontalPodAutoscaler {
 // writes counts the writes of a resource.
 func (w *testWorld) writes(resource string) (n int) {
 	for _, a := range w.Client.Actions() {
-		if a.GetResource().Resource == resource && a.GetVerb() != "get" && a.GetVerb() != "list" && a.GetVerb() != "watch" {
+		if a.GetResource().Resource == resource && a.GetVerb() != "get" && a.GetVerb() != "list" &&
+			a.GetVerb() != "watch" {
 			n++
 		}
 	}
@@ -141,7 +144,8 @@ func TestController(t *testing.T) {
 		defer w.stop()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if hpa := w.hpa("a"); f.replicas != 6 || hpa.Status.DesiredReplicas != 6 || condition(hpa.Status, autoscalingv2.AbleToScale) != "True SucceededRescale" {
+		if hpa := w.hpa("a"); f.replicas != 6 || hpa.Status.DesiredReplicas != 6 ||
+			condition(hpa.Status, autoscalingv2.AbleToScale) != "True SucceededRescale" {
 			t.Errorf("%d replicas, status %+v", f.replicas, hpa.Status)
 		}
 		if got := w.events(); got != "SuccessfulRescale" {
@@ -166,7 +170,8 @@ func TestController(t *testing.T) {
 		// A change of the spec is not waited for.
 		hpa := w.hpa("a")
 		hpa.Spec.MaxReplicas = 4
-		if _, err := w.Client.AutoscalingV2().HorizontalPodAutoscalers("ns").Update(t.Context(), hpa, metav1.UpdateOptions{}); err != nil {
+		if _, err := w.Client.AutoscalingV2().HorizontalPodAutoscalers("ns").Update(t.Context(), hpa,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -175,7 +180,8 @@ func TestController(t *testing.T) {
 			t.Errorf("%d replicas after the bound was lowered to 4", f.replicas)
 		}
 
-		if err := w.Client.AutoscalingV2().HorizontalPodAutoscalers("ns").Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		if err := w.Client.AutoscalingV2().HorizontalPodAutoscalers("ns").Delete(t.Context(), "a",
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(settings.SyncPeriod)
@@ -232,7 +238,8 @@ func TestRivals(t *testing.T) {
 		if got := strings.Count(w.events(), "AmbiguousSelector"); got != 2 {
 			t.Errorf("it was told %d times: %s", got, w.events())
 		}
-		if err := w.Client.AutoscalingV2().HorizontalPodAutoscalers("ns").Delete(t.Context(), "b", metav1.DeleteOptions{}); err != nil {
+		if err := w.Client.AutoscalingV2().HorizontalPodAutoscalers("ns").Delete(t.Context(), "b",
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(settings.SyncPeriod)
@@ -262,7 +269,8 @@ func TestConflicts(t *testing.T) {
 				if len(f.puts) != len(test.want) || len(f.puts) > 0 && f.puts[0] != test.want[0] {
 					t.Errorf("it was scaled to %v, want %v", f.puts, test.want)
 				}
-				if failed := condition(w.hpa("a").Status, autoscalingv2.AbleToScale) == "False FailedUpdateScale"; failed != (test.want == nil) {
+				if failed := condition(w.hpa("a").Status,
+					autoscalingv2.AbleToScale) == "False FailedUpdateScale"; failed != (test.want == nil) {
 					t.Errorf("status %+v", w.hpa("a").Status)
 				}
 				time.Sleep(2 * settings.SyncPeriod)
@@ -279,7 +287,8 @@ func TestConflicts(t *testing.T) {
 func TestNoTarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTargets{replicas: 3, used: []int64{800, 900, 1000}}
-		w := newWorld(t, f, autoscaler(func(hpa *autoscalingv2.HorizontalPodAutoscaler) { hpa.Spec.ScaleTargetRef.Name = "none" }))
+		w := newWorld(t, f,
+			autoscaler(func(hpa *autoscalingv2.HorizontalPodAutoscaler) { hpa.Spec.ScaleTargetRef.Name = "none" }))
 		defer w.stop()
 		time.Sleep(20 * settings.SyncPeriod)
 		synctest.Wait()

@@ -29,7 +29,9 @@ type change struct {
 }
 
 // scaled returns the memory after the target was scaled. Without a behavior it is not read.
-func (m memory) scaled(behavior *autoscalingv2.HorizontalPodAutoscalerBehavior, before, after int32, now time.Time) memory {
+func (m memory) scaled(
+	behavior *autoscalingv2.HorizontalPodAutoscalerBehavior, before, after int32, now time.Time,
+) memory {
 	if behavior == nil {
 		return m
 	}
@@ -55,7 +57,8 @@ func (m memory) scaled(behavior *autoscalingv2.HorizontalPodAutoscalerBehavior, 
 
 // recommended returns the memory after another recommendation, without those of before a moment.
 func (m memory) recommended(replicas int32, since, now time.Time) memory {
-	m.recommendations = slices.DeleteFunc(slices.Clone(m.recommendations), func(r recommendation) bool { return r.at.Before(since) })
+	m.recommendations = slices.DeleteFunc(slices.Clone(m.recommendations),
+		func(r recommendation) bool { return r.at.Before(since) })
 	m.recommendations = append(m.recommendations, recommendation{replicas, now})
 	return m
 }
@@ -64,7 +67,9 @@ func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
 
 // limit returns the number of replicas for a proposal. It applies the stabilization windows, the
 // rate limits, and the autoscaler's bounds.
-func (s Settings) limit(p *plan, hpa *autoscalingv2.HorizontalPodAutoscaler, current, proposed int32, now time.Time) int32 {
+func (s Settings) limit(
+	p *plan, hpa *autoscalingv2.HorizontalPodAutoscaler, current, proposed int32, now time.Time,
+) int32 {
 	stable, reason, message := s.stabilize(p, hpa, current, proposed, now)
 	if stable == proposed {
 		reason, message = "ReadyForNewScale", "recommended size matches current size"
@@ -82,7 +87,9 @@ func (s Settings) limit(p *plan, hpa *autoscalingv2.HorizontalPodAutoscaler, cur
 
 // stabilize holds to recent recommendations: the highest one when it goes down, the lowest one when
 // it goes up. It notes the one that it is given.
-func (s Settings) stabilize(p *plan, hpa *autoscalingv2.HorizontalPodAutoscaler, current, proposed int32, now time.Time) (replicas int32, reason, message string) {
+func (s Settings) stabilize(
+	p *plan, hpa *autoscalingv2.HorizontalPodAutoscaler, current, proposed int32, now time.Time,
+) (replicas int32, reason, message string) {
 	const higher = "recent recommendations were higher than current one, applying the highest recent recommendation"
 	down := s.DownscaleStabilization
 	if hpa.Spec.Behavior == nil {
@@ -114,7 +121,8 @@ func (s Settings) stabilize(p *plan, hpa *autoscalingv2.HorizontalPodAutoscaler,
 	p.memory = p.memory.recommended(proposed, now.Add(-max(up, down)), now)
 	replicas = min(max(current, lowest), highest)
 	if proposed >= current {
-		return replicas, "ScaleUpStabilized", "recent recommendations were lower than current one, applying the lowest recent recommendation"
+		return replicas, "ScaleUpStabilized",
+			"recent recommendations were lower than current one, applying the lowest recent recommendation"
 	}
 	return replicas, "ScaleDownStabilized", higher
 }
@@ -126,7 +134,9 @@ const (
 )
 
 // bound keeps a number of replicas within the autoscaler's limits.
-func bound(m memory, hpa *autoscalingv2.HorizontalPodAutoscaler, current, desired int32, now time.Time) (replicas int32, reason, message string) {
+func bound(
+	m memory, hpa *autoscalingv2.HorizontalPodAutoscaler, current, desired int32, now time.Time,
+) (replicas int32, reason, message string) {
 	least, most := minReplicas(hpa), hpa.Spec.MaxReplicas
 	const (
 		tooFew     = "the desired replica count is less than the minimum replica count"

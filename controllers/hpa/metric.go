@@ -94,7 +94,8 @@ func (c calculation) metric(spec *autoscalingv2.MetricSpec, r reading) (proposal
 		reason, what = "FailedGetContainerResourceMetric", fmt.Sprintf("%s container metric value", m.Container)
 		var value autoscalingv2.MetricValueStatus
 		p, value, err = c.ofResource(m.Name, m.Container, m.Target, r)
-		p.status.ContainerResource = &autoscalingv2.ContainerResourceMetricStatus{Name: m.Name, Container: m.Container, Current: value}
+		p.status.ContainerResource = &autoscalingv2.ContainerResourceMetricStatus{Name: m.Name, Container: m.Container,
+			Current: value}
 	case autoscalingv2.PodsMetricSourceType:
 		m := spec.Pods
 		reason, what = "FailedGetPodsMetric", "pods metric value"
@@ -108,7 +109,8 @@ func (c calculation) metric(spec *autoscalingv2.MetricSpec, r reading) (proposal
 		p.name = fmt.Sprintf("%s metric %s", m.DescribedObject.Kind, m.Metric.Name)
 		var value autoscalingv2.MetricValueStatus
 		p.replicas, value, err = c.ofValues(m.Target, r)
-		p.status.Object = &autoscalingv2.ObjectMetricStatus{DescribedObject: m.DescribedObject, Metric: m.Metric, Current: value}
+		p.status.Object = &autoscalingv2.ObjectMetricStatus{DescribedObject: m.DescribedObject, Metric: m.Metric,
+			Current: value}
 	case autoscalingv2.ExternalMetricSourceType:
 		m := spec.External
 		reason, what = "FailedGetExternalMetric", fmt.Sprintf("%s external metric value", m.Metric.Name)
@@ -161,13 +163,16 @@ func (c calculation) ofResource(
 		p.replicas = replicas
 		value.AverageUtilization, value.AverageValue = &percent, quantity(mean)
 	default:
-		err = errors.New("invalid resource metric source: neither an average utilization target nor an average value (usage) target was set")
+		err = errors.New(
+			"invalid resource metric source: neither an average utilization target nor an average value (usage) target was set")
 	}
 	return p, value, err
 }
 
 // ofPods goes by the mean of a metric over the pods.
-func (c calculation) ofPods(m *autoscalingv2.PodsMetricSource, r reading) (replicas int32, value autoscalingv2.MetricValueStatus, err error) {
+func (c calculation) ofPods(
+	m *autoscalingv2.PodsMetricSource, r reading,
+) (replicas int32, value autoscalingv2.MetricValueStatus, err error) {
 	if m.Target.AverageValue == nil {
 		return 0, value, errors.New("invalid pods metric source: no average value target was set")
 	}
@@ -177,7 +182,9 @@ func (c calculation) ofPods(m *autoscalingv2.PodsMetricSource, r reading) (repli
 }
 
 // byMean computes replicas so that the mean over the pods becomes the target.
-func (c calculation) byMean(name corev1.ResourceName, r reading, target int64, unread string) (replicas int32, mean int64, err error) {
+func (c calculation) byMean(
+	name corev1.ResourceName, r reading, target int64, unread string,
+) (replicas int32, mean int64, err error) {
 	if r.err != nil {
 		return 0, 0, fmt.Errorf("%s: %w", unread, r.err)
 	}
@@ -282,13 +289,16 @@ func (c calculation) starting(pod *corev1.Pod, s sample) bool {
 	if began.Add(c.CPUInitialization).After(c.now) {
 		return ready.Status == corev1.ConditionFalse || s.at.Before(ready.LastTransitionTime.Add(s.window))
 	}
-	return ready.Status == corev1.ConditionFalse && began.Add(c.InitialReadinessDelay).After(ready.LastTransitionTime.Time)
+	return ready.Status == corev1.ConditionFalse &&
+		began.Add(c.InitialReadinessDelay).After(ready.LastTransitionTime.Time)
 }
 
 // replicas computes the number of replicas that makes the ratio 1. A pod without a value is assumed
 // to be idle when the number would rise, and fully used when it would fall. If that reverses the
 // direction, nothing changes.
-func (c calculation) replicas(g groups, values map[string]int64, ratio func(map[string]int64) float64, full func(pod string) int64) int32 {
+func (c calculation) replicas(
+	g groups, values map[string]int64, ratio func(map[string]int64) float64, full func(pod string) int64,
+) int32 {
 	known := ratio(values)
 	if len(g.missing) == 0 && (len(g.unready) == 0 || known <= 1) {
 		if c.tolerance.holds(known) {
@@ -321,7 +331,9 @@ func (c calculation) replicas(g groups, values map[string]int64, ratio func(map[
 }
 
 // ofValues goes by a metric of something else than the pods, in total or for each pod.
-func (c calculation) ofValues(target autoscalingv2.MetricTarget, r reading) (replicas int32, value autoscalingv2.MetricValueStatus, err error) {
+func (c calculation) ofValues(
+	target autoscalingv2.MetricTarget, r reading,
+) (replicas int32, value autoscalingv2.MetricValueStatus, err error) {
 	if r.err != nil {
 		return 0, value, r.err
 	}
@@ -367,7 +379,8 @@ func (c calculation) byRatio(ratio float64) (int32, error) {
 		return c.current, nil
 	}
 	if len(c.pods) == 0 {
-		return 0, errors.New("unable to calculate ready pods: no pods returned by selector while calculating replica count")
+		return 0,
+			errors.New("unable to calculate ready pods: no pods returned by selector while calculating replica count")
 	}
 	ready := 0
 	for _, pod := range c.pods {

@@ -56,7 +56,8 @@ func (w *workload) observe(hpa *autoscalingv2.HorizontalPodAutoscaler, now time.
 		case age < pendingFor:
 			pending(p)
 		case age < pendingFor+unreadyFor:
-			p.Status.Conditions[0] = corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(born)}
+			p.Status.Conditions[0] = corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse,
+				LastTransitionTime: metav1.NewTime(born)}
 			used = capacity // a starting pod uses all that it can get
 		default:
 			used = min(w.load/max(ready, 1), capacity)
@@ -71,7 +72,9 @@ func (w *workload) observe(hpa *autoscalingv2.HorizontalPodAutoscaler, now time.
 }
 
 // step lets an autoscaler act once, as the controller does.
-func (w *workload) step(hpa *autoscalingv2.HorizontalPodAutoscaler, m memory, now time.Time) (plan, *autoscalingv2.HorizontalPodAutoscaler, memory) {
+func (w *workload) step(
+	hpa *autoscalingv2.HorizontalPodAutoscaler, m memory, now time.Time,
+) (plan, *autoscalingv2.HorizontalPodAutoscaler, memory) {
 	o := w.observe(hpa, now)
 	p := settings.decide(o, m, now)
 	if p.rescale {
@@ -88,14 +91,17 @@ func randomBehavior(r *rand.Rand) *autoscalingv2.HorizontalPodAutoscalerBehavior
 		return nil
 	}
 	rules := func(longest int32) *autoscalingv2.HPAScalingRules {
-		s := &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: ptr.To(r.Int32N(longest + 1)), SelectPolicy: ptr.To(
-			[]autoscalingv2.ScalingPolicySelect{autoscalingv2.MaxChangePolicySelect, autoscalingv2.MinChangePolicySelect}[r.IntN(2)])}
+		s := &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: ptr.To(r.Int32N(longest + 1)),
+			SelectPolicy: ptr.To(
+				[]autoscalingv2.ScalingPolicySelect{autoscalingv2.MaxChangePolicySelect,
+					autoscalingv2.MinChangePolicySelect}[r.IntN(2)])}
 		for range 1 + r.IntN(3) {
 			kind, value := autoscalingv2.PodsScalingPolicy, 1+r.Int32N(5)
 			if r.IntN(2) == 0 {
 				kind, value = autoscalingv2.PercentScalingPolicy, 10+r.Int32N(100)
 			}
-			s.Policies = append(s.Policies, autoscalingv2.HPAScalingPolicy{Type: kind, Value: value, PeriodSeconds: 15 + r.Int32N(120)})
+			s.Policies = append(s.Policies,
+				autoscalingv2.HPAScalingPolicy{Type: kind, Value: value, PeriodSeconds: 15 + r.Int32N(120)})
 		}
 		return s
 	}
@@ -138,12 +144,14 @@ func TestConverges(t *testing.T) {
 					t.Fatalf("at rest it scales from %d to %d: %s", rest, w.replicas, p.reason)
 				}
 				if len(p.events) > 0 || !sameConditions(before.Conditions, hpa.Status.Conditions) {
-					t.Fatalf("at rest it tells %v, conditions %+v, then %+v", p.events, before.Conditions, hpa.Status.Conditions)
+					t.Fatalf("at rest it tells %v, conditions %+v, then %+v", p.events, before.Conditions,
+						hpa.Status.Conditions)
 				}
 			}
 			used := float64(min(w.load/int64(rest), capacity)) / 10 // percent of the request
 			if ratio := used / float64(percent); rest < most && ratio > 1.13 {
-				t.Errorf("it rests at %d of %d replicas, which use %.0f%% for a target of %d%%", rest, most, used, percent)
+				t.Errorf("it rests at %d of %d replicas, which use %.0f%% for a target of %d%%", rest, most, used,
+					percent)
 			}
 			// One fewer would be too few: it is not at rest with many too many.
 			if fewer := rest - 3; fewer >= least && float64(w.load)/float64(fewer)/10/float64(percent) < 0.87 {
@@ -161,9 +169,11 @@ func TestKeepsToItsRules(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		hpa := autoscaler(bounds(1, 60), metrics(cpu(50)), behavior(autoscalingv2.HorizontalPodAutoscalerBehavior{
 			ScaleUp: &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: ptr.To[int32](0),
-				Policies: []autoscalingv2.HPAScalingPolicy{{Type: autoscalingv2.PodsScalingPolicy, Value: 3, PeriodSeconds: 60}}},
+				Policies: []autoscalingv2.HPAScalingPolicy{
+					{Type: autoscalingv2.PodsScalingPolicy, Value: 3, PeriodSeconds: 60}}},
 			ScaleDown: &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: ptr.To[int32](120),
-				Policies: []autoscalingv2.HPAScalingPolicy{{Type: autoscalingv2.PodsScalingPolicy, Value: 2, PeriodSeconds: 60}}},
+				Policies: []autoscalingv2.HPAScalingPolicy{
+					{Type: autoscalingv2.PodsScalingPolicy, Value: 2, PeriodSeconds: 60}}},
 		}))
 		w := &workload{lost: func(n int) bool { return n%7 == 3 }}
 		now := start
@@ -247,37 +257,42 @@ func TestStabilizes(t *testing.T) {
 // No content of an autoscaler causes a panic, or a number out of bounds.
 func FuzzDecide(f *testing.F) {
 	f.Add(int32(3), int32(1), int32(10), int32(50), int64(700), int32(4), int32(100), int32(15), uint8(0))
-	f.Add(int32(0), int32(0), int32(math.MaxInt32), int32(1), int64(math.MaxInt64), int32(math.MaxInt32), int32(math.MaxInt32), int32(1800), uint8(7))
-	f.Fuzz(func(t *testing.T, current, least, most, percent int32, used int64, value, window, period int32, shape uint8) {
-		if current < 0 || current > 1000 || least < 0 || most < max(1, least) || percent < 1 || used < 0 || value < 1 || window < 0 || window > 3600 || period < 1 || period > 1800 {
-			return // the API server lets none of that in
-		}
-		hpa := autoscaler(bounds(least, most), metrics(cpu(percent)))
-		if shape&1 != 0 {
-			kind := autoscalingv2.PodsScalingPolicy
-			if shape&2 != 0 {
-				kind = autoscalingv2.PercentScalingPolicy
+	f.Add(int32(0), int32(0), int32(math.MaxInt32), int32(1), int64(math.MaxInt64), int32(math.MaxInt32),
+		int32(math.MaxInt32), int32(1800), uint8(7))
+	f.Fuzz(
+		func(t *testing.T, current, least, most, percent int32, used int64, value, window, period int32, shape uint8) {
+			if current < 0 || current > 1000 || least < 0 || most < max(1, least) || percent < 1 || used < 0 ||
+				value < 1 ||
+				window < 0 || window > 3600 || period < 1 || period > 1800 {
+				return // the API server lets none of that in
 			}
-			rules := &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: &window,
-				Policies: []autoscalingv2.HPAScalingPolicy{{Type: kind, Value: value, PeriodSeconds: period}}}
-			hpa.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: rules, ScaleDown: rules}
-		}
-		var m memory
-		for i := range 5 {
-			o := observed{hpa: hpa, target: target(current), pods: podsOf(int(min(current, 5))), readings: []reading{using(used, used, used>>1, -1, 0)}}
-			now := start.Add(time.Duration(i) * settings.SyncPeriod)
-			p := settings.decide(o, m, now)
-			if !p.rescale {
-				m = p.memory
-				continue
+			hpa := autoscaler(bounds(least, most), metrics(cpu(percent)))
+			if shape&1 != 0 {
+				kind := autoscalingv2.PodsScalingPolicy
+				if shape&2 != 0 {
+					kind = autoscalingv2.PercentScalingPolicy
+				}
+				rules := &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: &window,
+					Policies: []autoscalingv2.HPAScalingPolicy{{Type: kind, Value: value, PeriodSeconds: period}}}
+				hpa.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: rules, ScaleDown: rules}
 			}
-			if p.replicas < least || p.replicas > most {
-				// Only a target that was out of bounds may stay there while policies bring
-				// it back.
-				t.Fatalf("%d replicas, outside of %d to %d", p.replicas, least, most)
+			var m memory
+			for i := range 5 {
+				o := observed{hpa: hpa, target: target(current), pods: podsOf(int(min(current, 5))),
+					readings: []reading{using(used, used, used>>1, -1, 0)}}
+				now := start.Add(time.Duration(i) * settings.SyncPeriod)
+				p := settings.decide(o, m, now)
+				if !p.rescale {
+					m = p.memory
+					continue
+				}
+				if p.replicas < least || p.replicas > most {
+					// Only a target that was out of bounds may stay there while policies bring
+					// it back.
+					t.Fatalf("%d replicas, outside of %d to %d", p.replicas, least, most)
+				}
+				p = p.outcome(o, nil, now)
+				m, current = p.memory, p.replicas
 			}
-			p = p.outcome(o, nil, now)
-			m, current = p.memory, p.replicas
-		}
-	})
+		})
 }

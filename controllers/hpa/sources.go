@@ -50,7 +50,8 @@ func newSources(config *rest.Config) (scales, metricsReader, error) {
 	// The scale client uses JSON for kinds of other API servers.
 	plain := rest.CopyConfig(config)
 	plain.ContentConfig = rest.ContentConfig{}
-	subresources, err := scale.NewForConfig(plain, kinds.mapper, dynamic.LegacyAPIPathResolverFunc, scale.NewDiscoveryScaleKindResolver(client))
+	subresources, err := scale.NewForConfig(plain, kinds.mapper, dynamic.LegacyAPIPathResolverFunc,
+		scale.NewDiscoveryScaleKindResolver(client))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -63,7 +64,8 @@ func newSources(config *rest.Config) (scales, metricsReader, error) {
 		return nil, nil, err
 	}
 	return &targets{kinds, subresources}, &clients{
-		kinds: kinds, resources: resources, custom: custom_metrics.NewForConfig(plain, kinds.mapper, kinds.apis), external: external,
+		kinds: kinds, resources: resources, custom: custom_metrics.NewForConfig(plain, kinds.mapper, kinds.apis),
+		external: external,
 	}, nil
 }
 
@@ -96,7 +98,9 @@ type targets struct {
 	client scale.ScalesGetter
 }
 
-func (t *targets) get(ctx context.Context, namespace string, ref autoscalingv2.CrossVersionObjectReference) (*autoscalingv1.Scale, schema.GroupResource, error) {
+func (t *targets) get(
+	ctx context.Context, namespace string, ref autoscalingv2.CrossVersionObjectReference,
+) (*autoscalingv1.Scale, schema.GroupResource, error) {
 	found, of, err := t.find(ctx, namespace, ref)
 	if err != nil && (meta.IsNoMatchError(err) || apierrors.IsNotFound(err)) && t.kinds.again() {
 		found, of, err = t.find(ctx, namespace, ref)
@@ -105,7 +109,9 @@ func (t *targets) get(ctx context.Context, namespace string, ref autoscalingv2.C
 }
 
 // find tries the versions of the kind, the preferred one first; the first error counts.
-func (t *targets) find(ctx context.Context, namespace string, ref autoscalingv2.CrossVersionObjectReference) (*autoscalingv1.Scale, schema.GroupResource, error) {
+func (t *targets) find(
+	ctx context.Context, namespace string, ref autoscalingv2.CrossVersionObjectReference,
+) (*autoscalingv1.Scale, schema.GroupResource, error) {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
 		return nil, schema.GroupResource{}, err
@@ -144,7 +150,9 @@ type clients struct {
 	external  external_metrics.ExternalMetricsClient
 }
 
-func (c *clients) read(ctx context.Context, namespace string, selector labels.Selector, m *autoscalingv2.MetricSpec) (r reading) {
+func (c *clients) read(
+	ctx context.Context, namespace string, selector labels.Selector, m *autoscalingv2.MetricSpec,
+) (r reading) {
 	switch m.Type {
 	case autoscalingv2.ResourceMetricSourceType:
 		r.samples, r.err = c.resource(ctx, namespace, selector, m.Resource.Name, "")
@@ -161,7 +169,9 @@ func (c *clients) read(ctx context.Context, namespace string, selector labels.Se
 }
 
 // resource reads the usage of the pods, or of one container of each.
-func (c *clients) resource(ctx context.Context, namespace string, selector labels.Selector, name corev1.ResourceName, container string) (map[string]sample, error) {
+func (c *clients) resource(
+	ctx context.Context, namespace string, selector labels.Selector, name corev1.ResourceName, container string,
+) (map[string]sample, error) {
 	list, err := c.resources.PodMetricses(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
 	if err != nil {
 		return nil, fmt.Errorf("unable to fetch metrics from resource metrics API: %w", err)
@@ -194,13 +204,16 @@ func used(m *metricsv1beta1.PodMetrics, name corev1.ResourceName, container stri
 	return sum, ok
 }
 
-func (c *clients) pods(namespace string, selector labels.Selector, metric autoscalingv2.MetricIdentifier) (map[string]sample, error) {
+func (c *clients) pods(
+	namespace string, selector labels.Selector, metric autoscalingv2.MetricIdentifier,
+) (map[string]sample, error) {
 	of, err := metav1.LabelSelectorAsSelector(metric.Selector)
 	if err != nil {
 		return nil, err
 	}
 	list, err := retrying(c.kinds, func() (*customv1beta2.MetricValueList, error) {
-		return c.custom.NamespacedMetrics(namespace).GetForObjects(schema.GroupKind{Kind: "Pod"}, selector, metric.Name, of)
+		return c.custom.NamespacedMetrics(namespace).GetForObjects(schema.GroupKind{Kind: "Pod"}, selector, metric.Name,
+			of)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("unable to fetch metrics from custom metrics API: %w", err)
@@ -234,8 +247,9 @@ func (c *clients) object(namespace string, m *autoscalingv2.ObjectMetricSource) 
 		return c.custom.NamespacedMetrics(namespace).GetForObject(kind, object.Name, m.Metric.Name, of)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("unable to get metric %s on %s %s/%s: unable to fetch metrics from custom metrics API: %w",
-			m.Metric.Name, object.Kind, namespace, object.Name, err)
+		return nil,
+			fmt.Errorf("unable to get metric %s on %s %s/%s: unable to fetch metrics from custom metrics API: %w",
+				m.Metric.Name, object.Kind, namespace, object.Name, err)
 	}
 	return []int64{value.Value.MilliValue()}, nil
 }
@@ -261,7 +275,8 @@ func (c *clients) others(namespace string, metric autoscalingv2.MetricIdentifier
 		err = fmt.Errorf("unable to fetch metrics from external metrics API: %w", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("unable to get external metric %s/%s/%+v: %w", namespace, metric.Name, metric.Selector, err)
+		return nil,
+			fmt.Errorf("unable to get external metric %s/%s/%+v: %w", namespace, metric.Name, metric.Selector, err)
 	}
 	values := make([]int64, 0, len(list.Items))
 	for _, m := range list.Items {

@@ -167,7 +167,8 @@ func (v *view) lookAtIndexes() {
 		if !tracked(pod) || !v.valid(pod) || !v.lost(pod) || replaced.has(i) || v.doneNow.has(i) || v.failedNow.has(i) {
 			continue
 		}
-		if other := v.waiting[i]; other == nil || (allFailures(other) <= allFailures(pod) && !ended(pod).Before(ended(other))) {
+		if other := v.waiting[i]; other == nil ||
+			(allFailures(other) <= allFailures(pod) && !ended(pod).Before(ended(other))) {
 			v.waiting[i] = pod
 		}
 	}

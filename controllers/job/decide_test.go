@@ -26,7 +26,9 @@ func newJob(parallelism, completions int32, edits ...func(*batchv1.Job)) *batchv
 		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "j", UID: "j", Generation: 1},
 		Spec: batchv1.JobSpec{
 			Parallelism: &parallelism, Completions: &completions, BackoffLimit: ptr(int32(6)),
-			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c"}}}},
+			Template: corev1.PodTemplateSpec{
+				Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever,
+					Containers: []corev1.Container{{Name: "c"}}}},
 		},
 	}
 	j.Status.StartTime = timeOf(now.Add(-time.Minute))
@@ -54,19 +56,23 @@ func perIndex(limit int32, most *int32) func(*batchv1.Job) {
 // ignoring makes exit code 42 fail the job, 43 the index, and ignores disruptions.
 func ignoring(j *batchv1.Job) {
 	rule := func(action batchv1.PodFailurePolicyAction, code int32) batchv1.PodFailurePolicyRule {
-		return batchv1.PodFailurePolicyRule{Action: action, OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
-			Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{code}}}
+		return batchv1.PodFailurePolicyRule{Action: action,
+			OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
+				Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{code}}}
 	}
 	j.Spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{
 		rule(batchv1.PodFailurePolicyActionFailJob, 42), rule(batchv1.PodFailurePolicyActionFailIndex, 43),
-		{Action: batchv1.PodFailurePolicyActionIgnore, OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}},
+		{Action: batchv1.PodFailurePolicyActionIgnore,
+			OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{
+				{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}},
 	}}
 }
 
 func pod(name string, edits ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name), Finalizers: []string{batchv1.JobTrackingFinalizer}, CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))},
-		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name),
+			Finalizers: []string{batchv1.JobTrackingFinalizer}, CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
 	}
 	for _, edit := range edits {
 		edit(p)
@@ -79,7 +85,8 @@ func succeeded(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }
 func failed(p *corev1.Pod)    { p.Status.Phase = corev1.PodFailed }
 func going(p *corev1.Pod)     { p.DeletionTimestamp = &metav1.Time{Time: now.Add(-time.Hour)} }
 func disrupted(p *corev1.Pod) {
-	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue})
+	p.Status.Conditions = append(p.Status.Conditions,
+		corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue})
 }
 func exit(code int32, ago time.Duration) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
@@ -127,42 +134,83 @@ func TestDecide(t *testing.T) {
 		{"first look", newJob(2, 5), nil, 2, none, none, none, "", 0},
 		{"no more than completions", newJob(9, 3), nil, 3, none, none, none, "", 0},
 		{"as many as it wants", newJob(1, 3), []*corev1.Pod{pod("a")}, 0, none, none, none, "", 0},
-		{"too many", newJob(1, 3), []*corev1.Pod{pod("a"), pod("b", func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending })}, 0, "[b]", none, none, "", 0},
-		{"a success is followed by the next", newJob(1, 3), []*corev1.Pod{pod("a", succeeded)}, 1, none, none, "[a]", "", 0},
-		{"what is counted needs nothing", newJob(1, 1, func(j *batchv1.Job) { j.Status.Succeeded = 1 }), []*corev1.Pod{pod("a", succeeded, counted)}, 0, none, none, none, "SuccessCriteriaMet CompletionsReached", 0},
-		{"complete", newJob(2, 2), []*corev1.Pod{pod("a", succeeded), pod("b", succeeded)}, 0, none, none, "[a b]", "SuccessCriteriaMet CompletionsReached", 0},
-		{"a failure waits", newJob(1, 1), []*corev1.Pod{pod("a", exit(1, 4*time.Second))}, 0, none, none, "[a]", "", 6 * time.Second},
-		{"and is replaced", newJob(1, 1), []*corev1.Pod{pod("a", exit(1, 10*time.Second))}, 1, none, none, "[a]", "", 0},
+		{"too many", newJob(1, 3),
+			[]*corev1.Pod{pod("a"), pod("b", func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending })}, 0, "[b]",
+			none, none, "", 0},
+		{"a success is followed by the next", newJob(1, 3), []*corev1.Pod{pod("a", succeeded)}, 1, none, none, "[a]",
+			"", 0},
+		{"what is counted needs nothing", newJob(1, 1, func(j *batchv1.Job) { j.Status.Succeeded = 1 }),
+			[]*corev1.Pod{pod("a", succeeded, counted)}, 0, none, none, none, "SuccessCriteriaMet CompletionsReached",
+			0},
+		{"complete", newJob(2, 2), []*corev1.Pod{pod("a", succeeded), pod("b", succeeded)}, 0, none, none, "[a b]",
+			"SuccessCriteriaMet CompletionsReached", 0},
+		{"a failure waits", newJob(1, 1), []*corev1.Pod{pod("a", exit(1, 4*time.Second))}, 0, none, none, "[a]", "",
+			6 * time.Second},
+		{"and is replaced", newJob(1, 1), []*corev1.Pod{pod("a", exit(1, 10*time.Second))}, 1, none, none, "[a]", "",
+			0},
 		{"a pod that goes counts as failed", newJob(1, 1), []*corev1.Pod{pod("a", going)}, 1, none, none, "[a]", "", 0},
-		{"unless its end is waited for", newJob(1, 1, patient), []*corev1.Pod{pod("a", going)}, 0, none, none, none, "", 0},
-		{"one failure too many", newJob(3, 3, limit(0)), []*corev1.Pod{pod("a", failed), pod("b"), pod("c", succeeded)}, 0, none, "[b]", "[a b c]", "FailureTarget BackoffLimitExceeded", 0},
-		{"too many restarts", newJob(1, 1, onFailure, limit(3)), []*corev1.Pod{pod("a", restarts(3))}, 0, none, "[a]", "[a]", "FailureTarget BackoffLimitExceeded", 0},
-		{"few restarts", newJob(1, 1, onFailure, limit(3)), []*corev1.Pod{pod("a", restarts(2))}, 0, none, none, none, "", 0},
-		{"no restart is too many", newJob(1, 1, onFailure, limit(0)), []*corev1.Pod{pod("a", restarts(0))}, 0, none, none, none, "", 0},
-		{"deadline ahead", newJob(1, 1, deadline(90)), []*corev1.Pod{pod("a")}, 0, none, none, none, "", 30 * time.Second},
-		{"deadline passed", newJob(1, 1, deadline(60)), []*corev1.Pod{pod("a")}, 0, none, "[a]", "[a]", "FailureTarget DeadlineExceeded", 0},
-		{"suspended", newJob(2, 2, suspend, deadline(1)), []*corev1.Pod{pod("a"), pod("b", failed)}, 0, "[a]", none, "[b]", "", 0},
+		{"unless its end is waited for", newJob(1, 1, patient), []*corev1.Pod{pod("a", going)}, 0, none, none, none, "",
+			0},
+		{"one failure too many", newJob(3, 3, limit(0)), []*corev1.Pod{pod("a", failed), pod("b"), pod("c", succeeded)},
+			0, none, "[b]", "[a b c]", "FailureTarget BackoffLimitExceeded", 0},
+		{"too many restarts", newJob(1, 1, onFailure, limit(3)), []*corev1.Pod{pod("a", restarts(3))}, 0, none, "[a]",
+			"[a]", "FailureTarget BackoffLimitExceeded", 0},
+		{"few restarts", newJob(1, 1, onFailure, limit(3)), []*corev1.Pod{pod("a", restarts(2))}, 0, none, none, none,
+			"", 0},
+		{"no restart is too many", newJob(1, 1, onFailure, limit(0)), []*corev1.Pod{pod("a", restarts(0))}, 0, none,
+			none, none, "", 0},
+		{"deadline ahead", newJob(1, 1, deadline(90)), []*corev1.Pod{pod("a")}, 0, none, none, none, "",
+			30 * time.Second},
+		{"deadline passed", newJob(1, 1, deadline(60)), []*corev1.Pod{pod("a")}, 0, none, "[a]", "[a]",
+			"FailureTarget DeadlineExceeded", 0},
+		{"suspended", newJob(2, 2, suspend, deadline(1)), []*corev1.Pod{pod("a"), pod("b", failed)}, 0, "[a]", none,
+			"[b]", "", 0},
 		{"no number: parallelism", newJob(3, 0, endless), nil, 3, none, none, none, "", 0},
-		{"no number: the others finish", newJob(3, 0, endless), []*corev1.Pod{pod("a", succeeded), pod("b")}, 0, none, none, "[a]", "", 0},
-		{"no number: complete", newJob(3, 0, endless), []*corev1.Pod{pod("a", succeeded), pod("b", failed)}, 0, none, none, "[a b]", "SuccessCriteriaMet CompletionsReached", 0},
-		{"policy fails the job", newJob(2, 2, ignoring), []*corev1.Pod{pod("a", exit(42, 0)), pod("b")}, 0, none, "[b]", "[a b]", "FailureTarget PodFailurePolicy", 0},
-		{"policy ignores", newJob(1, 1, ignoring, limit(0)), []*corev1.Pod{pod("a", failed, disrupted)}, 1, none, none, "[a]", "", 0},
-		{"indexes", newJob(2, 4, byIndex), []*corev1.Pod{pod("a", index(0), succeeded), pod("b", index(2))}, 1, none, none, "[a]", "", 0},
-		{"indexes twice and none", newJob(3, 3, byIndex), []*corev1.Pod{pod("a", index(1)), pod("b", index(1), func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), pod("c"), pod("d", index(7))}, 0, "[b c d]", none, none, "", 0},
-		{"an index is complete once", newJob(2, 2, byIndex), []*corev1.Pod{pod("a", index(0), succeeded), pod("b", index(0), succeeded), pod("c", index(1))}, 0, none, none, "[a b]", "", 0},
-		{"index's failed pod waits for the next", newJob(1, 2, byIndex, perIndex(1, nil)), []*corev1.Pod{pod("a", index(0), exit(1, 0))}, 0, none, none, none, "", 10 * time.Second},
-		{"which has come", newJob(2, 2, byIndex, perIndex(1, nil)), []*corev1.Pod{pod("a", index(0), exit(1, 0)), pod("b", index(0), before(1)), pod("c", index(1))}, 0, none, none, "[a]", "", 0},
-		{"index gives up", newJob(1, 2, byIndex, perIndex(0, nil)), []*corev1.Pod{pod("a", index(0), failed)}, 1, none, none, "[a]", "", 0},
-		{"index fails by policy", newJob(1, 2, byIndex, perIndex(5, nil), ignoring), []*corev1.Pod{pod("a", index(0), exit(43, 0))}, 1, none, none, "[a]", "", 0},
-		{"too many indexes failed", newJob(2, 3, byIndex, perIndex(0, ptr(int32(0)))), []*corev1.Pod{pod("a", index(0), failed), pod("b", index(1))}, 0, none, "[b]", "[a b]", "FailureTarget MaxFailedIndexesExceeded", 0},
-		{"all decided, one failed", newJob(2, 2, byIndex, perIndex(0, nil)), []*corev1.Pod{pod("a", index(0), failed), pod("b", index(1), succeeded)}, 0, none, none, "[a b]", "FailureTarget FailedIndexes", 0},
+		{"no number: the others finish", newJob(3, 0, endless), []*corev1.Pod{pod("a", succeeded), pod("b")}, 0, none,
+			none, "[a]", "", 0},
+		{"no number: complete", newJob(3, 0, endless), []*corev1.Pod{pod("a", succeeded), pod("b", failed)}, 0, none,
+			none, "[a b]", "SuccessCriteriaMet CompletionsReached", 0},
+		{"policy fails the job", newJob(2, 2, ignoring), []*corev1.Pod{pod("a", exit(42, 0)), pod("b")}, 0, none, "[b]",
+			"[a b]", "FailureTarget PodFailurePolicy", 0},
+		{"policy ignores", newJob(1, 1, ignoring, limit(0)), []*corev1.Pod{pod("a", failed, disrupted)}, 1, none, none,
+			"[a]", "", 0},
+		{"indexes", newJob(2, 4, byIndex), []*corev1.Pod{pod("a", index(0), succeeded), pod("b", index(2))}, 1, none,
+			none, "[a]", "", 0},
+		{"indexes twice and none", newJob(3, 3, byIndex),
+			[]*corev1.Pod{pod("a", index(1)),
+				pod("b", index(1), func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), pod("c"),
+				pod("d", index(7))}, 0, "[b c d]", none, none, "", 0},
+		{"an index is complete once", newJob(2, 2, byIndex),
+			[]*corev1.Pod{pod("a", index(0), succeeded), pod("b", index(0), succeeded), pod("c", index(1))}, 0, none,
+			none, "[a b]", "", 0},
+		{"index's failed pod waits for the next", newJob(1, 2, byIndex, perIndex(1, nil)),
+			[]*corev1.Pod{pod("a", index(0), exit(1, 0))}, 0, none, none, none, "", 10 * time.Second},
+		{"which has come", newJob(2, 2, byIndex, perIndex(1, nil)),
+			[]*corev1.Pod{pod("a", index(0), exit(1, 0)), pod("b", index(0), before(1)), pod("c", index(1))}, 0, none,
+			none, "[a]", "", 0},
+		{"index gives up", newJob(1, 2, byIndex, perIndex(0, nil)), []*corev1.Pod{pod("a", index(0), failed)}, 1, none,
+			none, "[a]", "", 0},
+		{"index fails by policy", newJob(1, 2, byIndex, perIndex(5, nil), ignoring),
+			[]*corev1.Pod{pod("a", index(0), exit(43, 0))}, 1, none, none, "[a]", "", 0},
+		{"too many indexes failed", newJob(2, 3, byIndex, perIndex(0, ptr(int32(0)))),
+			[]*corev1.Pod{pod("a", index(0), failed), pod("b", index(1))}, 0, none, "[b]", "[a b]",
+			"FailureTarget MaxFailedIndexesExceeded", 0},
+		{"all decided, one failed", newJob(2, 2, byIndex, perIndex(0, nil)),
+			[]*corev1.Pod{pod("a", index(0), failed), pod("b", index(1), succeeded)}, 0, none, none, "[a b]",
+			"FailureTarget FailedIndexes", 0},
 		{"success policy", newJob(3, 5, byIndex, func(j *batchv1.Job) {
-			j.Spec.SuccessPolicy = &batchv1.SuccessPolicy{Rules: []batchv1.SuccessPolicyRule{{SucceededIndexes: ptr("0,3-4")}, {SucceededIndexes: ptr("1-4"), SucceededCount: ptr(int32(1))}}}
-		}), []*corev1.Pod{pod("a", index(0), succeeded), pod("b", index(3)), pod("c", index(2), succeeded)}, 0, none, "[b]", "[a b c]", "SuccessCriteriaMet SuccessPolicy", 0},
-		{"being deleted", newJob(2, 2, func(j *batchv1.Job) { j.DeletionTimestamp = &metav1.Time{Time: now} }), []*corev1.Pod{pod("a")}, 0, none, none, "[a]", "", 0},
+			j.Spec.SuccessPolicy = &batchv1.SuccessPolicy{
+				Rules: []batchv1.SuccessPolicyRule{{SucceededIndexes: ptr("0,3-4")},
+					{SucceededIndexes: ptr("1-4"), SucceededCount: ptr(int32(1))}}}
+		}), []*corev1.Pod{pod("a", index(0), succeeded), pod("b", index(3)), pod("c", index(2), succeeded)}, 0, none,
+			"[b]", "[a b c]", "SuccessCriteriaMet SuccessPolicy", 0},
+		{"being deleted", newJob(2, 2, func(j *batchv1.Job) { j.DeletionTimestamp = &metav1.Time{Time: now} }),
+			[]*corev1.Pod{pod("a")}, 0, none, none, "[a]", "", 0},
 		{"an earlier decision stays", newJob(2, 2, func(j *batchv1.Job) {
-			j.Status.Conditions = []batchv1.JobCondition{*newCondition(batchv1.JobFailureTarget, corev1.ConditionTrue, "DeadlineExceeded", "m", now)}
-		}), []*corev1.Pod{pod("a", succeeded), pod("b", succeeded), pod("c")}, 0, none, "[c]", "[a b c]", "FailureTarget DeadlineExceeded", 0},
+			j.Status.Conditions = []batchv1.JobCondition{
+				*newCondition(batchv1.JobFailureTarget, corev1.ConditionTrue, "DeadlineExceeded", "m", now)}
+		}), []*corev1.Pod{pod("a", succeeded), pod("b", succeeded), pod("c")}, 0, none, "[c]", "[a b c]",
+			"FailureTarget DeadlineExceeded", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := decide(observed{job: c.job, pods: c.pods}, now)
@@ -172,9 +220,11 @@ func TestDecide(t *testing.T) {
 					end = string(condition.Type) + " " + condition.Reason
 				}
 			}
-			if len(p.create) != c.create || names(p.discard) != c.discard || names(p.kill) != c.kill || names(p.release) != c.release || end != c.end || p.again != c.again {
+			if len(p.create) != c.create || names(p.discard) != c.discard || names(p.kill) != c.kill ||
+				names(p.release) != c.release || end != c.end || p.again != c.again {
 				t.Errorf("create %d, discard %s, kill %s, release %s, end %q, again %v; want %d, %s, %s, %s, %q, %v",
-					len(p.create), names(p.discard), names(p.kill), names(p.release), end, p.again, c.create, c.discard, c.kill, c.release, c.end, c.again)
+					len(p.create), names(p.discard), names(p.kill), names(p.release), end, p.again, c.create, c.discard,
+					c.kill, c.release, c.end, c.again)
 			}
 		})
 	}
@@ -190,8 +240,10 @@ func TestIndexedPods(t *testing.T) {
 	}
 	for i, made := range p.create {
 		want := strconv.Itoa(i + 1)
-		if made.Annotations[batchv1.JobCompletionIndexAnnotation] != want || made.Labels[batchv1.JobCompletionIndexAnnotation] != want ||
-			made.Spec.Hostname != "j-"+want || made.GenerateName != "j-"+want+"-" || !tracked(made) || !metav1.IsControlledBy(made, j) ||
+		if made.Annotations[batchv1.JobCompletionIndexAnnotation] != want ||
+			made.Labels[batchv1.JobCompletionIndexAnnotation] != want ||
+			made.Spec.Hostname != "j-"+want || made.GenerateName != "j-"+want+"-" || !tracked(made) ||
+			!metav1.IsControlledBy(made, j) ||
 			made.Spec.Containers[0].Env[0].Name != "JOB_COMPLETION_INDEX" || len(made.Spec.InitContainers[0].Env) != 1 {
 			t.Errorf("pod of index %s: %+v", want, made)
 		}
@@ -210,12 +262,15 @@ func TestIndexedPods(t *testing.T) {
 func TestSuspension(t *testing.T) {
 	j := newJob(1, 1, suspend)
 	p := decide(observed{job: j}, now)
-	if !isTrue(p.status.Conditions, batchv1.JobSuspended) || p.status.StartTime != nil || len(p.events) != 1 || p.events[0].reason != "Suspended" {
+	if !isTrue(p.status.Conditions, batchv1.JobSuspended) || p.status.StartTime != nil || len(p.events) != 1 ||
+		p.events[0].reason != "Suspended" {
 		t.Fatalf("suspended: %+v, %v", p.status, p.events)
 	}
 	j.Status, j.Spec.Suspend = p.status, nil
 	p = decide(observed{job: j}, now)
-	if c := conditionOf(p.status.Conditions, batchv1.JobSuspended); c.Status != corev1.ConditionFalse || c.Reason != "JobResumed" || !p.status.StartTime.Equal(timeOf(now)) || p.events[0].reason != "Resumed" || len(p.create) != 1 {
+	if c := conditionOf(p.status.Conditions, batchv1.JobSuspended); c.Status != corev1.ConditionFalse ||
+		c.Reason != "JobResumed" || !p.status.StartTime.Equal(timeOf(now)) || p.events[0].reason != "Resumed" ||
+		len(p.create) != 1 {
 		t.Errorf("resumed: %+v, %v", p.status, p.events)
 	}
 }
@@ -226,7 +281,8 @@ func TestBackoff(t *testing.T) {
 	if b.failures != 2 || b.left(now) != 17*time.Second {
 		t.Errorf("two failures: %+v, %v", b, b.left(now))
 	}
-	if b = b.after([]*corev1.Pod{at(2 * time.Second)}, []*corev1.Pod{at(time.Second), at(4 * time.Second)}); b.failures != 1 || b.left(now) != 9*time.Second {
+	if b = b.after([]*corev1.Pod{at(2 * time.Second)},
+		[]*corev1.Pod{at(time.Second), at(4 * time.Second)}); b.failures != 1 || b.left(now) != 9*time.Second {
 		t.Errorf("a failure after a success: %+v, %v", b, b.left(now))
 	}
 	if wait := (backoff{failures: 1000, last: now}).left(now); wait != maxBackoff {
@@ -241,7 +297,8 @@ func TestIndexSets(t *testing.T) {
 		want  string
 		count int
 	}{
-		{"", 9, "", 0}, {"3", 9, "3", 1}, {"1,2", 9, "1,2", 2}, {"1,2,3", 9, "1-3", 3}, {"0-2,5,7-9", 9, "0-2,5,7,8", 6},
+		{"", 9, "", 0}, {"3", 9, "3", 1}, {"1,2", 9, "1,2", 2}, {"1,2,3", 9, "1-3", 3},
+		{"0-2,5,7-9", 9, "0-2,5,7,8", 6},
 		{"9", 9, "", 0}, {"x,2-1,4", 9, "4", 1}, {"5,1", 9, "1,5", 2},
 	} {
 		if got := parseIndexes(c.text, c.limit); got.String() != c.want || got.count() != c.count {
@@ -323,7 +380,8 @@ func (w *world) carry(p plan, steps int) {
 			w.made++
 			created++
 			pod.Name = fmt.Sprint("p", w.made)
-			pod.UID, pod.CreationTimestamp, pod.Status.Phase = types.UID(pod.Name), metav1.NewTime(w.now), corev1.PodPending
+			pod.UID, pod.CreationTimestamp, pod.Status.Phase = types.UID(pod.Name), metav1.NewTime(w.now),
+				corev1.PodPending
 			w.pods = append(w.pods, pod)
 		}
 	}
@@ -341,7 +399,8 @@ func (w *world) carry(p plan, steps int) {
 		switch {
 		case pod.Status.Phase == corev1.PodSucceeded:
 			w.fate.succeeded++
-		case pod.Status.Phase == corev1.PodFailed || !waitsForEnd(w.job) || isTrue(p.status.Conditions, batchv1.JobFailureTarget):
+		case pod.Status.Phase == corev1.PodFailed || !waitsForEnd(w.job) ||
+			isTrue(p.status.Conditions, batchv1.JobFailureTarget):
 			w.fate.failed++
 		} // else it goes while the job completes, and does not count before its end
 	}
@@ -353,7 +412,10 @@ func (w *world) live() {
 	for _, pod := range w.pods {
 		finish := func(phase corev1.PodPhase) {
 			pod.Status.Phase = phase
-			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(w.now)}}}}
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{
+				{Name: "c",
+					State: corev1.ContainerState{
+						Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(w.now)}}}}
 		}
 		switch {
 		case pods.Finished(pod):
@@ -425,7 +487,8 @@ func TestEveryPodIsCountedOnce(t *testing.T) {
 		if !finished(j) {
 			t.Fatalf("seed %d: after %d looks: %+v, %d pods", seed, looks, s, len(w.pods))
 		}
-		if len(s.UncountedTerminatedPods.Succeeded)+len(s.UncountedTerminatedPods.Failed) > 0 || s.Active != 0 || *s.Terminating != 0 || *s.Ready != 0 {
+		if len(s.UncountedTerminatedPods.Succeeded)+len(s.UncountedTerminatedPods.Failed) > 0 || s.Active != 0 ||
+			*s.Terminating != 0 || *s.Ready != 0 {
 			t.Fatalf("seed %d: finished with %+v", seed, s)
 		}
 		for _, pod := range w.pods {
@@ -453,13 +516,15 @@ func TestEveryPodIsCountedOnce(t *testing.T) {
 
 // decide's own output, seen again at once, asks for nothing more.
 func TestDecideSettles(t *testing.T) {
-	for _, j := range []*batchv1.Job{newJob(2, 5), newJob(2, 5, byIndex), newJob(2, 5, suspend), newJob(2, 0, endless)} {
+	for _, j := range []*batchv1.Job{newJob(2, 5), newJob(2, 5, byIndex), newJob(2, 5, suspend),
+		newJob(2, 0, endless)} {
 		w := &world{r: rand.New(rand.NewPCG(1, 1)), job: j, now: now}
 		for range 3 {
 			w.carry(decide(observed{job: j.DeepCopy(), pods: w.pods}, now), 1<<20)
 		}
 		p := decide(observed{job: j.DeepCopy(), pods: w.pods}, now)
-		if len(p.create)+len(p.discard)+len(p.kill)+len(p.release)+len(p.events) > 0 || !equality.Semantic.DeepEqual(p.status, j.Status) {
+		if len(p.create)+len(p.discard)+len(p.kill)+len(p.release)+len(p.events) > 0 ||
+			!equality.Semantic.DeepEqual(p.status, j.Status) {
 			t.Errorf("plan %+v after status %+v", p, j.Status)
 		}
 	}

@@ -37,14 +37,16 @@ func (v *view) end(p *plan) *batchv1.JobCondition {
 	}
 	if n := v.failedNow.count(); n > 0 {
 		if most := v.job.Spec.MaxFailedIndexes; most != nil && n > int(*most) {
-			return failure(batchv1.JobReasonMaxFailedIndexesExceeded, "Job has exceeded the specified maximal number of failed indexes")
+			return failure(batchv1.JobReasonMaxFailedIndexesExceeded,
+				"Job has exceeded the specified maximal number of failed indexes")
 		}
 		if n+v.doneNow.count() >= v.completions() {
 			return failure(batchv1.JobReasonFailedIndexes, "Job has failed indexes")
 		}
 	}
 	if message := satisfied(v.job.Spec.SuccessPolicy, v.completions(), v.doneNow); message != "" {
-		return newCondition(batchv1.JobSuccessCriteriaMet, corev1.ConditionTrue, batchv1.JobReasonSuccessPolicy, message, v.now)
+		return newCondition(batchv1.JobSuccessCriteriaMet, corev1.ConditionTrue, batchv1.JobReasonSuccessPolicy,
+			message, v.now)
 	}
 	return nil
 }
@@ -55,7 +57,8 @@ func (v *view) failedByPolicy() string {
 	}
 	for _, pod := range v.pods {
 		if v.lost(pod) {
-			if verdict := judge(v.job.Spec.PodFailurePolicy, pod); verdict.action == batchv1.PodFailurePolicyActionFailJob {
+			if verdict := judge(v.job.Spec.PodFailurePolicy,
+				pod); verdict.action == batchv1.PodFailurePolicyActionFailJob {
 				return verdict.message
 			}
 		}
@@ -74,7 +77,8 @@ func (v *view) restartsTooOften() bool {
 		if pod.Status.Phase != corev1.PodRunning && pod.Status.Phase != corev1.PodPending {
 			continue
 		}
-		for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses,
+			pod.Status.ContainerStatuses} {
 			for i := range list {
 				n += list[i].RestartCount
 			}
@@ -102,7 +106,8 @@ func (v *view) completed(p *plan) *batchv1.JobCondition {
 	if !enough {
 		return nil
 	}
-	return newCondition(batchv1.JobSuccessCriteriaMet, corev1.ConditionTrue, batchv1.JobReasonCompletionsReached, "Reached expected number of succeeded pods", v.now)
+	return newCondition(batchv1.JobSuccessCriteriaMet, corev1.ConditionTrue, batchv1.JobReasonCompletionsReached,
+		"Reached expected number of succeeded pods", v.now)
 }
 
 // suspension keeps the Suspended condition, and the start time with it: time in suspension does not
@@ -111,11 +116,13 @@ func (v *view) suspension(p *plan) {
 	is := isTrue(p.status.Conditions, batchv1.JobSuspended)
 	switch {
 	case suspended(v.job) && !is:
-		setCondition(&p.status, newCondition(batchv1.JobSuspended, corev1.ConditionTrue, "JobSuspended", "Job suspended", v.now))
+		setCondition(&p.status,
+			newCondition(batchv1.JobSuspended, corev1.ConditionTrue, "JobSuspended", "Job suspended", v.now))
 		p.status.StartTime = nil
 		p.events = append(p.events, event{corev1.EventTypeNormal, "Suspended", "Job suspended"})
 	case !suspended(v.job) && is:
-		setCondition(&p.status, newCondition(batchv1.JobSuspended, corev1.ConditionFalse, "JobResumed", "Job resumed", v.now))
+		setCondition(&p.status,
+			newCondition(batchv1.JobSuspended, corev1.ConditionFalse, "JobResumed", "Job resumed", v.now))
 		p.status.StartTime = timeOf(v.now)
 		p.events = append(p.events, event{corev1.EventTypeNormal, "Resumed", "Job resumed"})
 	}
@@ -143,7 +150,9 @@ func (v *view) finish(p *plan, end *batchv1.JobCondition) {
 	setCondition(&p.status, newCondition(batchv1.JobComplete, corev1.ConditionTrue, end.Reason, end.Message, v.now))
 	p.status.CompletionTime = timeOf(v.now)
 	if n := v.job.Spec.Completions; n != nil && p.status.Succeeded > *n {
-		p.events = append(p.events, event{corev1.EventTypeWarning, "TooManySucceededPods", "Too many succeeded pods running after completion count reached"})
+		p.events = append(p.events,
+			event{corev1.EventTypeWarning, "TooManySucceededPods",
+				"Too many succeeded pods running after completion count reached"})
 	}
 	p.events = append(p.events, event{corev1.EventTypeNormal, "Completed", "Job completed"})
 }
@@ -170,8 +179,11 @@ func setCondition(status *batchv1.JobStatus, c *batchv1.JobCondition) {
 	status.Conditions = append(status.Conditions, *c)
 }
 
-func newCondition(t batchv1.JobConditionType, status corev1.ConditionStatus, reason, message string, now time.Time) *batchv1.JobCondition {
-	return &batchv1.JobCondition{Type: t, Status: status, LastProbeTime: *timeOf(now), LastTransitionTime: *timeOf(now), Reason: reason, Message: message}
+func newCondition(
+	t batchv1.JobConditionType, status corev1.ConditionStatus, reason, message string, now time.Time,
+) *batchv1.JobCondition {
+	return &batchv1.JobCondition{Type: t, Status: status, LastProbeTime: *timeOf(now), LastTransitionTime: *timeOf(now),
+		Reason: reason, Message: message}
 }
 
 // timeOf truncates a time to the precision of the API.

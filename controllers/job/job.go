@@ -59,7 +59,8 @@ func New(cfg Config) (*Controller, error) {
 		cfg.Workers = 5
 	}
 	jobs := cfg.Informers.Batch().V1().Jobs()
-	c := &Controller{cfg: cfg, jobs: jobs.Informer(), list: jobs.Lister(), pods: cfg.Informers.Core().V1().Pods().Informer()}
+	c := &Controller{cfg: cfg, jobs: jobs.Informer(), list: jobs.Lister(),
+		pods: cfg.Informers.Core().V1().Pods().Informer()}
 	return c, runtime.EnsureControllerIndex(c.pods)
 }
 
@@ -156,8 +157,9 @@ func (t *term) step(ctx context.Context, key runtime.Key, job *batchv1.Job, now 
 	if err != nil {
 		return 0, fmt.Errorf("selector of Job %s: %w", key, err)
 	}
-	owner := claim.Owner{Object: job, Kind: kind, Selector: selector, Finalizers: []string{batchv1.JobTrackingFinalizer},
-		Read: claim.ReadBy(t.client.BatchV1().Jobs(job.Namespace), job.Name)}
+	owner := claim.Owner{Object: job, Kind: kind, Selector: selector,
+		Finalizers: []string{batchv1.JobTrackingFinalizer},
+		Read:       claim.ReadBy(t.client.BatchV1().Jobs(job.Namespace), job.Name)}
 	mine, err := claim.Objects(ctx, t.loop, key, t.pods, owner, t.client.CoreV1().Pods(job.Namespace))
 	if err != nil {
 		return 0, err
@@ -249,19 +251,24 @@ func (t *term) act(ctx context.Context, key runtime.Key, job *batchv1.Job, p pla
 		return errors.Join(append(errs, err)...)
 	}
 	if killed == nil { // a pod that still runs must not go uncounted
-		errs = append(errs, pods.Parallel(len(p.release), func(i int) error { return t.release(ctx, key, p.release[i]) }))
+		errs = append(errs,
+			pods.Parallel(len(p.release), func(i int) error { return t.release(ctx, key, p.release[i]) }))
 	}
 	return errors.Join(errs...)
 }
 
-func (t *term) create(ctx context.Context, key runtime.Key, job *batchv1.Job, list []*corev1.Pod, status *batchv1.JobStatus) error {
+func (t *term) create(
+	ctx context.Context, key runtime.Key, job *batchv1.Job, list []*corev1.Pod, status *batchv1.JobStatus,
+) error {
 	made, err := t.control.CreateAll(ctx, key, job, len(list), func(i int) *corev1.Pod { return list[i] })
 	account(status, made, nil)
 	return err
 }
 
 // discard deletes pods that are not to count: they lose their finalizer first.
-func (t *term) discard(ctx context.Context, key runtime.Key, job *batchv1.Job, list []*corev1.Pod, status *batchv1.JobStatus) error {
+func (t *term) discard(
+	ctx context.Context, key runtime.Key, job *batchv1.Job, list []*corev1.Pod, status *batchv1.JobStatus,
+) error {
 	released := make([]*corev1.Pod, len(list))
 	failed := pods.Parallel(len(list), func(i int) error {
 		err := t.release(ctx, key, list[i])
@@ -274,7 +281,9 @@ func (t *term) discard(ctx context.Context, key runtime.Key, job *batchv1.Job, l
 	return errors.Join(failed, t.delete(ctx, key, job, released, status))
 }
 
-func (t *term) delete(ctx context.Context, key runtime.Key, job *batchv1.Job, list []*corev1.Pod, status *batchv1.JobStatus) error {
+func (t *term) delete(
+	ctx context.Context, key runtime.Key, job *batchv1.Job, list []*corev1.Pod, status *batchv1.JobStatus,
+) error {
 	gone, err := t.control.DeleteAll(ctx, key, job, list)
 	account(status, 0, gone)
 	return err

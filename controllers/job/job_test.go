@@ -30,8 +30,11 @@ func example(parallelism, completions int32) *batchv1.Job {
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "j"},
 		Spec: batchv1.JobSpec{
-			Parallelism: &parallelism, Completions: &completions, BackoffLimit: ptr(int32(2)), Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c"}}}},
+			Parallelism: &parallelism, Completions: &completions, BackoffLimit: ptr(int32(2)),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever,
+					Containers: []corev1.Container{{Name: "c"}}}},
 		},
 	}
 }
@@ -52,31 +55,34 @@ func newWorld(t *testing.T, ends func(*corev1.Pod) corev1.PodPhase) *world {
 	c.RunPods("n", func(*corev1.Pod) bool { return true })
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	_, err = c.Informers.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(was, is any) {
-		old, pod := was.(*corev1.Pod), is.(*corev1.Pod)
-		phase := ends(pod)
-		if phase == "" || pod.Status.Phase != corev1.PodRunning || old.Status.Phase == corev1.PodRunning {
-			return
-		}
-		wg.Go(func() {
-			select {
-			case <-time.After(time.Minute):
-			case <-ctx.Done():
+	_, err = c.Informers.Core().V1().Pods().Informer().AddEventHandler(
+		cache.ResourceEventHandlerFuncs{UpdateFunc: func(was, is any) {
+			old, pod := was.(*corev1.Pod), is.(*corev1.Pod)
+			phase := ends(pod)
+			if phase == "" || pod.Status.Phase != corev1.PodRunning || old.Status.Phase == corev1.PodRunning {
 				return
 			}
-			for range 5 {
-				now, err := c.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
-				if err != nil {
+			wg.Go(func() {
+				select {
+				case <-time.After(time.Minute):
+				case <-ctx.Done():
 					return
 				}
-				now.Status.Phase = phase
-				now.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.Now()}}
-				if _, err := c.Client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, now, metav1.UpdateOptions{}); err == nil {
-					return
+				for range 5 {
+					now, err := c.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+					if err != nil {
+						return
+					}
+					now.Status.Phase = phase
+					now.Status.Conditions = []corev1.PodCondition{
+						{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.Now()}}
+					if _, err := c.Client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, now,
+						metav1.UpdateOptions{}); err == nil {
+						return
+					}
 				}
-			}
-		})
-	}})
+			})
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,9 +156,12 @@ func TestCompletes(t *testing.T) {
 			stop()
 			w.Start(w.ctrl.Run)
 			time.Sleep(2 * time.Minute)
-			w.eventually("completion", func() bool { return has(w.job(), batchv1.JobComplete, batchv1.JobReasonCompletionsReached) })
+			w.eventually("completion",
+				func() bool { return has(w.job(), batchv1.JobComplete, batchv1.JobReasonCompletionsReached) })
 			s := w.job().Status
-			if s.Succeeded != 5 || s.Failed != 0 || s.Active != 0 || s.CompletionTime == nil || s.StartTime == nil || len(w.pods()) != 5 || !has(w.job(), batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached) {
+			if s.Succeeded != 5 || s.Failed != 0 || s.Active != 0 || s.CompletionTime == nil || s.StartTime == nil ||
+				len(w.pods()) != 5 ||
+				!has(w.job(), batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached) {
 				t.Errorf("%s: %+v, %d pods", mode, s, len(w.pods()))
 			}
 			if mode == batchv1.IndexedCompletion && s.CompletedIndexes != "0-4" {
@@ -173,12 +182,14 @@ func TestFailsAfterBackoff(t *testing.T) {
 		if has(w.job(), batchv1.JobFailed, batchv1.JobReasonBackoffLimitExceeded) {
 			t.Error("it has failed too soon")
 		}
-		w.eventually("failure", func() bool { return has(w.job(), batchv1.JobFailed, batchv1.JobReasonBackoffLimitExceeded) })
+		w.eventually("failure",
+			func() bool { return has(w.job(), batchv1.JobFailed, batchv1.JobReasonBackoffLimitExceeded) })
 		// Three pods of a minute each, with 10 s and 20 s between them.
 		if took := time.Since(began); took > 220*time.Second {
 			t.Errorf("it took %v", took)
 		}
-		if s := w.job().Status; s.Failed != 3 || s.Active != 0 || s.CompletionTime != nil || !has(w.job(), batchv1.JobFailureTarget, batchv1.JobReasonBackoffLimitExceeded) || len(w.pods()) != 3 {
+		if s := w.job().Status; s.Failed != 3 || s.Active != 0 || s.CompletionTime != nil ||
+			!has(w.job(), batchv1.JobFailureTarget, batchv1.JobReasonBackoffLimitExceeded) || len(w.pods()) != 3 {
 			t.Errorf("%+v, %d pods", s, len(w.pods()))
 		}
 		w.noFinalizers()
@@ -200,11 +211,13 @@ func TestSuspendAndDeadline(t *testing.T) {
 		w.change(func(j *batchv1.Job) { j.Spec.Suspend = ptr(false) })
 		w.eventually("three pods", func() bool { return w.job().Status.Active == 3 })
 		w.change(func(j *batchv1.Job) { j.Spec.Suspend = ptr(true) })
-		w.eventually("no pod", func() bool { return len(w.pods()) == 0 && w.job().Status.Active == 0 && w.job().Status.Failed == 0 })
+		w.eventually("no pod",
+			func() bool { return len(w.pods()) == 0 && w.job().Status.Active == 0 && w.job().Status.Failed == 0 })
 		time.Sleep(time.Hour)
 		w.change(func(j *batchv1.Job) { j.Spec.Suspend = ptr(false) })
 		began := time.Now()
-		w.eventually("the deadline", func() bool { return has(w.job(), batchv1.JobFailed, batchv1.JobReasonDeadlineExceeded) })
+		w.eventually("the deadline",
+			func() bool { return has(w.job(), batchv1.JobFailed, batchv1.JobReasonDeadlineExceeded) })
 		if took := time.Since(began); took < 29*time.Second || took > 40*time.Second {
 			t.Errorf("the deadline came after %v", took)
 		}
@@ -222,8 +235,12 @@ func TestOrphans(t *testing.T) {
 		foreign := example(2, 2)
 		foreign.Name, foreign.Spec.ManagedBy = "foreign", ptr("example.com/other")
 		w.Add(foreign)
-		w.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "theirs", Finalizers: []string{batchv1.JobTrackingFinalizer},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(foreign, batchv1.SchemeGroupVersion.WithKind("Job"))}}})
+		w.Add(
+			&corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "theirs",
+					Finalizers: []string{batchv1.JobTrackingFinalizer},
+					OwnerReferences: []metav1.OwnerReference{
+						*metav1.NewControllerRef(foreign, batchv1.SchemeGroupVersion.WithKind("Job"))}}})
 		w.Start(w.ctrl.Run)
 		w.eventually("two pods", func() bool { return w.job().Status.Active == 2 })
 		if err := w.Client.BatchV1().Jobs("d").Delete(t.Context(), "j", metav1.DeleteOptions{}); err != nil {
@@ -238,7 +255,8 @@ func TestOrphans(t *testing.T) {
 			return len(w.pods()) == 3
 		})
 		time.Sleep(time.Minute)
-		if f, err := w.Client.BatchV1().Jobs("d").Get(t.Context(), "foreign", metav1.GetOptions{}); err != nil || f.Status.StartTime != nil || len(w.pods()) != 3 {
+		if f, err := w.Client.BatchV1().Jobs("d").Get(t.Context(), "foreign", metav1.GetOptions{}); err != nil ||
+			f.Status.StartTime != nil || len(w.pods()) != 3 {
 			t.Errorf("somebody else's job: %+v, %v, %d pods", f.Status, err, len(w.pods()))
 		}
 	})
@@ -249,9 +267,13 @@ func TestAdoption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, succeed)
 		w.Add(example(2, 2))
-		w.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "orphan", Labels: map[string]string{"job-name": "j"}}})
+		w.Add(
+			&corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "orphan",
+					Labels: map[string]string{"job-name": "j"}}})
 		w.Start(w.ctrl.Run)
-		w.eventually("completion", func() bool { return has(w.job(), batchv1.JobComplete, batchv1.JobReasonCompletionsReached) })
+		w.eventually("completion",
+			func() bool { return has(w.job(), batchv1.JobComplete, batchv1.JobReasonCompletionsReached) })
 		if n := len(w.pods()); n != 2 {
 			t.Errorf("%d pods: %s", n, fmt.Sprint(w.pods()))
 		}
@@ -290,11 +312,14 @@ func TestLaggingInformerCountsNothingTwice(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, never)
 				j := example(1, 2)
-				j.Status = batchv1.JobStatus{Succeeded: 1, StartTime: ptr(metav1.Now()), UncountedTerminatedPods: &batchv1.UncountedTerminatedPods{}}
+				j.Status = batchv1.JobStatus{Succeeded: 1, StartTime: ptr(metav1.Now()),
+					UncountedTerminatedPods: &batchv1.UncountedTerminatedPods{}}
 				w.Add(j)
 				pod := &corev1.Pod{
-					ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "p", Labels: map[string]string{"job-name": "j"}, Finalizers: []string{batchv1.JobTrackingFinalizer},
-						OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(j, batchv1.SchemeGroupVersion.WithKind("Job"))}},
+					ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "p", Labels: map[string]string{"job-name": "j"},
+						Finalizers: []string{batchv1.JobTrackingFinalizer},
+						OwnerReferences: []metav1.OwnerReference{
+							*metav1.NewControllerRef(j, batchv1.SchemeGroupVersion.WithKind("Job"))}},
 					Status: corev1.PodStatus{Phase: corev1.PodSucceeded},
 				}
 				w.Add(pod)

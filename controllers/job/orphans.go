@@ -108,7 +108,8 @@ func untrack(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) 
 	if err != nil {
 		return nil, err
 	}
-	now, err := client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	now, err := client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{})
 	switch {
 	// Another UID: it is not the pod any more.
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsInvalid(err):

@@ -42,7 +42,8 @@ func failures(pod *corev1.Pod, annotation string) int32 {
 // allFailures counts the failures of an index before this pod, including failures that a policy
 // ignores.
 func allFailures(pod *corev1.Pod) int32 {
-	return failures(pod, batchv1.JobIndexFailureCountAnnotation) + failures(pod, batchv1.JobIndexIgnoredFailureCountAnnotation)
+	return failures(pod, batchv1.JobIndexFailureCountAnnotation) +
+		failures(pod, batchv1.JobIndexIgnoredFailureCountAnnotation)
 }
 
 // ended returns when a pod came to its end: by its containers, by the kubelet's word that it is not
@@ -51,7 +52,8 @@ func ended(pod *corev1.Pod) time.Time {
 	if t, ok := lastExit(pod); ok {
 		return t
 	}
-	if c := pods.Condition(pod, corev1.PodReady); c != nil && c.Status == corev1.ConditionFalse && !c.LastTransitionTime.IsZero() {
+	if c := pods.Condition(pod, corev1.PodReady); c != nil && c.Status == corev1.ConditionFalse &&
+		!c.LastTransitionTime.IsZero() {
 		return c.LastTransitionTime.Time
 	}
 	if pod.DeletionTimestamp != nil {
@@ -123,7 +125,8 @@ func newIndexedPod(job *batchv1.Job, index int, before *corev1.Pod) *corev1.Pod 
 	if job.Spec.BackoffLimitPerIndex != nil {
 		counted, ignored := int32(0), int32(0)
 		if before != nil {
-			counted, ignored = failures(before, batchv1.JobIndexFailureCountAnnotation), failures(before, batchv1.JobIndexIgnoredFailureCountAnnotation)
+			counted, ignored = failures(before, batchv1.JobIndexFailureCountAnnotation),
+				failures(before, batchv1.JobIndexIgnoredFailureCountAnnotation)
 			if judge(job.Spec.PodFailurePolicy, before).counts() {
 				counted++
 			} else {
@@ -143,6 +146,7 @@ func tellIndex(c *corev1.Container) {
 		return
 	}
 	c.Env = append(c.Env, corev1.EnvVar{Name: indexEnv, ValueFrom: &corev1.EnvVarSource{
-		FieldRef: &corev1.ObjectFieldSelector{FieldPath: fmt.Sprintf("metadata.labels['%s']", batchv1.JobCompletionIndexAnnotation)},
+		FieldRef: &corev1.ObjectFieldSelector{
+			FieldPath: fmt.Sprintf("metadata.labels['%s']", batchv1.JobCompletionIndexAnnotation)},
 	}})
 }

@@ -26,8 +26,9 @@ func judge(policy *batchv1.PodFailurePolicy, pod *corev1.Pod) verdict {
 		switch {
 		case rule.OnExitCodes != nil:
 			if c := exited(pod, rule.OnExitCodes); c != nil {
-				return verdict{rule.Action, fmt.Sprintf("Container %s for pod %s/%s failed with exit code %v matching %v rule at index %d",
-					c.Name, pod.Namespace, pod.Name, c.State.Terminated.ExitCode, rule.Action, i)}
+				return verdict{rule.Action,
+					fmt.Sprintf("Container %s for pod %s/%s failed with exit code %v matching %v rule at index %d",
+						c.Name, pod.Namespace, pod.Name, c.State.Terminated.ExitCode, rule.Action, i)}
 			}
 		case rule.OnPodConditions != nil:
 			if c := hasOneOf(pod, rule.OnPodConditions); c != nil {
@@ -44,11 +45,13 @@ func exited(pod *corev1.Pod, rule *batchv1.PodFailurePolicyOnExitCodesRequiremen
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
 		for i := range list {
 			c := &list[i]
-			if c.State.Terminated == nil || c.State.Terminated.ExitCode == 0 || (rule.ContainerName != nil && *rule.ContainerName != c.Name) {
+			if c.State.Terminated == nil || c.State.Terminated.ExitCode == 0 ||
+				(rule.ContainerName != nil && *rule.ContainerName != c.Name) {
 				continue
 			}
 			listed := slices.Contains(rule.Values, c.State.Terminated.ExitCode)
-			if (rule.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn && listed) || (rule.Operator == batchv1.PodFailurePolicyOnExitCodesOpNotIn && !listed) {
+			if (rule.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn && listed) ||
+				(rule.Operator == batchv1.PodFailurePolicyOnExitCodesOpNotIn && !listed) {
 				return c
 			}
 		}

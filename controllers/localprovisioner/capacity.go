@@ -84,7 +84,9 @@ func diskOf(n *corev1.Node) disk {
 // decideCapacities returns the free capacity of each node for each class: the node's disk less the
 // capacity of its volumes. The use may differ: volumes may be less full, and the node has other
 // files.
-func decideCapacities(classes []*storagev1.StorageClass, nodes []*corev1.Node, volumes []*corev1.PersistentVolume) map[string]*storagev1.CSIStorageCapacity {
+func decideCapacities(
+	classes []*storagev1.StorageClass, nodes []*corev1.Node, volumes []*corev1.PersistentVolume,
+) map[string]*storagev1.CSIStorageCapacity {
 	promised := map[string]int64{}
 	for _, v := range volumes {
 		if localpv.Is(v) {
@@ -105,7 +107,8 @@ func decideCapacities(classes []*storagev1.StorageClass, nodes []*corev1.Node, v
 			name := capacityName(class.Name, node.Name)
 			want[name] = &storagev1.CSIStorageCapacity{
 				ObjectMeta: metav1.ObjectMeta{Namespace: capacityNamespace, Name: name,
-					Labels: map[string]string{driverLabel: localpv.Provisioner, "csi.storage.k8s.io/managed-by": "barque"}},
+					Labels: map[string]string{driverLabel: localpv.Provisioner,
+						"csi.storage.k8s.io/managed-by": "barque"}},
 				StorageClassName: class.Name,
 				NodeTopology:     &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: d.host}},
 				Capacity:         resource.NewQuantity(max(0, d.bytes-promised[node.Name]), resource.BinarySI),
@@ -134,7 +137,8 @@ func (t *term) reconcileCapacity(ctx context.Context, key runtime.Key) (time.Dur
 	case err != nil && !apierrors.IsNotFound(err):
 		return 0, err
 	}
-	have, err := t.listCapacities.CSIStorageCapacities(capacityNamespace).List(labels.SelectorFromSet(labels.Set{driverLabel: localpv.Provisioner}))
+	have, err := t.listCapacities.CSIStorageCapacities(capacityNamespace).List(
+		labels.SelectorFromSet(labels.Set{driverLabel: localpv.Provisioner}))
 	if err != nil {
 		return 0, err
 	}
@@ -178,7 +182,8 @@ func (t *term) correct(ctx context.Context, key runtime.Key, is, want *storagev1
 		return nil
 	default:
 		next := is.DeepCopy()
-		next.StorageClassName, next.NodeTopology, next.Capacity = want.StorageClassName, want.NodeTopology, want.Capacity
+		next.StorageClassName, next.NodeTopology, next.Capacity = want.StorageClassName, want.NodeTopology,
+			want.Capacity
 		made, err = api.Update(ctx, next, metav1.UpdateOptions{})
 	}
 	if err != nil && !apierrors.IsNotFound(err) {

@@ -13,7 +13,8 @@ import (
 // Each look reads all nodes, so a node wakes it only when its own local volumes are concerned.
 func TestDiskChanged(t *testing.T) {
 	node := func(root, size string) *corev1.Node {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{corev1.LabelHostname: "n"}}}
+		n := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{corev1.LabelHostname: "n"}}}
 		if root != "" {
 			n.Annotations = map[string]string{localpv.RootAnnotation: root}
 		}

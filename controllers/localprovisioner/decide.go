@@ -64,7 +64,8 @@ func decideClaim(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageCl
 	selected := claim.Annotations[selectedNodeAnnotation]
 	if selected == "" {
 		if ptr.Deref(class.VolumeBindingMode, storagev1.VolumeBindingImmediate) == storagev1.VolumeBindingImmediate {
-			return claimPlan{failure: "a local volume is made on the node of its first pod: the class needs volumeBindingMode WaitForFirstConsumer"}
+			return claimPlan{
+				failure: "a local volume is made on the node of its first pod: the class needs volumeBindingMode WaitForFirstConsumer"}
 		}
 		return claimPlan{} // no pod wants it yet
 	}
@@ -72,9 +73,13 @@ func decideClaim(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageCl
 	case node == nil || node.DeletionTimestamp != nil:
 		return claimPlan{failure: fmt.Sprintf("node %q is not there", selected), reselect: true}
 	case node.Annotations[localpv.RootAnnotation] == "":
-		return claimPlan{failure: fmt.Sprintf("node %q has no local volumes: it lacks the annotation %s", selected, localpv.RootAnnotation), reselect: true}
+		return claimPlan{
+			failure: fmt.Sprintf("node %q has no local volumes: it lacks the annotation %s", selected,
+				localpv.RootAnnotation), reselect: true}
 	case node.Labels[corev1.LabelHostname] != node.Name:
-		return claimPlan{failure: fmt.Sprintf("node %q cannot be told by its label %s, which is %q", selected, corev1.LabelHostname, node.Labels[corev1.LabelHostname]), reselect: true}
+		return claimPlan{
+			failure: fmt.Sprintf("node %q cannot be told by its label %s, which is %q", selected, corev1.LabelHostname,
+				node.Labels[corev1.LabelHostname]), reselect: true}
 	}
 	return claimPlan{create: newVolume(claim, class, node)}
 }
@@ -95,13 +100,16 @@ func unsupported(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageCl
 	}
 	for _, mode := range claim.Spec.AccessModes {
 		if mode != corev1.ReadWriteOnce && mode != corev1.ReadWriteOncePod {
-			return fmt.Sprintf("a local volume is on one node: access mode %s is not supported, only ReadWriteOnce and ReadWriteOncePod", mode)
+			return fmt.Sprintf(
+				"a local volume is on one node: access mode %s is not supported, only ReadWriteOnce and ReadWriteOncePod", mode)
 		}
 	}
 	return ""
 }
 
-func newVolume(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, node *corev1.Node) *corev1.PersistentVolume {
+func newVolume(
+	claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, node *corev1.Node,
+) *corev1.PersistentVolume {
 	name := volumeName(claim)
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
@@ -111,7 +119,8 @@ func newVolume(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClas
 			Finalizers:  []string{localpv.Finalizer},
 		},
 		Spec: corev1.PersistentVolumeSpec{
-			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: claim.Spec.Resources.Requests[corev1.ResourceStorage]},
+			Capacity: corev1.ResourceList{
+				corev1.ResourceStorage: claim.Spec.Resources.Requests[corev1.ResourceStorage]},
 			AccessModes:                   claim.Spec.AccessModes,
 			VolumeMode:                    ptr.To(corev1.PersistentVolumeFilesystem),
 			StorageClassName:              class.Name,
@@ -123,11 +132,12 @@ func newVolume(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClas
 			PersistentVolumeSource: corev1.PersistentVolumeSource{
 				Local: &corev1.LocalVolumeSource{Path: localpv.Path(node.Annotations[localpv.RootAnnotation], name)},
 			},
-			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{
-					Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node.Name},
-				}},
-			}}}},
+			NodeAffinity: &corev1.VolumeNodeAffinity{
+				Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+					MatchExpressions: []corev1.NodeSelectorRequirement{{
+						Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node.Name},
+					}},
+				}}}},
 		},
 	}
 }
@@ -153,15 +163,18 @@ const (
 func decideVolume(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim, hasNode bool) volumeAct {
 	if volume.DeletionTimestamp != nil {
 		mine := slices.Contains(volume.Finalizers, localpv.Finalizer)
-		if mine && !hasNode && volume.Status.Phase != corev1.VolumeBound && !slices.Contains(volume.Finalizers, pvProtection) {
+		if mine && !hasNode && volume.Status.Phase != corev1.VolumeBound &&
+			!slices.Contains(volume.Finalizers, pvProtection) {
 			return abandon
 		}
 		return nothing
 	}
-	if volume.Status.Phase == corev1.VolumeReleased && volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
+	if volume.Status.Phase == corev1.VolumeReleased &&
+		volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
 		return deleteVolume
 	}
-	if claim == nil || claim.DeletionTimestamp != nil || claim.Status.Phase != corev1.ClaimBound || claim.Spec.VolumeName != volume.Name ||
+	if claim == nil || claim.DeletionTimestamp != nil || claim.Status.Phase != corev1.ClaimBound ||
+		claim.Spec.VolumeName != volume.Name ||
 		volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != claim.UID {
 		return nothing
 	}

@@ -25,7 +25,8 @@ func TestDecideVolumeConverges(t *testing.T) {
 			c.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: gigabytes(1 + r.Int64N(4))}
 		})
 		v := newVolume(newClaim(), defaultClass("local-path", nil), newNode())
-		v.Status.Phase = []corev1.PersistentVolumePhase{corev1.VolumePending, corev1.VolumeBound, corev1.VolumeReleased}[r.IntN(3)]
+		v.Status.Phase = []corev1.PersistentVolumePhase{corev1.VolumePending, corev1.VolumeBound,
+			corev1.VolumeReleased}[r.IntN(3)]
 		if r.IntN(3) == 0 {
 			v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 		}

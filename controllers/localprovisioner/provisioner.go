@@ -123,7 +123,8 @@ func (t *term) volumesOfGoneNode(old, now *corev1.Node) []runtime.Key {
 	}
 	var keys []runtime.Key
 	for _, obj := range t.volumes.GetStore().List() {
-		if volume, ok := obj.(*corev1.PersistentVolume); ok && localpv.Is(volume) && volume.Labels[localpv.NodeLabel] == old.Name {
+		if volume, ok := obj.(*corev1.PersistentVolume); ok && localpv.Is(volume) &&
+			volume.Labels[localpv.NodeLabel] == old.Name {
 			keys = append(keys, runtime.KeyOf(volume))
 		}
 	}
@@ -156,7 +157,8 @@ func (t *term) reconcileClaim(ctx context.Context, key runtime.Key) (time.Durati
 	case plan.create != nil:
 		return 0, t.create(ctx, key, claim, plan.create, node.Annotations[localpv.EnforcedAnnotation] == "true")
 	case plan.failure != "":
-		t.recorder.Eventf(claim, corev1.EventTypeWarning, "ProvisioningFailed", "failed to provision volume with StorageClass %q: %s", class.Name, plan.failure)
+		t.recorder.Eventf(claim, corev1.EventTypeWarning, "ProvisioningFailed",
+			"failed to provision volume with StorageClass %q: %s", class.Name, plan.failure)
 		if plan.reselect {
 			return 0, t.reselect(ctx, key, claim)
 		}
@@ -180,8 +182,12 @@ func (t *term) node(ctx context.Context, name string) (*corev1.Node, error) {
 	return node, err
 }
 
-func (t *term) create(ctx context.Context, key runtime.Key, claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume, enforced bool) error {
-	t.recorder.Eventf(claim, corev1.EventTypeNormal, "Provisioning", "External provisioner is provisioning volume for claim %q", key)
+func (t *term) create(
+	ctx context.Context, key runtime.Key, claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume,
+	enforced bool,
+) error {
+	t.recorder.Eventf(claim, corev1.EventTypeNormal, "Provisioning",
+		"External provisioner is provisioning volume for claim %q", key)
 	made, err := t.client.CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return nil // an earlier try has made it, or an earlier term
@@ -190,9 +196,11 @@ func (t *term) create(ctx context.Context, key runtime.Key, claim *corev1.Persis
 		return fmt.Errorf("making the volume of claim %s: %w", key, err)
 	}
 	t.claimLoop.Writes().Wrote(key, t.volumes, made.ResourceVersion)
-	t.recorder.Eventf(claim, corev1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume %s", made.Name)
+	t.recorder.Eventf(claim, corev1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume %s",
+		made.Name)
 	if !enforced {
-		t.recorder.Eventf(claim, corev1.EventTypeNormal, "CapacityNotEnforced", "Nothing keeps volume %s at %s: it may fill the disk of node %s",
+		t.recorder.Eventf(claim, corev1.EventTypeNormal, "CapacityNotEnforced",
+			"Nothing keeps volume %s at %s: it may fill the disk of node %s",
 			made.Name, made.Spec.Capacity.Storage(), made.Labels[localpv.NodeLabel])
 	}
 	return nil
@@ -241,7 +249,10 @@ func (t *term) reconcileVolume(ctx context.Context, key runtime.Key) (time.Durat
 	return 0, t.act(ctx, key, decideVolume(volume, claim, hasNode), volume, claim)
 }
 
-func (t *term) act(ctx context.Context, key runtime.Key, act volumeAct, volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) error {
+func (t *term) act(
+	ctx context.Context, key runtime.Key, act volumeAct, volume *corev1.PersistentVolume,
+	claim *corev1.PersistentVolumeClaim,
+) error {
 	volumes := t.client.CoreV1().PersistentVolumes()
 	next := volume.DeepCopy()
 	var err error
@@ -255,7 +266,8 @@ func (t *term) act(ctx context.Context, key runtime.Key, act volumeAct, volume *
 			t.volumeLoop.Writes().Deleted(key, t.volumes, key, volume.UID)
 		}
 	case abandon:
-		t.recorder.Eventf(volume, corev1.EventTypeWarning, "DataNotDeleted", "Node %q is not in the cluster any more: nobody has deleted %s there",
+		t.recorder.Eventf(volume, corev1.EventTypeWarning, "DataNotDeleted",
+			"Node %q is not in the cluster any more: nobody has deleted %s there",
 			volume.Labels[localpv.NodeLabel], volume.Spec.Local.Path)
 		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == localpv.Finalizer })
 		_, err = volumes.Update(ctx, next, metav1.UpdateOptions{})
@@ -275,15 +287,20 @@ func (t *term) act(ctx context.Context, key runtime.Key, act volumeAct, volume *
 
 // tellGrown ends the expansion of a claim: the size of a directory is a number, or the node sets
 // its limit.
-func (t *term) tellGrown(ctx context.Context, key runtime.Key, volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) error {
+func (t *term) tellGrown(
+	ctx context.Context, key runtime.Key, volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim,
+) error {
 	if claim.Status.Capacity == nil {
 		claim.Status.Capacity = corev1.ResourceList{}
 	}
 	claim.Status.Capacity[corev1.ResourceStorage] = volume.Spec.Capacity[corev1.ResourceStorage]
-	claim.Status.Conditions = slices.DeleteFunc(claim.Status.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
-		return c.Type == corev1.PersistentVolumeClaimResizing || c.Type == corev1.PersistentVolumeClaimFileSystemResizePending
-	})
-	claim, err := t.client.CoreV1().PersistentVolumeClaims(claim.Namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{})
+	claim.Status.Conditions = slices.DeleteFunc(claim.Status.Conditions,
+		func(c corev1.PersistentVolumeClaimCondition) bool {
+			return c.Type == corev1.PersistentVolumeClaimResizing ||
+				c.Type == corev1.PersistentVolumeClaimFileSystemResizePending
+		})
+	claim, err := t.client.CoreV1().PersistentVolumeClaims(claim.Namespace).UpdateStatus(ctx, claim,
+		metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -23,8 +23,10 @@ func newClaim(changes ...func(*corev1.PersistentVolumeClaim)) *corev1.Persistent
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "c1", Annotations: map[string]string{
 			provisionerAnnotation: localpv.Provisioner, selectedNodeAnnotation: "n"}},
 		Spec: corev1.PersistentVolumeClaimSpec{
-			StorageClassName: ptr.To("local-path"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+			StorageClassName: ptr.To("local-path"),
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 		},
 	}
 	for _, change := range changes {
@@ -36,7 +38,8 @@ func newClaim(changes ...func(*corev1.PersistentVolumeClaim)) *corev1.Persistent
 func newNode(changes ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{corev1.LabelHostname: "n"},
 		Annotations: map[string]string{localpv.RootAnnotation: "/data/volumes"}},
-		Status: corev1.NodeStatus{Capacity: corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("10Gi")}}}
+		Status: corev1.NodeStatus{
+			Capacity: corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("10Gi")}}}
 	for _, change := range changes {
 		change(n)
 	}
@@ -60,25 +63,36 @@ func TestDecideClaim(t *testing.T) {
 		failure  string
 		reselect bool
 	}{
-		"made":                    {newClaim(), class, newNode(), true, "", false},
-		"no class yet":            {newClaim(), nil, newNode(), false, "", false},
-		"another's class":         {newClaim(), foreign, newNode(), false, "", false},
-		"no pod yet":              {newClaim(annotate(selectedNodeAnnotation, "")), class, nil, false, "", false},
-		"at once":                 {newClaim(annotate(selectedNodeAnnotation, "")), immediate, nil, false, "WaitForFirstConsumer", false},
-		"at once, with a node":    {newClaim(), immediate, newNode(), true, "", false},
-		"the node has gone":       {newClaim(), class, nil, false, `node "n" is not there`, true},
-		"the node goes":           {newClaim(), class, newNode(func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} }), false, "is not there", true},
-		"a node without volumes":  {newClaim(), class, newNode(func(n *corev1.Node) { n.Annotations = nil }), false, "has no local volumes", true},
-		"a node of another label": {newClaim(), class, newNode(func(n *corev1.Node) { n.Labels[corev1.LabelHostname] = "m" }), false, "cannot be told", true},
+		"made":            {newClaim(), class, newNode(), true, "", false},
+		"no class yet":    {newClaim(), nil, newNode(), false, "", false},
+		"another's class": {newClaim(), foreign, newNode(), false, "", false},
+		"no pod yet":      {newClaim(annotate(selectedNodeAnnotation, "")), class, nil, false, "", false},
+		"at once": {newClaim(annotate(selectedNodeAnnotation, "")), immediate, nil, false,
+			"WaitForFirstConsumer", false},
+		"at once, with a node": {newClaim(), immediate, newNode(), true, "", false},
+		"the node has gone":    {newClaim(), class, nil, false, `node "n" is not there`, true},
+		"the node goes": {newClaim(), class,
+			newNode(func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} }), false, "is not there", true},
+		"a node without volumes": {newClaim(), class, newNode(func(n *corev1.Node) { n.Annotations = nil }), false,
+			"has no local volumes", true},
+		"a node of another label": {newClaim(), class,
+			newNode(func(n *corev1.Node) { n.Labels[corev1.LabelHostname] = "m" }), false, "cannot be told", true},
 		"for many nodes": {newClaim(func(c *corev1.PersistentVolumeClaim) {
 			c.Spec.AccessModes = append(c.Spec.AccessModes, corev1.ReadWriteMany)
 		}), class, newNode(), false, "ReadWriteMany is not supported", false},
-		"a device":   {newClaim(func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) }), class, newNode(), false, "volumeMode Block", false},
-		"a selector": {newClaim(func(c *corev1.PersistentVolumeClaim) { c.Spec.Selector = &metav1.LabelSelector{} }), class, newNode(), false, "Selector", false},
-		"a copy":     {newClaim(func(c *corev1.PersistentVolumeClaim) { c.Spec.DataSource = &corev1.TypedLocalObjectReference{} }), class, newNode(), false, "dataSource", false},
+		"a device": {
+			newClaim(
+				func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) }),
+			class, newNode(), false, "volumeMode Block", false},
+		"a selector": {newClaim(func(c *corev1.PersistentVolumeClaim) { c.Spec.Selector = &metav1.LabelSelector{} }),
+			class, newNode(), false, "Selector", false},
+		"a copy": {
+			newClaim(func(c *corev1.PersistentVolumeClaim) { c.Spec.DataSource = &corev1.TypedLocalObjectReference{} }),
+			class, newNode(), false, "dataSource", false},
 	} {
 		got := decideClaim(c.claim, c.class, c.node)
-		if (got.create != nil) != c.made || (got.failure == "") != (c.failure == "") || !strings.Contains(got.failure, c.failure) || got.reselect != c.reselect {
+		if (got.create != nil) != c.made || (got.failure == "") != (c.failure == "") ||
+			!strings.Contains(got.failure, c.failure) || got.reselect != c.reselect {
 			t.Errorf("%s: %+v", name, got)
 		}
 		if got.create != nil && !localpv.OnNode(got.create, "n") {
@@ -94,7 +108,9 @@ func TestDecideVolume(t *testing.T) {
 	})
 	larger := bound.DeepCopy()
 	larger.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("2Gi")
-	fresh := func(phase corev1.PersistentVolumePhase, changes ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
+	fresh := func(
+		phase corev1.PersistentVolumePhase, changes ...func(*corev1.PersistentVolume),
+	) *corev1.PersistentVolume {
 		v := newVolume(newClaim(), defaultClass("local-path", nil), newNode())
 		v.Status.Phase = phase
 		for _, change := range changes {
@@ -112,16 +128,24 @@ func TestDecideVolume(t *testing.T) {
 		hasNode bool
 		want    volumeAct
 	}{
-		"bound":                        {fresh(corev1.VolumeBound), bound, true, nothing},
-		"wants to grow":                {fresh(corev1.VolumeBound), larger, true, grow},
-		"has grown":                    {fresh(corev1.VolumeBound, func(v *corev1.PersistentVolume) { v.Spec.Capacity = larger.Spec.Resources.Requests }), larger, true, tellGrown},
-		"released":                     {fresh(corev1.VolumeReleased), nil, true, deleteVolume},
-		"released, to be kept":         {fresh(corev1.VolumeReleased, retained), nil, true, nothing},
-		"goes, its node deletes":       {fresh(corev1.VolumeReleased, going), nil, true, nothing},
-		"goes, its node has gone":      {fresh(corev1.VolumeReleased, going), nil, false, abandon},
-		"goes, bound, its node gone":   {fresh(corev1.VolumeBound, going), bound, false, nothing},
-		"goes, guarded, its node gone": {fresh(corev1.VolumeReleased, going, func(v *corev1.PersistentVolume) { v.Finalizers = append(v.Finalizers, pvProtection) }), nil, false, nothing},
-		"of an earlier claim":          {fresh(corev1.VolumeBound, func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.UID = "c0" }), larger, true, nothing},
+		"bound":         {fresh(corev1.VolumeBound), bound, true, nothing},
+		"wants to grow": {fresh(corev1.VolumeBound), larger, true, grow},
+		"has grown": {
+			fresh(corev1.VolumeBound,
+				func(v *corev1.PersistentVolume) { v.Spec.Capacity = larger.Spec.Resources.Requests }), larger, true,
+			tellGrown},
+		"released":                   {fresh(corev1.VolumeReleased), nil, true, deleteVolume},
+		"released, to be kept":       {fresh(corev1.VolumeReleased, retained), nil, true, nothing},
+		"goes, its node deletes":     {fresh(corev1.VolumeReleased, going), nil, true, nothing},
+		"goes, its node has gone":    {fresh(corev1.VolumeReleased, going), nil, false, abandon},
+		"goes, bound, its node gone": {fresh(corev1.VolumeBound, going), bound, false, nothing},
+		"goes, guarded, its node gone": {
+			fresh(corev1.VolumeReleased, going,
+				func(v *corev1.PersistentVolume) { v.Finalizers = append(v.Finalizers, pvProtection) }), nil, false,
+			nothing},
+		"of an earlier claim": {
+			fresh(corev1.VolumeBound, func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.UID = "c0" }), larger, true,
+			nothing},
 	} {
 		if got := decideVolume(c.volume, c.claim, c.hasNode); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
@@ -133,12 +157,14 @@ func TestDecideCapacities(t *testing.T) {
 	class := defaultClass("local-path", nil)
 	volume := newVolume(newClaim(), class, newNode())
 	bare := newNode(func(n *corev1.Node) { n.Name, n.Annotations = "bare", nil })
-	got := decideCapacities([]*storagev1.StorageClass{class, {Provisioner: "x"}}, []*corev1.Node{newNode(), bare}, []*corev1.PersistentVolume{volume, {}})
+	got := decideCapacities([]*storagev1.StorageClass{class, {Provisioner: "x"}}, []*corev1.Node{newNode(), bare},
+		[]*corev1.PersistentVolume{volume, {}})
 	if len(got) != 1 {
 		t.Fatalf("%v", got)
 	}
 	for _, c := range got {
-		if c.StorageClassName != "local-path" || c.Capacity.Cmp(resource.MustParse("9Gi")) != 0 || c.NodeTopology.MatchLabels[corev1.LabelHostname] != "n" {
+		if c.StorageClassName != "local-path" || c.Capacity.Cmp(resource.MustParse("9Gi")) != 0 ||
+			c.NodeTopology.MatchLabels[corev1.LabelHostname] != "n" {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -168,7 +194,8 @@ func TestLife(t *testing.T) {
 			}
 			return v
 		}
-		controllertest.Eventually(t, "the volume is made, of the class that was laid down", func() bool { return get().Name != "" })
+		controllertest.Eventually(t, "the volume is made, of the class that was laid down",
+			func() bool { return get().Name != "" })
 		if v := get(); v.Spec.Local.Path != "/data/volumes/pvc-c1" || v.Spec.ClaimRef.UID != "c1" {
 			t.Errorf("%+v", v.Spec)
 		}
@@ -201,7 +228,8 @@ func TestLife(t *testing.T) {
 		if _, err := volumes.UpdateStatus(ctx, v, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		controllertest.Eventually(t, "the volume is deleted, and waits for its node", func() bool { return get().DeletionTimestamp != nil })
+		controllertest.Eventually(t, "the volume is deleted, and waits for its node",
+			func() bool { return get().DeletionTimestamp != nil })
 		time.Sleep(time.Hour)
 		if get().Name == "" {
 			t.Fatal("the volume has gone before its data")

@@ -15,7 +15,8 @@ func conditionsOf(was []corev1.NamespaceCondition, r *report, now time.Time) []c
 	out := slices.Clone(was)
 	set := func(t corev1.NamespaceConditionType, bad bool, reason, message, goodReason, goodMessage string) {
 		c := corev1.NamespaceCondition{
-			Type: t, Status: corev1.ConditionFalse, Reason: goodReason, Message: goodMessage, LastTransitionTime: metav1.NewTime(now),
+			Type: t, Status: corev1.ConditionFalse, Reason: goodReason, Message: goodMessage,
+			LastTransitionTime: metav1.NewTime(now),
 		}
 		if bad {
 			c.Status, c.Reason, c.Message = corev1.ConditionTrue, reason, message
@@ -37,10 +38,13 @@ func conditionsOf(was []corev1.NamespaceCondition, r *report, now time.Time) []c
 	set(corev1.NamespaceDeletionContentFailure, r.content != nil, "ContentDeletionFailed", text(r.content),
 		"ContentDeleted", "All content successfully deleted, may be waiting on finalization")
 	set(corev1.NamespaceContentRemaining, len(r.remaining) > 0, "SomeResourcesRemain",
-		"Some resources are remaining: "+describe(r.remaining, "%s has %d resource instances", func(gvr schema.GroupVersionResource) string { return gvr.GroupResource().String() }),
+		"Some resources are remaining: "+
+			describe(r.remaining, "%s has %d resource instances",
+				func(gvr schema.GroupVersionResource) string { return gvr.GroupResource().String() }),
 		"ContentRemoved", "All content successfully removed")
 	set(corev1.NamespaceFinalizersRemaining, len(r.finalizers) > 0, "SomeFinalizersRemain",
-		"Some content in the namespace has finalizers remaining: "+describe(r.finalizers, "%s in %d resource instances", func(f string) string { return f }),
+		"Some content in the namespace has finalizers remaining: "+
+			describe(r.finalizers, "%s in %d resource instances", func(f string) string { return f }),
 		"ContentHasNoFinalizers", "All content-preserving finalizers finished")
 	return out
 }

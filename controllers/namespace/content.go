@@ -50,7 +50,8 @@ func deletables(lists []*metav1.APIResourceList) []deletable {
 		for i := range list.APIResources {
 			r := &list.APIResources[i]
 			if r.Namespaced && slices.Contains(r.Verbs, "delete") && slices.Contains(r.Verbs, "list") {
-				out = append(out, deletable{gvr: gv.WithResource(r.Name), collection: slices.Contains(r.Verbs, "deletecollection")})
+				out = append(out,
+					deletable{gvr: gv.WithResource(r.Name), collection: slices.Contains(r.Verbs, "deletecollection")})
 			}
 		}
 	}
@@ -62,7 +63,8 @@ func deletables(lists []*metav1.APIResourceList) []deletable {
 func (t *term) empty(ctx context.Context, namespace string) *report {
 	r := &report{remaining: map[schema.GroupVersionResource]int{}, finalizers: map[string]int{}}
 	lists, err := t.discover()
-	if partial := (*discovery.ErrGroupDiscoveryFailed)(nil); errors.As(err, &partial) || (err != nil && len(lists) == 0) {
+	if partial := (*discovery.ErrGroupDiscoveryFailed)(nil); errors.As(err, &partial) ||
+		(err != nil && len(lists) == 0) {
 		r.discovery = err
 	}
 	all := deletables(lists)
@@ -102,7 +104,8 @@ func (t *term) clear(ctx context.Context, namespace string, d deletable) ([]meta
 	}
 	background := metav1.DeletePropagationBackground
 	options := metav1.DeleteOptions{PropagationPolicy: &background}
-	asking := slices.ContainsFunc(there, func(o metav1.PartialObjectMetadata) bool { return o.DeletionTimestamp == nil })
+	asking := slices.ContainsFunc(there,
+		func(o metav1.PartialObjectMetadata) bool { return o.DeletionTimestamp == nil })
 	switch {
 	case !asking: // all have been asked to go already
 		return there, nil

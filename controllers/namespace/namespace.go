@@ -58,7 +58,8 @@ func New(cfg Config) (*Controller, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	core := cfg.Informers.Core().V1()
-	return &Controller{cfg: cfg, namespaces: core.Namespaces().Informer(), list: core.Namespaces().Lister(), pods: core.Pods().Informer()}, nil
+	return &Controller{cfg: cfg, namespaces: core.Namespaces().Informer(), list: core.Namespaces().Lister(),
+		pods: core.Pods().Informer()}, nil
 }
 
 // Run reconciles for one term of leadership.
@@ -67,7 +68,8 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	if err != nil {
 		return fmt.Errorf("making a metadata client: %w", err)
 	}
-	t := &term{Controller: c, client: client, metadata: meta, discover: c.discover, emptySince: map[types.UID]time.Time{}}
+	t := &term{Controller: c, client: client, metadata: meta, discover: c.discover,
+		emptySince: map[types.UID]time.Time{}}
 	if t.discover == nil {
 		t.discover = client.Discovery().ServerPreferredNamespacedResources
 	}
@@ -129,7 +131,8 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	if ctx.Err() != nil {
 		return 0, context.Cause(ctx)
 	}
-	t.cfg.Logger.Debug("looked into a namespace that is being deleted", "namespace", ns.Name, "remaining", len(r.remaining), "finalizers", len(r.finalizers), "content", r.content, "discovery", r.discovery)
+	t.cfg.Logger.Debug("looked into a namespace that is being deleted", "namespace", ns.Name, "remaining",
+		len(r.remaining), "finalizers", len(r.finalizers), "content", r.content, "discovery", r.discovery)
 	if !r.empty() {
 		t.found(ns.UID, false)
 	} else if wait := quiet - t.found(ns.UID, true); wait > 0 {
@@ -160,7 +163,9 @@ func (t *term) found(namespace types.UID, empty bool) time.Duration {
 	return 0
 }
 
-func (t *term) writeStatus(ctx context.Context, key runtime.Key, ns *corev1.Namespace, conditions []corev1.NamespaceCondition) (*corev1.Namespace, error) {
+func (t *term) writeStatus(
+	ctx context.Context, key runtime.Key, ns *corev1.Namespace, conditions []corev1.NamespaceCondition,
+) (*corev1.Namespace, error) {
 	next := ns.DeepCopy()
 	next.Status.Phase, next.Status.Conditions = corev1.NamespaceTerminating, conditions
 	if equality.Semantic.DeepEqual(ns.Status, next.Status) {
@@ -178,7 +183,8 @@ func (t *term) writeStatus(ctx context.Context, key runtime.Key, ns *corev1.Name
 // last one.
 func (t *term) finalize(ctx context.Context, key runtime.Key, ns *corev1.Namespace) error {
 	next := ns.DeepCopy()
-	next.Spec.Finalizers = slices.DeleteFunc(next.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
+	next.Spec.Finalizers = slices.DeleteFunc(next.Spec.Finalizers,
+		func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
 	_, err := t.client.CoreV1().Namespaces().Finalize(ctx, next, metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("finalizing namespace %s: %w", key.Name, err)

@@ -41,7 +41,8 @@ func newWorld(t *testing.T) *world {
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	for gvr, kind := range map[schema.GroupVersionResource]string{podsGVR: "Pod", configMaps: "ConfigMap", widgets: "Widget"} {
+	for gvr, kind := range map[schema.GroupVersionResource]string{podsGVR: "Pod", configMaps: "ConfigMap",
+		widgets: "Widget"} {
 		scheme.AddKnownTypeWithName(gvr.GroupVersion().WithKind(kind), &metav1.PartialObjectMetadata{})
 		scheme.AddKnownTypeWithName(gvr.GroupVersion().WithKind(kind+"List"), &metav1.PartialObjectMetadataList{})
 	}
@@ -51,7 +52,8 @@ func newWorld(t *testing.T) *world {
 		return true, nil, w.delete(d.GetResource(), d.GetNamespace(), d.GetName())
 	})
 	w.content.PrependReactor("delete-collection", "*", func(a clienttesting.Action) (bool, kruntime.Object, error) {
-		list, err := w.content.Tracker().List(a.GetResource(), schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, a.GetNamespace())
+		list, err := w.content.Tracker().List(a.GetResource(),
+			schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, a.GetNamespace())
 		if err != nil {
 			return true, nil, err
 		}
@@ -83,7 +85,8 @@ func (w *world) delete(gvr schema.GroupVersionResource, namespace, name string) 
 
 func (w *world) add(gvr schema.GroupVersionResource, namespace, name string, finalizers ...string) {
 	w.t.Helper()
-	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Finalizers: finalizers}}
+	o := &metav1.PartialObjectMetadata{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Finalizers: finalizers}}
 	if err := w.content.Tracker().Create(gvr, o, namespace); err != nil {
 		w.t.Fatal(err)
 	}
@@ -91,7 +94,9 @@ func (w *world) add(gvr schema.GroupVersionResource, namespace, name string, fin
 
 func (w *world) start() {
 	w.t.Helper()
-	c, err := New(Config{Informers: w.Informers, MetadataFor: func(context.Context) (metadata.Interface, error) { return w.content, nil }})
+	c, err := New(
+		Config{Informers: w.Informers,
+			MetadataFor: func(context.Context) (metadata.Interface, error) { return w.content, nil }})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -99,7 +104,8 @@ func (w *world) start() {
 		return []*metav1.APIResourceList{
 			{GroupVersion: "v1", APIResources: []metav1.APIResource{
 				{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: metav1.Verbs{"list", "delete"}},
-				{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: metav1.Verbs{"list", "delete", "deletecollection"}},
+				{Name: "configmaps", Kind: "ConfigMap", Namespaced: true,
+					Verbs: metav1.Verbs{"list", "delete", "deletecollection"}},
 				{Name: "bindings", Kind: "Binding", Namespaced: true, Verbs: metav1.Verbs{"create"}},
 			}},
 			{GroupVersion: "example.com/v1", APIResources: []metav1.APIResource{
@@ -114,7 +120,8 @@ func (w *world) remove() {
 	w.t.Helper()
 	now := metav1.Now()
 	w.Add(&corev1.Namespace{
-		ObjectMeta: metav1.ObjectMeta{Name: "a", DeletionTimestamp: &now, Finalizers: []string{"test/keep"}}, // the tracker takes no deleting object without one
+		// the tracker takes no deleting object without one
+		ObjectMeta: metav1.ObjectMeta{Name: "a", DeletionTimestamp: &now, Finalizers: []string{"test/keep"}},
 		Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{corev1.FinalizerKubernetes}},
 	})
 }
@@ -154,14 +161,16 @@ func TestEmptiesAndLetsGo(t *testing.T) {
 		if !slices.Equal(w.order, []string{"pods/p"}) {
 			t.Errorf("deleted while a pod runs: %v", w.order)
 		}
-		if c := w.condition(corev1.NamespaceContentRemaining); c.Status != corev1.ConditionTrue || !strings.Contains(c.Message, "pods has 1 resource instances") {
+		if c := w.condition(corev1.NamespaceContentRemaining); c.Status != corev1.ConditionTrue ||
+			!strings.Contains(c.Message, "pods has 1 resource instances") {
 			t.Errorf("condition %+v", c)
 		}
 		if err := w.content.Tracker().Delete(podsGVR, "a", "p"); err != nil { // its kubelet is done
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Second)
-		if c := w.condition(corev1.NamespaceFinalizersRemaining); c.Status != corev1.ConditionTrue || !strings.Contains(c.Message, "example.com/hold in 1") {
+		if c := w.condition(corev1.NamespaceFinalizersRemaining); c.Status != corev1.ConditionTrue ||
+			!strings.Contains(c.Message, "example.com/hold in 1") {
 			t.Errorf("condition %+v", c)
 		}
 		if len(w.namespace().Spec.Finalizers) == 0 {
@@ -174,7 +183,8 @@ func TestEmptiesAndLetsGo(t *testing.T) {
 		if len(w.namespace().Spec.Finalizers) > 0 {
 			t.Error("not let go although it is empty")
 		}
-		if _, err := w.content.Resource(configMaps).Namespace("b").Get(t.Context(), "other", metav1.GetOptions{}); err != nil {
+		if _, err := w.content.Resource(configMaps).Namespace("b").Get(t.Context(), "other",
+			metav1.GetOptions{}); err != nil {
 			t.Errorf("another namespace's object: %v", err)
 		}
 	})
@@ -183,7 +193,8 @@ func TestEmptiesAndLetsGo(t *testing.T) {
 func TestUnknownContentIsNoContent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.discoveryErr = &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{{Group: "down", Version: "v1"}: errors.New("no answer")}}
+		w.discoveryErr = &discovery.ErrGroupDiscoveryFailed{
+			Groups: map[schema.GroupVersion]error{{Group: "down", Version: "v1"}: errors.New("no answer")}}
 		w.start()
 		w.remove()
 		time.Sleep(10 * time.Second)
@@ -206,7 +217,8 @@ func TestContentThatCannotBeDeleted(t *testing.T) {
 		w.start()
 		w.remove()
 		time.Sleep(10 * time.Second)
-		if c := w.condition(corev1.NamespaceDeletionContentFailure); c.Status != corev1.ConditionTrue || !strings.Contains(c.Message, "no luck") {
+		if c := w.condition(corev1.NamespaceDeletionContentFailure); c.Status != corev1.ConditionTrue ||
+			!strings.Contains(c.Message, "no luck") {
 			t.Errorf("condition %+v", c)
 		}
 		if len(w.namespace().Spec.Finalizers) == 0 {

@@ -65,7 +65,9 @@ func New(cfg Config) (*Controller, error) {
 	for i, p := range cfg.ClusterCIDRs {
 		bits := blockBits(cfg, p)
 		if !p.IsValid() || bits < p.Bits() || bits > p.Addr().BitLen() || bits-p.Bits() > 16 {
-			return nil, fmt.Errorf("controllers/nodeipam: cannot cut blocks of /%d from cluster CIDR %s: it must be larger by at most 16 bits", bits, p)
+			return nil,
+				fmt.Errorf(
+					"controllers/nodeipam: cannot cut blocks of /%d from cluster CIDR %s: it must be larger by at most 16 bits", bits, p)
 		}
 		cfg.ClusterCIDRs[i] = p.Masked()
 	}
@@ -88,7 +90,8 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	}
 	recorder, stop := runtime.Recorder(ctx, client, "cidrAllocator")
 	defer stop()
-	t := &term{Controller: c, client: client, recorder: recorder, given: map[string]given{}, waiting: map[string]types.UID{}}
+	t := &term{Controller: c, client: client, recorder: recorder, given: map[string]given{},
+		waiting: map[string]types.UID{}}
 	for i := range live.Items {
 		if node := &live.Items[i]; len(node.Spec.PodCIDRs) > 0 {
 			t.given[node.Name] = given{uid: node.UID, blocks: node.Spec.PodCIDRs}
@@ -160,8 +163,11 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 		block, ok := free(cluster, blockBits(t.cfg, cluster), used)
 		if !ok {
 			t.full = true
-			t.cfg.Logger.Warn("no block of pod addresses is free: nodes without one wait until another Node is removed; "+
-				"remove Node objects of machines that are gone, or use a larger cluster CIDR", "cidr", cluster, "node", node.Name)
+			t.cfg.Logger.Warn(
+				"no block of pod addresses is free: nodes without one wait until another Node is removed; "+
+					"remove Node objects of machines that are gone, or use a larger cluster CIDR", "cidr", cluster,
+				"node",
+				node.Name)
 			t.wait(node)
 			return 0, nil
 		}
@@ -230,7 +236,8 @@ func (t *term) assign(ctx context.Context, node *corev1.Node, blocks []string) e
 	if err != nil {
 		return err
 	}
-	if _, err := t.client.CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := t.client.CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("assigning pod CIDRs %v to node %s: %w", blocks, node.Name, err)
 	}
 	t.given[node.Name] = given{uid: node.UID, blocks: blocks}

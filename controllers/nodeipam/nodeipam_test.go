@@ -85,13 +85,17 @@ func TestEveryNodeGetsItsOwn(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: "old"},
 			Spec:       corev1.NodeSpec{PodCIDR: "10.42.1.0/24", PodCIDRs: []string{"10.42.1.0/24"}},
 		})
-		ctrl, err := New(Config{Informers: c.Informers, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd00:42::/48")}})
+		ctrl, err := New(
+			Config{Informers: c.Informers,
+				ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"),
+					netip.MustParsePrefix("fd00:42::/48")}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.Start(ctrl.Run)
 		for i := range 20 {
-			_, err := c.Client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}}, metav1.CreateOptions{})
+			_, err := c.Client.CoreV1().Nodes().Create(t.Context(),
+				&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}}, metav1.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -127,7 +131,9 @@ func TestNoBlockIsFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t)
 		logged := &counter{}
-		ctrl, err := New(Config{Informers: c.Informers, Logger: slog.New(logged), ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/22")}})
+		ctrl, err := New(
+			Config{Informers: c.Informers, Logger: slog.New(logged),
+				ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/22")}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +141,9 @@ func TestNoBlockIsFree(t *testing.T) {
 		nodes := c.Client.CoreV1().Nodes()
 		const blocks, surplus = 4, 10
 		for i := range blocks + surplus {
-			if _, err := nodes.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}}, metav1.CreateOptions{}); err != nil {
+			if _, err := nodes.Create(t.Context(),
+				&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}},
+				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -156,7 +164,8 @@ func TestNoBlockIsFree(t *testing.T) {
 		for i := range 60 {
 			for _, name := range without() {
 				patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"beat":"%d"}}}`, i)
-				if _, err := nodes.Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+				if _, err := nodes.Patch(t.Context(), name, types.MergePatchType, patch,
+					metav1.PatchOptions{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -186,7 +195,8 @@ func TestNoBlockIsFree(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		controllertest.Eventually(t, "two of the waiting nodes have got the blocks", func() bool { return len(without()) == surplus-2 })
+		controllertest.Eventually(t, "two of the waiting nodes have got the blocks",
+			func() bool { return len(without()) == surplus-2 })
 	})
 }
 
@@ -208,7 +218,9 @@ func (c *counter) WithGroup(string) slog.Handler { return c }
 
 func TestConfigIsChecked(t *testing.T) {
 	for _, cidr := range []string{"10.42.0.0/25", "fd00::/40"} {
-		if _, err := New(Config{Informers: controllertest.New(t).Informers, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix(cidr)}}); err == nil {
+		if _, err := New(
+			Config{Informers: controllertest.New(t).Informers,
+				ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix(cidr)}}); err == nil {
 			t.Errorf("%s was accepted", cidr)
 		}
 	}

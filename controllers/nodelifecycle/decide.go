@@ -49,7 +49,8 @@ func markIll(status corev1.NodeStatus, ill string, now time.Time) ([]corev1.Node
 	}
 	c := &conditions[i]
 	c.Status, c.LastTransitionTime = corev1.ConditionFalse, metav1.NewTime(now)
-	c.Reason, c.Message = "NodeIll", "The node says by gossip that it is ill: "+ill+". Its kubelet has not reported that itself."
+	c.Reason, c.Message = "NodeIll",
+		"The node says by gossip that it is ill: "+ill+". Its kubelet has not reported that itself."
 	return conditions, true
 }
 
@@ -63,7 +64,8 @@ func statusOf(node *corev1.Node, t corev1.NodeConditionType) corev1.ConditionSta
 }
 
 func hasTaint(node *corev1.Node, key string, effect corev1.TaintEffect) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key && t.Effect == effect })
+	return slices.ContainsFunc(node.Spec.Taints,
+		func(t corev1.Taint) bool { return t.Key == key && t.Effect == effect })
 }
 
 // ours are the taints that this controller puts on and takes off. All others are users'.
@@ -175,7 +177,8 @@ func evictionTime(pod *corev1.Pod, taints []evictingTaint, came time.Time) (at t
 
 // arrival is when a pod was given to its node, by the clock of the server that wrote it down.
 func arrival(pod *corev1.Pod) time.Time {
-	if c := pods.Condition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
+	if c := pods.Condition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionTrue &&
+		!c.LastTransitionTime.IsZero() {
 		return c.LastTransitionTime.Time
 	}
 	return pod.CreationTimestamp.Time

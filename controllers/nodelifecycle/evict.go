@@ -31,10 +31,13 @@ type evictor struct {
 }
 
 func newEvictor(c *Controller, client kubernetes.Interface, recorder record.EventRecorder) *evictor {
-	e := &evictor{Controller: c, client: client, recorder: recorder, listPods: c.cfg.Informers.Core().V1().Pods().Lister()}
+	e := &evictor{Controller: c, client: client, recorder: recorder,
+		listPods: c.cfg.Informers.Core().V1().Pods().Lister()}
 	e.loop = runtime.NewLoop("taint-eviction", 8, c.cfg.Logger, e.reconcile)
 	runtime.Watch(e.loop, c.pods, func(old, now *corev1.Pod) []runtime.Key {
-		if now == nil || now.Spec.NodeName == "" || (old != nil && old.Spec.NodeName != "" && equality.Semantic.DeepEqual(old.Spec.Tolerations, now.Spec.Tolerations)) {
+		if now == nil || now.Spec.NodeName == "" ||
+			(old != nil && old.Spec.NodeName != "" &&
+				equality.Semantic.DeepEqual(old.Spec.Tolerations, now.Spec.Tolerations)) {
 			return nil
 		}
 		return []runtime.Key{runtime.KeyOf(now)}
@@ -49,7 +52,8 @@ func newEvictor(c *Controller, client kubernetes.Interface, recorder record.Even
 }
 
 func evicts(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute })
+	return slices.ContainsFunc(node.Spec.Taints,
+		func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute })
 }
 
 func sameTaint(a, b corev1.Taint) bool {
@@ -86,7 +90,8 @@ func (e *evictor) reconcile(ctx context.Context, key runtime.Key) (time.Duration
 		return 0, nil
 	case now.Before(at):
 		return at.Sub(now), nil
-	case hasTaint(node, corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute) && e.answers(ctx, node): // the last look
+	// the last look
+	case hasTaint(node, corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute) && e.answers(ctx, node):
 		return e.cfg.Settings.Period, nil
 	case ctx.Err() != nil:
 		return 0, context.Cause(ctx)
@@ -95,11 +100,14 @@ func (e *evictor) reconcile(ctx context.Context, key runtime.Key) (time.Duration
 }
 
 func (e *evictor) evict(ctx context.Context, pod *corev1.Pod) error {
-	if _, err := markDisrupted(ctx, e.client, pod, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"); err != nil {
+	if _, err := markDisrupted(ctx, e.client, pod, "DeletionByTaintManager",
+		"Taint manager: deleting due to NoExecute taint"); err != nil {
 		return err
 	}
-	e.recorder.Eventf(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", pod.Namespace, pod.Name)
-	err := e.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+	e.recorder.Eventf(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s",
+		pod.Namespace, pod.Name)
+	err := e.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("evicting pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
@@ -109,7 +117,9 @@ func (e *evictor) evict(ctx context.Context, pod *corev1.Pod) error {
 
 // markDisrupted writes the reason of the end into the pod's status; Jobs count such pods
 // separately. It returns the written pod, or the given one when the pod is gone or replaced.
-func markDisrupted(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, reason, message string) (*corev1.Pod, error) {
+func markDisrupted(
+	ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, reason, message string,
+) (*corev1.Pod, error) {
 	if c := pods.Condition(pod, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue {
 		return pod, nil
 	}
@@ -123,7 +133,8 @@ func markDisrupted(ctx context.Context, client kubernetes.Interface, pod *corev1
 	if err != nil {
 		return nil, err
 	}
-	marked, err := client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	marked, err := client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
 		return pod, nil

@@ -21,13 +21,15 @@ type foreignLease struct{ coordinationv1.Lease }
 // foreignLeases returns the informer of the leases in kube-node-lease that are not made from
 // gossip.
 func foreignLeases(cfg Config) cache.SharedIndexInformer {
-	return cfg.Informers.InformerFor(&foreignLease{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-		return v1.NewFilteredLeaseInformer(client, corev1.NamespaceNodeLease, resync, cache.Indexers{}, func(o *metav1.ListOptions) {
-			if cfg.MemberLabel != "" {
-				o.LabelSelector = "!" + cfg.MemberLabel
-			}
+	return cfg.Informers.InformerFor(&foreignLease{},
+		func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+			return v1.NewFilteredLeaseInformer(client, corev1.NamespaceNodeLease, resync, cache.Indexers{},
+				func(o *metav1.ListOptions) {
+					if cfg.MemberLabel != "" {
+						o.LabelSelector = "!" + cfg.MemberLabel
+					}
+				})
 		})
-	})
 }
 
 // lease is a term's memory of a foreign node's signs of life.

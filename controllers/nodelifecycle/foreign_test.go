@@ -52,7 +52,8 @@ func (w *world) renew(node string, skew time.Duration) {
 	case apierrors.IsNotFound(err):
 		_, err = leases.Create(w.t.Context(), &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: node},
-			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: ptr.To[int32](40), RenewTime: renewed},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: ptr.To[int32](40),
+				RenewTime: renewed},
 		}, metav1.CreateOptions{})
 	case err == nil:
 		l.Spec.RenewTime = renewed

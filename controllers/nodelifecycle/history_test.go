@@ -43,7 +43,8 @@ func TestNoEvictionWithoutADeath(t *testing.T) {
 	for seed := first; seed <= histories; seed++ {
 		settings := nodelifecycle.Settings{}
 		if seed%2 == 0 {
-			settings = nodelifecycle.Settings{Period: time.Second, Grace: 3 * time.Second, ConfirmTimeout: 500 * time.Millisecond}
+			settings = nodelifecycle.Settings{Period: time.Second, Grace: 3 * time.Second,
+				ConfirmTimeout: 500 * time.Millisecond}
 		}
 		synctest.Test(t, func(t *testing.T) { evictions += runHistory(t, seed, settings) })
 		if t.Failed() {
@@ -87,7 +88,8 @@ func runHistory(t *testing.T, seed uint64, settings nodelifecycle.Settings) (evi
 	for i := range historyNodes {
 		name := fmt.Sprint("n", i)
 		h.names = append(h.names, name)
-		h.nodes[name] = &truth{heard: time.Now(), wrote: time.Now(), skew: time.Duration(h.rnd.IntN(7201)-3600) * time.Second}
+		h.nodes[name] = &truth{heard: time.Now(), wrote: time.Now(),
+			skew: time.Duration(h.rnd.IntN(7201)-3600) * time.Second}
 		h.answer(name, true)
 	}
 	h.Client.PrependReactor("delete", "pods", h.checkEviction)
@@ -211,7 +213,8 @@ func (h *history) kubelets() {
 		h.t.Fatal(err)
 	}
 	for _, n := range list.Items {
-		doubted := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnreachable })
+		doubted := slices.ContainsFunc(n.Spec.Taints,
+			func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnreachable })
 		ready := n.Status.Conditions[0].Status == corev1.ConditionTrue
 		h.mu.Lock()
 		x := h.nodes[n.Name]
@@ -250,7 +253,8 @@ func (h *history) checkEviction(action clienttesting.Action) (bool, kruntime.Obj
 	n := h.nodes[name]
 	h.evictions++
 	if h.answers[name] || time.Since(n.wrote) < 300*time.Second {
-		h.t.Errorf("a pod is evicted from %s, which is %+v at %s, and whose kubelet wrote %s ago", name, *n, time.Now(), time.Since(n.wrote))
+		h.t.Errorf("a pod is evicted from %s, which is %+v at %s, and whose kubelet wrote %s ago", name, *n, time.Now(),
+			time.Since(n.wrote))
 	}
 	return false, nil, nil
 }

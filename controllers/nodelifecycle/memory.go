@@ -77,8 +77,9 @@ func (m *memory) evidence(node *corev1.Node, life Life, heardOf bool, now time.T
 		r.illSince = now
 	}
 	return evidence{
-		life: life, heardOf: heardOf, silentSince: r.silentSince, heard: r.heard, told: m.words.hear(node, now), tainted: tainted,
-		marked: ready == corev1.ConditionUnknown, illSince: r.illSince,
+		life: life, heardOf: heardOf, silentSince: r.silentSince, heard: r.heard, told: m.words.hear(node, now),
+		tainted: tainted,
+		marked:  ready == corev1.ConditionUnknown, illSince: r.illSince,
 	}
 }
 

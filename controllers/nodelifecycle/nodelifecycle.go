@@ -66,7 +66,8 @@ func New(cfg Config) (*Controller, error) {
 	}
 	cfg.Settings = cfg.Settings.withDefaults()
 	core := cfg.Informers.Core().V1()
-	c := &Controller{cfg: cfg, nodes: core.Nodes().Informer(), list: core.Nodes().Lister(), pods: core.Pods().Informer(), leases: foreignLeases(cfg), words: newWords(), since: time.Now(),
+	c := &Controller{cfg: cfg, nodes: core.Nodes().Informer(), list: core.Nodes().Lister(),
+		pods: core.Pods().Informer(), leases: foreignLeases(cfg), words: newWords(), since: time.Now(),
 		sightings: newSightings(), arrivals: newArrivals()}
 	if err := errors.Join(c.words.listen(c.nodes), c.sightings.listen(c.nodes), c.arrivals.listen(c.pods)); err != nil {
 		return nil, err
@@ -221,7 +222,8 @@ func (t *term) judgeMember(ctx context.Context, node *corev1.Node) judgement {
 	e.probed, e.answered = true, t.answers(ctx, node)
 	e.life, e.heardOf = t.cfg.Liveness.Life(node.Name) // it may have been heard of meanwhile
 	if now = time.Now(); e.answered {
-		t.cfg.Logger.Info("node is silent but answers when asked", "node", node.Name, "silent", now.Sub(e.silentSince).Round(time.Millisecond))
+		t.cfg.Logger.Info("node is silent but answers when asked", "node", node.Name, "silent",
+			now.Sub(e.silentSince).Round(time.Millisecond))
 		t.memory.answered(node.Name, now)
 	}
 	return judge(e, t.cfg.Settings, now)
@@ -272,7 +274,9 @@ func (t *term) mark(ctx context.Context, node *corev1.Node, conditions []corev1.
 	next.Status.Conditions = conditions
 	next, err := t.client.CoreV1().Nodes().UpdateStatus(ctx, next, metav1.UpdateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("marking node %s as %s: %w", node.Name, statusOf(&corev1.Node{Status: corev1.NodeStatus{Conditions: conditions}}, corev1.NodeReady), err)
+		return nil,
+			fmt.Errorf("marking node %s as %s: %w", node.Name,
+				statusOf(&corev1.Node{Status: corev1.NodeStatus{Conditions: conditions}}, corev1.NodeReady), err)
 	}
 	t.loop.Writes().Wrote(runtime.Key{Name: node.Name}, t.nodes, next.ResourceVersion)
 	t.recorder.Eventf(node, corev1.EventTypeNormal, "NodeNotReady", "Node %s status is now: NodeNotReady", node.Name)
@@ -283,7 +287,8 @@ func (t *term) mark(ctx context.Context, node *corev1.Node, conditions []corev1.
 func (t *term) taint(ctx context.Context, node *corev1.Node, unreachable bool, now time.Time) error {
 	zones := t.countZones(now)
 	zone := topology.GetZoneKey(node)
-	taints := taintsOf(node, unreachable, func() bool { return t.mayEvict(zone, zones[zone], now) }, allGone(zones), now)
+	taints := taintsOf(node, unreachable, func() bool { return t.mayEvict(zone, zones[zone], now) }, allGone(zones),
+		now)
 	if equality.Semantic.DeepEqual(taints, node.Spec.Taints) {
 		return nil
 	}

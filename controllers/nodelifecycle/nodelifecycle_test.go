@@ -86,13 +86,15 @@ func newWorld(t *testing.T, n int, zone func(i int) string) *world {
 
 func newWorldWith(t *testing.T, n int, zone func(i int) string, settings nodelifecycle.Settings) *world {
 	w := &world{Cluster: controllertest.New(t), t: t, gossip: &gossip{
-		lives: map[string]nodelifecycle.Life{}, answers: map[string]bool{}, foreign: map[string]bool{}, changed: make(chan struct{}),
+		lives: map[string]nodelifecycle.Life{}, answers: map[string]bool{}, foreign: map[string]bool{},
+		changed: make(chan struct{}),
 	}}
 	for i := range n {
 		name := fmt.Sprint("n", i)
 		w.Add(&corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone(i)}},
-			Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+			Status: corev1.NodeStatus{
+				Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 		})
 		w.runPod(name)
 		w.say(nodelifecycle.Alive, name)
@@ -106,12 +108,15 @@ func (w *world) runPod(node string) {
 	seconds := int64(300)
 	var tolerations []corev1.Toleration
 	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
-		tolerations = append(tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds})
+		tolerations = append(tolerations,
+			corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+				TolerationSeconds: &seconds})
 	}
 	w.Cluster.Add(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "p" + node},
 		Spec:       corev1.PodSpec{NodeName: node, Tolerations: tolerations},
-		Status:     corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning,
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
 	})
 }
 
@@ -119,7 +124,8 @@ func (w *world) runPod(node string) {
 func (w *world) elect(settings nodelifecycle.Settings) {
 	w.t.Helper()
 	var err error
-	w.controller, err = nodelifecycle.New(nodelifecycle.Config{Informers: w.Informers, Liveness: w.gossip, Settings: settings})
+	w.controller, err = nodelifecycle.New(
+		nodelifecycle.Config{Informers: w.Informers, Liveness: w.gossip, Settings: settings})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -248,7 +254,8 @@ func TestDeadNode(t *testing.T) {
 			t.Errorf("not evicted: %+v", p.Status)
 		}
 		for _, other := range []string{"n0", "n2"} {
-			if w.ready(other) != corev1.ConditionTrue || len(w.taints(other)) > 0 || w.pod("p"+other).DeletionTimestamp != nil {
+			if w.ready(other) != corev1.ConditionTrue || len(w.taints(other)) > 0 ||
+				w.pod("p"+other).DeletionTimestamp != nil {
 				t.Errorf("%s was touched", other)
 			}
 		}
@@ -352,12 +359,14 @@ func TestConditionTaints(t *testing.T) {
 		}
 		synctest.Wait()
 		n = w.node("n0")
-		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue})
+		n.Status.Conditions = append(n.Status.Conditions,
+			corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue})
 		if _, err := w.Client.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		want := []string{corev1.TaintNodeDiskPressure + ":NoSchedule", corev1.TaintNodeUnschedulable + ":NoSchedule", "users:NoSchedule"}
+		want := []string{corev1.TaintNodeDiskPressure + ":NoSchedule", corev1.TaintNodeUnschedulable + ":NoSchedule",
+			"users:NoSchedule"}
 		if got := w.taints("n0"); !slices.Equal(got, want) {
 			t.Errorf("taints %v, want %v", got, want)
 		}

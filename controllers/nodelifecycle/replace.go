@@ -37,7 +37,8 @@ type replacer struct {
 }
 
 func newReplacer(t *term) *replacer {
-	r := &replacer{term: t, listPods: t.cfg.Informers.Core().V1().Pods().Lister(), since: map[types.UID]time.Time{}, graces: map[string]time.Time{}}
+	r := &replacer{term: t, listPods: t.cfg.Informers.Core().V1().Pods().Lister(), since: map[types.UID]time.Time{},
+		graces: map[string]time.Time{}}
 	r.loop = runtime.NewLoop("unacknowledged-pods", 8, t.cfg.Logger, r.reconcile)
 	runtime.Watch(r.loop, t.pods, func(old, now *corev1.Pod) []runtime.Key {
 		switch {
@@ -131,7 +132,8 @@ func later(a, b time.Time) time.Time {
 // replace deletes the seen version of the pod: if its kubelet has acknowledged it meanwhile, the
 // delete is a conflict and nothing happens.
 func (r *replacer) replace(ctx context.Context, pod *corev1.Pod) error {
-	marked, err := markDisrupted(ctx, r.client, pod, "NodeUnreachable", "The pod's node became unreachable before it acknowledged the pod.")
+	marked, err := markDisrupted(ctx, r.client, pod, "NodeUnreachable",
+		"The pod's node became unreachable before it acknowledged the pod.")
 	if err != nil || !replaceable(marked) {
 		return err
 	}
@@ -144,7 +146,8 @@ func (r *replacer) replace(ctx context.Context, pod *corev1.Pod) error {
 	if err == nil {
 		r.cfg.Logger.Warn("pod was given to a node that is unreachable: deleted, for its controller to replace it",
 			"pod", runtime.KeyOf(pod), "node", pod.Spec.NodeName)
-		r.recorder.Eventf(pod, corev1.EventTypeWarning, "NodeUnreachable", "Node %s became unreachable before it acknowledged the pod: deleting it to be replaced", pod.Spec.NodeName)
+		r.recorder.Eventf(pod, corev1.EventTypeWarning, "NodeUnreachable",
+			"Node %s became unreachable before it acknowledged the pod: deleting it to be replaced", pod.Spec.NodeName)
 		r.loop.Writes().Deleted(runtime.KeyOf(pod), r.pods, runtime.KeyOf(pod), pod.UID)
 	}
 	return nil

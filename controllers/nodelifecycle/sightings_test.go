@@ -35,7 +35,9 @@ func (w *world) runPatientAt(name, node string, seconds int64, at time.Time) {
 	now := metav1.NewTime(at)
 	w.Cluster.Add(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, CreationTimestamp: now},
-		Spec:       corev1.PodSpec{NodeName: node, Tolerations: []corev1.Toleration{{Key: "repair", Operator: corev1.TolerationOpExists, TolerationSeconds: &seconds}}},
+		Spec: corev1.PodSpec{NodeName: node,
+			Tolerations: []corev1.Toleration{
+				{Key: "repair", Operator: corev1.TolerationOpExists, TolerationSeconds: &seconds}}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{
 			{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now},
 		}},

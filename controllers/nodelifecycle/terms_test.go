@@ -205,7 +205,8 @@ func TestANodeThatSaysThatItIsIll(t *testing.T) {
 		}
 		// The kubelet's own conditions are left alone.
 		w.writes("nodes")
-		n.Status.Conditions[0].Reason, n.Status.Conditions[0].Message = "KubeletNotReady", "container runtime is not reachable"
+		n.Status.Conditions[0].Reason, n.Status.Conditions[0].Message = "KubeletNotReady",
+			"container runtime is not reachable"
 		if _, err := w.Client.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -37,7 +37,8 @@ func (w *world) going(pod string) bool { return w.pod(pod).DeletionTimestamp != 
 // writes lists the writes of one kind since the last call.
 func (w *world) writes(resource string) (list []string) {
 	for _, a := range w.Client.Actions() {
-		if a.GetVerb() != "get" && a.GetVerb() != "list" && a.GetVerb() != "watch" && a.GetResource().Resource == resource {
+		if a.GetVerb() != "get" && a.GetVerb() != "list" && a.GetVerb() != "watch" &&
+			a.GetResource().Resource == resource {
 			list = append(list, a.GetVerb()+" "+a.GetSubresource())
 		}
 	}
@@ -54,8 +55,10 @@ func TestUnreachableNodeGetsNoNewPods(t *testing.T) {
 			t.Fatalf("at once: taints %v, ready %s", w.taints("n1"), w.ready("n1"))
 		}
 		time.Sleep(30 * time.Second)
-		if !slices.Equal(w.taints("n1"), noSchedule) || w.ready("n1") != corev1.ConditionTrue || w.going("pn1") || !pods.Ready(w.pod("pn1")) {
-			t.Errorf("within its grace: taints %v, ready %s, pod %+v", w.taints("n1"), w.ready("n1"), w.pod("pn1").Status)
+		if !slices.Equal(w.taints("n1"), noSchedule) || w.ready("n1") != corev1.ConditionTrue || w.going("pn1") ||
+			!pods.Ready(w.pod("pn1")) {
+			t.Errorf("within its grace: taints %v, ready %s, pod %+v", w.taints("n1"), w.ready("n1"),
+				w.pod("pn1").Status)
 		}
 		// It is heard of again, but its kubelet needs a moment yet.
 		w.say(nodelifecycle.Alive, "n1")
@@ -126,7 +129,8 @@ func TestPodsThatWereNeverAcknowledgedAreReplaced(t *testing.T) {
 		w.bind("after", "n1", nil) // by a scheduler that did not know yet
 		synctest.Wait()
 		p := w.pod("before")
-		if c := pods.Condition(p, corev1.DisruptionTarget); p.DeletionTimestamp == nil || c == nil || c.Reason != "NodeUnreachable" {
+		if c := pods.Condition(p, corev1.DisruptionTarget); p.DeletionTimestamp == nil || c == nil ||
+			c.Reason != "NodeUnreachable" {
 			t.Errorf("not deleted: %+v", p.Status)
 		}
 		time.Sleep(1100 * time.Millisecond)

@@ -56,9 +56,10 @@ const askAgain = time.Second
 
 // Run labels for one term of leadership.
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
-	loop := runtime.NewLoop("noderole", 1, c.cfg.Logger, func(ctx context.Context, key runtime.Key) (time.Duration, error) {
-		return c.reconcile(ctx, client, key.Name)
-	})
+	loop := runtime.NewLoop("noderole", 1, c.cfg.Logger,
+		func(ctx context.Context, key runtime.Key) (time.Duration, error) {
+			return c.reconcile(ctx, client, key.Name)
+		})
 	runtime.Watch(loop, c.nodes, func(_, now *corev1.Node) []runtime.Key {
 		if now == nil || labelled(now) {
 			return nil

@@ -44,7 +44,8 @@ func TestOnlyServersAreLabelled(t *testing.T) {
 		client := fake.NewClientset(node("agent"), node("late"), node("server"))
 		factory := informers.NewSharedInformerFactory(client, 0)
 		gossip := &roles{known: map[string]bool{"agent": false, "server": true}}
-		c, err := noderole.New(noderole.Config{Informers: factory, Servers: gossip, Logger: slog.New(slog.DiscardHandler)})
+		c, err := noderole.New(
+			noderole.Config{Informers: factory, Servers: gossip, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

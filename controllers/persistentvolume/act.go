@@ -51,7 +51,8 @@ func (t *term) act(ctx context.Context, p plan, claim *corev1.PersistentVolumeCl
 // server changes one of the two in each request.
 func (t *term) saveVolume(ctx context.Context, was, next *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 	api, now := t.client.CoreV1().PersistentVolumes(), was
-	if !apiequality.Semantic.DeepEqual(was.Spec, next.Spec) || !apiequality.Semantic.DeepEqual(was.ObjectMeta, next.ObjectMeta) {
+	if !apiequality.Semantic.DeepEqual(was.Spec, next.Spec) ||
+		!apiequality.Semantic.DeepEqual(was.ObjectMeta, next.ObjectMeta) {
 		written, err := api.Update(ctx, next, metav1.UpdateOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("writing volume %s: %w", next.Name, err)
@@ -73,9 +74,12 @@ func (t *term) saveVolume(ctx context.Context, was, next *corev1.PersistentVolum
 }
 
 // saveClaim is saveVolume for claims.
-func (t *term) saveClaim(ctx context.Context, was, next *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+func (t *term) saveClaim(
+	ctx context.Context, was, next *corev1.PersistentVolumeClaim,
+) (*corev1.PersistentVolumeClaim, error) {
 	api, now := t.client.CoreV1().PersistentVolumeClaims(next.Namespace), was
-	if !apiequality.Semantic.DeepEqual(was.Spec, next.Spec) || !apiequality.Semantic.DeepEqual(was.ObjectMeta, next.ObjectMeta) {
+	if !apiequality.Semantic.DeepEqual(was.Spec, next.Spec) ||
+		!apiequality.Semantic.DeepEqual(was.ObjectMeta, next.ObjectMeta) {
 		written, err := api.Update(ctx, next, metav1.UpdateOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("writing claim %s/%s: %w", next.Namespace, next.Name, err)
@@ -117,7 +121,8 @@ func (t *term) destroy(ctx context.Context, volume *corev1.PersistentVolume, pat
 		again, failure := t.act(ctx, failed(fresh, "VolumeFailedDelete", err.Error()), nil)
 		return max(again, resync), failure
 	}
-	err = t.client.CoreV1().PersistentVolumes().Delete(ctx, volume.Name, *metav1.NewPreconditionDeleteOptions(string(volume.UID)))
+	err = t.client.CoreV1().PersistentVolumes().Delete(ctx, volume.Name,
+		*metav1.NewPreconditionDeleteOptions(string(volume.UID)))
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return 0, fmt.Errorf("deleting volume %s: %w", volume.Name, err)
 	}

@@ -82,26 +82,33 @@ func decideClaim(claim *corev1.PersistentVolumeClaim, v claimView) plan {
 func firstConsumer(pods []string) event {
 	switch len(pods) {
 	case 0:
-		return event{corev1.EventTypeNormal, "WaitForFirstConsumer", "waiting for first consumer to be created before binding"}
+		return event{corev1.EventTypeNormal, "WaitForFirstConsumer",
+			"waiting for first consumer to be created before binding"}
 	case 1:
-		return event{corev1.EventTypeNormal, "WaitForPodScheduled", fmt.Sprintf("waiting for pod %s to be scheduled", pods[0])}
+		return event{corev1.EventTypeNormal, "WaitForPodScheduled",
+			fmt.Sprintf("waiting for pod %s to be scheduled", pods[0])}
 	}
-	return event{corev1.EventTypeNormal, "WaitForPodScheduled", fmt.Sprintf("waiting for pods %s to be scheduled", strings.Join(pods, ","))}
+	return event{corev1.EventTypeNormal, "WaitForPodScheduled",
+		fmt.Sprintf("waiting for pods %s to be scheduled", strings.Join(pods, ","))}
 }
 
 // provision marks a claim for the provisioner of its class.
 func provision(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) plan {
 	if class == nil {
-		missing := apierrors.NewNotFound(storagev1.Resource("storageclass"), storage.GetPersistentVolumeClaimClass(claim))
+		missing := apierrors.NewNotFound(storagev1.Resource("storageclass"),
+			storage.GetPersistentVolumeClaimClass(claim))
 		return pending(claim, event{corev1.EventTypeWarning, "ProvisioningFailed", missing.Error()})
 	}
 	if strings.HasPrefix(class.Provisioner, inTree) {
-		return pending(claim, event{corev1.EventTypeWarning, "ProvisioningFailed", "no volume plugin matched name: " + class.Provisioner})
+		return pending(claim,
+			event{corev1.EventTypeWarning, "ProvisioningFailed", "no volume plugin matched name: " + class.Provisioner})
 	}
 	p := pending(claim, event{corev1.EventTypeNormal, "ExternalProvisioning", fmt.Sprintf(
 		"Waiting for a volume to be created either by the external provisioner '%s' or manually by the system administrator. "+
-			"If volume creation is delayed, please verify that the provisioner is running and correctly registered.", class.Provisioner)})
-	if claim.Annotations[storage.AnnStorageProvisioner] != class.Provisioner || claim.Annotations[storage.AnnBetaStorageProvisioner] != class.Provisioner {
+			"If volume creation is delayed, please verify that the provisioner is running and correctly registered.",
+		class.Provisioner)})
+	if claim.Annotations[storage.AnnStorageProvisioner] != class.Provisioner ||
+		claim.Annotations[storage.AnnBetaStorageProvisioner] != class.Provisioner {
 		if p.claim == nil {
 			p.claim = claim.DeepCopy()
 		}
@@ -118,13 +125,17 @@ func decideRequested(claim *corev1.PersistentVolumeClaim, volume *corev1.Persist
 		return pending(claim)
 	case volume.Spec.ClaimRef == nil:
 		if why := unfit(volume, claim); why != "" {
-			return pending(claim, event{corev1.EventTypeWarning, "VolumeMismatch", fmt.Sprintf("Cannot bind to requested volume %q: %s", volume.Name, why)})
+			return pending(claim,
+				event{corev1.EventTypeWarning, "VolumeMismatch",
+					fmt.Sprintf("Cannot bind to requested volume %q: %s", volume.Name, why)})
 		}
 		return bind(volume, claim)
 	case storage.IsVolumeBoundToClaim(volume, claim):
 		return bind(volume, claim)
 	}
-	return pending(claim, event{corev1.EventTypeWarning, "FailedBinding", fmt.Sprintf("volume %q already bound to a different claim.", volume.Name)})
+	return pending(claim,
+		event{corev1.EventTypeWarning, "FailedBinding",
+			fmt.Sprintf("volume %q already bound to a different claim.", volume.Name)})
 }
 
 // unfit returns why a claim cannot have the volume that it names, or "".
@@ -152,7 +163,8 @@ func unfit(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim)
 func decideBound(claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) plan {
 	switch {
 	case claim.Spec.VolumeName == "":
-		return lost(claim, "ClaimLost", "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!")
+		return lost(claim, "ClaimLost",
+			"Bound claim has lost reference to PersistentVolume. Data on the volume is lost!")
 	case volume == nil:
 		return lost(claim, "ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!")
 	case volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID == claim.UID:
@@ -165,7 +177,8 @@ func lost(claim *corev1.PersistentVolumeClaim, reason, message string) plan {
 	if claim.Status.Phase == corev1.ClaimLost {
 		return plan{}
 	}
-	return plan{claim: without(claim, corev1.ClaimLost), claimEvents: []event{{corev1.EventTypeWarning, reason, message}}}
+	return plan{claim: without(claim, corev1.ClaimLost),
+		claimEvents: []event{{corev1.EventTypeWarning, reason, message}}}
 }
 
 func pending(claim *corev1.PersistentVolumeClaim, events ...event) plan {
@@ -173,7 +186,9 @@ func pending(claim *corev1.PersistentVolumeClaim, events ...event) plan {
 }
 
 // without returns a claim as it is in a phase without a volume, nil when it is so.
-func without(claim *corev1.PersistentVolumeClaim, phase corev1.PersistentVolumeClaimPhase) *corev1.PersistentVolumeClaim {
+func without(
+	claim *corev1.PersistentVolumeClaim, phase corev1.PersistentVolumeClaimPhase,
+) *corev1.PersistentVolumeClaim {
 	if claim.Status.Phase == phase && claim.Status.AccessModes == nil && claim.Status.Capacity == nil {
 		return nil
 	}
@@ -186,7 +201,9 @@ func without(claim *corev1.PersistentVolumeClaim, phase corev1.PersistentVolumeC
 func bind(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) plan {
 	size, ok := volume.Spec.Capacity[corev1.ResourceStorage]
 	if !ok {
-		return pending(claim, event{corev1.EventTypeWarning, "FailedBinding", fmt.Sprintf("PersistentVolume %q is without a storage capacity", volume.Name)})
+		return pending(claim,
+			event{corev1.EventTypeWarning, "FailedBinding",
+				fmt.Sprintf("PersistentVolume %q is without a storage capacity", volume.Name)})
 	}
 	// It fails only for a claim of a kind that the scheme does not know.
 	v, _, err := storage.GetBindVolumeToClaim(volume, claim)

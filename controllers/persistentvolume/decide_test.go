@@ -22,7 +22,8 @@ func aClaim(name, size string, changes ...claimChange) *corev1.PersistentVolumeC
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1"},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: ptr.To(""),
-			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}},
+			Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}},
 		},
 		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending},
 	}
@@ -67,7 +68,8 @@ func aVolume(name, size string, changes ...volumeChange) *corev1.PersistentVolum
 			AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)},
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-			PersistentVolumeSource:        corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/tmp/" + name}},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{
+				HostPath: &corev1.HostPathVolumeSource{Path: "/tmp/" + name}},
 		},
 		Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeAvailable},
 	}
@@ -88,7 +90,8 @@ func ofStorageClass(name string) volumeChange {
 // claimedBy names a claim, whose UID may be left out.
 func claimedBy(name string, uid types.UID) volumeChange {
 	return func(v *corev1.PersistentVolume) {
-		v.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: "ns", Name: name, UID: uid}
+		v.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: "ns",
+			Name: name, UID: uid}
 	}
 }
 
@@ -115,7 +118,8 @@ func block(v *corev1.PersistentVolume) { v.Spec.VolumeMode = ptr.To(corev1.Persi
 func going(v *corev1.PersistentVolume) { v.DeletionTimestamp = ptr.To(metav1.Now()) }
 
 func aClass(name, provisioner string, mode storagev1.VolumeBindingMode) *storagev1.StorageClass {
-	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner, VolumeBindingMode: &mode}
+	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner,
+		VolumeBindingMode: &mode}
 }
 
 // said returns the reasons of a plan's events.
@@ -145,43 +149,89 @@ func TestDecideClaim(t *testing.T) {
 		bound string // the volume it gets
 		event string
 	}{
-		"nothing there":               {aClaim("c", "1Gi"), claimView{}, "", none},
-		"one that fits":               {aClaim("c", "1Gi"), claimView{candidates: volumes{aVolume("v", "1Gi")}}, "v", ""},
-		"the smallest that fits":      {aClaim("c", "2Gi"), claimView{candidates: volumes{aVolume("huge", "9Gi"), aVolume("small", "1Gi"), aVolume("fit", "3Gi")}}, "fit", ""},
-		"fewest modes before size":    {aClaim("c", "1Gi"), claimView{candidates: volumes{aVolume("shared", "1Gi", modes(rwo, rox, rwx)), aVolume("own", "5Gi")}}, "own", ""},
-		"more modes if it must be":    {aClaim("c", "1Gi"), claimView{candidates: volumes{aVolume("shared", "1Gi", modes(rwo, rwx))}}, "shared", ""},
-		"a mode is missing":           {aClaim("c", "1Gi"), claimView{candidates: volumes{aVolume("v", "1Gi", modes(rox))}}, "", none},
-		"a block device is none":      {aClaim("c", "1Gi"), claimView{candidates: volumes{aVolume("v", "1Gi", block)}}, "", none},
-		"it is going":                 {aClaim("c", "1Gi"), claimView{candidates: volumes{aVolume("v", "1Gi", going)}}, "", none},
-		"it is not available yet":     {aClaim("c", "1Gi"), claimView{candidates: volumes{aVolume("v", "1Gi", volumeIn(corev1.VolumePending))}}, "", none},
-		"by selector":                 {aClaim("c", "1Gi", selects), claimView{candidates: volumes{aVolume("hdd", "1Gi"), aVolume("ssd", "5Gi", labeled)}}, "ssd", ""},
-		"kept for it":                 {aClaim("c", "1Gi"), claimView{candidates: volumes{aVolume("a", "1Gi"), aVolume("kept", "9Gi", modes(rwo, rwx), claimedBy("c", ""))}}, "kept", ""},
-		"kept for it, too small":      {aClaim("c", "2Gi"), claimView{candidates: volumes{aVolume("kept", "1Gi", claimedBy("c", ""))}}, "", none},
-		"of an earlier one":           {aClaim("c", "1Gi"), claimView{candidates: volumes{aVolume("v", "1Gi", claimedBy("c", "another"))}}, "", none},
-		"another class of attributes": {aClaim("c", "1Gi"), claimView{candidates: volumes{aVolume("v", "1Gi", func(v *corev1.PersistentVolume) { v.Spec.VolumeAttributesClassName = ptr.To("gold") })}}, "", none},
+		"nothing there": {aClaim("c", "1Gi"), claimView{}, "", none},
+		"one that fits": {aClaim("c", "1Gi"), claimView{candidates: volumes{aVolume("v", "1Gi")}}, "v",
+			""},
+		"the smallest that fits": {aClaim("c", "2Gi"),
+			claimView{candidates: volumes{aVolume("huge", "9Gi"), aVolume("small", "1Gi"), aVolume("fit", "3Gi")}},
+			"fit", ""},
+		"fewest modes before size": {aClaim("c", "1Gi"),
+			claimView{candidates: volumes{aVolume("shared", "1Gi", modes(rwo, rox, rwx)), aVolume("own", "5Gi")}},
+			"own", ""},
+		"more modes if it must be": {aClaim("c", "1Gi"),
+			claimView{candidates: volumes{aVolume("shared", "1Gi", modes(rwo, rwx))}}, "shared", ""},
+		"a mode is missing": {aClaim("c", "1Gi"),
+			claimView{candidates: volumes{aVolume("v", "1Gi", modes(rox))}}, "", none},
+		"a block device is none": {aClaim("c", "1Gi"), claimView{candidates: volumes{aVolume("v", "1Gi", block)}},
+			"", none},
+		"it is going": {aClaim("c", "1Gi"), claimView{candidates: volumes{aVolume("v", "1Gi", going)}},
+			"", none},
+		"it is not available yet": {aClaim("c", "1Gi"),
+			claimView{candidates: volumes{aVolume("v", "1Gi", volumeIn(corev1.VolumePending))}}, "", none},
+		"by selector": {aClaim("c", "1Gi", selects),
+			claimView{candidates: volumes{aVolume("hdd", "1Gi"), aVolume("ssd", "5Gi", labeled)}}, "ssd", ""},
+		"kept for it": {aClaim("c", "1Gi"),
+			claimView{
+				candidates: volumes{aVolume("a", "1Gi"), aVolume("kept", "9Gi", modes(rwo, rwx), claimedBy("c", ""))}},
+			"kept", ""},
+		"kept for it, too small": {aClaim("c", "2Gi"),
+			claimView{candidates: volumes{aVolume("kept", "1Gi", claimedBy("c", ""))}}, "", none},
+		"of an earlier one": {aClaim("c", "1Gi"),
+			claimView{candidates: volumes{aVolume("v", "1Gi", claimedBy("c", "another"))}}, "", none},
+		"another class of attributes": {aClaim("c", "1Gi"),
+			claimView{
+				candidates: volumes{
+					aVolume("v", "1Gi",
+						func(v *corev1.PersistentVolume) { v.Spec.VolumeAttributesClassName = ptr.To("gold") })}}, "",
+			none},
 
-		"it is made":                   {aClaim("c", "1Gi", inClass("fast")), claimView{class: immediate}, "", external},
-		"one of the class":             {aClaim("c", "1Gi", inClass("fast")), claimView{class: immediate, candidates: volumes{aVolume("v", "1Gi", ofStorageClass("fast"))}}, "v", ""},
-		"no such class":                {aClaim("c", "1Gi", inClass("fast")), claimView{}, "", `Warning ProvisioningFailed: storageclass.storage.k8s.io "fast" not found`},
-		"nobody makes them":            {aClaim("c", "1Gi", inClass("static")), claimView{class: static}, "", "Warning ProvisioningFailed: no volume plugin matched name: kubernetes.io/no-provisioner"},
-		"no consumer":                  {aClaim("c", "1Gi", inClass("late")), claimView{class: waiting}, "", "Normal WaitForFirstConsumer: waiting for first consumer to be created before binding"},
-		"a consumer":                   {aClaim("c", "1Gi", inClass("late")), claimView{class: waiting, waiting: []string{"p"}}, "", "Normal WaitForPodScheduled: waiting for pod p to be scheduled"},
-		"consumers":                    {aClaim("c", "1Gi", inClass("late")), claimView{class: waiting, waiting: []string{"p", "q"}}, "", "Normal WaitForPodScheduled: waiting for pods p,q to be scheduled"},
-		"late, one is free":            {aClaim("c", "1Gi", inClass("late")), claimView{class: waiting, candidates: volumes{aVolume("v", "1Gi", ofStorageClass("late"))}}, "", "Normal WaitForFirstConsumer: waiting for first consumer to be created before binding"},
-		"late, the scheduler's choice": {aClaim("c", "1Gi", inClass("late")), claimView{class: waiting, candidates: volumes{aVolume("v", "1Gi", ofStorageClass("late"), claimedBy("c", "uid-c"), byController)}}, "v", ""},
-		"late, its node is known":      {aClaim("c", "1Gi", inClass("late"), annotated(storage.AnnSelectedNode)), claimView{class: waiting}, "", external},
+		"it is made": {aClaim("c", "1Gi", inClass("fast")), claimView{class: immediate}, "",
+			external},
+		"one of the class": {aClaim("c", "1Gi", inClass("fast")),
+			claimView{class: immediate, candidates: volumes{aVolume("v", "1Gi", ofStorageClass("fast"))}}, "v", ""},
+		"no such class": {aClaim("c", "1Gi", inClass("fast")), claimView{}, "",
+			`Warning ProvisioningFailed: storageclass.storage.k8s.io "fast" not found`},
+		"nobody makes them": {aClaim("c", "1Gi", inClass("static")), claimView{class: static}, "",
+			"Warning ProvisioningFailed: no volume plugin matched name: kubernetes.io/no-provisioner"},
+		"no consumer": {aClaim("c", "1Gi", inClass("late")), claimView{class: waiting}, "",
+			"Normal WaitForFirstConsumer: waiting for first consumer to be created before binding"},
+		"a consumer": {aClaim("c", "1Gi", inClass("late")),
+			claimView{class: waiting, waiting: []string{"p"}}, "",
+			"Normal WaitForPodScheduled: waiting for pod p to be scheduled"},
+		"consumers": {aClaim("c", "1Gi", inClass("late")),
+			claimView{class: waiting, waiting: []string{"p", "q"}}, "",
+			"Normal WaitForPodScheduled: waiting for pods p,q to be scheduled"},
+		"late, one is free": {aClaim("c", "1Gi", inClass("late")),
+			claimView{class: waiting, candidates: volumes{aVolume("v", "1Gi", ofStorageClass("late"))}}, "",
+			"Normal WaitForFirstConsumer: waiting for first consumer to be created before binding"},
+		"late, the scheduler's choice": {aClaim("c", "1Gi", inClass("late")),
+			claimView{class: waiting,
+				candidates: volumes{
+					aVolume("v", "1Gi", ofStorageClass("late"), claimedBy("c", "uid-c"), byController)}}, "v", ""},
+		"late, its node is known": {aClaim("c", "1Gi", inClass("late"), annotated(storage.AnnSelectedNode)),
+			claimView{class: waiting}, "", external},
 
-		"named, not there":      {aClaim("c", "1Gi", wants("v")), claimView{}, "", ""},
-		"named":                 {aClaim("c", "1Gi", wants("v")), claimView{named: aVolume("v", "1Gi")}, "v", ""},
-		"named, kept for it":    {aClaim("c", "1Gi", wants("v")), claimView{named: aVolume("v", "1Gi", claimedBy("c", ""))}, "v", ""},
-		"named, too small":      {aClaim("c", "2Gi", wants("v")), claimView{named: aVolume("v", "1Gi")}, "", `Warning VolumeMismatch: Cannot bind to requested volume "v": requested PV is too small`},
-		"named, other class":    {aClaim("c", "1Gi", wants("v")), claimView{named: aVolume("v", "1Gi", ofStorageClass("fast"))}, "", `Warning VolumeMismatch: Cannot bind to requested volume "v": storageClassName does not match`},
-		"named, other mode":     {aClaim("c", "1Gi", wants("v")), claimView{named: aVolume("v", "1Gi", block)}, "", `Warning VolumeMismatch: Cannot bind to requested volume "v": incompatible volumeMode`},
-		"named, other access":   {aClaim("c", "1Gi", wants("v")), claimView{named: aVolume("v", "1Gi", modes(rox))}, "", `Warning VolumeMismatch: Cannot bind to requested volume "v": incompatible accessMode`},
-		"named, going":          {aClaim("c", "1Gi", wants("v")), claimView{named: aVolume("v", "1Gi", going)}, "", `Warning VolumeMismatch: Cannot bind to requested volume "v": the volume is marked for deletion "v"`},
-		"named, another has it": {aClaim("c", "1Gi", wants("v")), claimView{named: aVolume("v", "1Gi", claimedBy("d", "uid-d"))}, "", `Warning FailedBinding: volume "v" already bound to a different claim.`},
+		"named, not there": {aClaim("c", "1Gi", wants("v")), claimView{}, "", ""},
+		"named":            {aClaim("c", "1Gi", wants("v")), claimView{named: aVolume("v", "1Gi")}, "v", ""},
+		"named, kept for it": {aClaim("c", "1Gi", wants("v")),
+			claimView{named: aVolume("v", "1Gi", claimedBy("c", ""))}, "v", ""},
+		"named, too small": {aClaim("c", "2Gi", wants("v")), claimView{named: aVolume("v", "1Gi")}, "",
+			`Warning VolumeMismatch: Cannot bind to requested volume "v": requested PV is too small`},
+		"named, other class": {aClaim("c", "1Gi", wants("v")),
+			claimView{named: aVolume("v", "1Gi", ofStorageClass("fast"))}, "",
+			`Warning VolumeMismatch: Cannot bind to requested volume "v": storageClassName does not match`},
+		"named, other mode": {aClaim("c", "1Gi", wants("v")), claimView{named: aVolume("v", "1Gi", block)}, "",
+			`Warning VolumeMismatch: Cannot bind to requested volume "v": incompatible volumeMode`},
+		"named, other access": {aClaim("c", "1Gi", wants("v")), claimView{named: aVolume("v", "1Gi", modes(rox))}, "",
+			`Warning VolumeMismatch: Cannot bind to requested volume "v": incompatible accessMode`},
+		"named, going": {aClaim("c", "1Gi", wants("v")), claimView{named: aVolume("v", "1Gi", going)}, "",
+			`Warning VolumeMismatch: Cannot bind to requested volume "v": the volume is marked for deletion "v"`},
+		"named, another has it": {aClaim("c", "1Gi", wants("v")),
+			claimView{named: aVolume("v", "1Gi", claimedBy("d", "uid-d"))}, "",
+			`Warning FailedBinding: volume "v" already bound to a different claim.`},
 
-		"bound, and the volume forgot": {aClaim("c", "1Gi", boundTo("v")), claimView{named: aVolume("v", "1Gi")}, "v", ""},
+		"bound, and the volume forgot": {aClaim("c", "1Gi", boundTo("v")), claimView{named: aVolume("v", "1Gi")}, "v",
+			""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := decideClaim(c.claim, c.view)
@@ -210,13 +260,15 @@ func cmpOr[T any](a, b *T) *T {
 // checkBinding looks whether a volume and a claim are bound to each other.
 func checkBinding(t *testing.T, v *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) {
 	t.Helper()
-	if v.Status.Phase != corev1.VolumeBound || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != c.UID || v.Spec.ClaimRef.Kind != "PersistentVolumeClaim" {
+	if v.Status.Phase != corev1.VolumeBound || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != c.UID ||
+		v.Spec.ClaimRef.Kind != "PersistentVolumeClaim" {
 		t.Errorf("volume %s: %s, claimRef %v", v.Name, v.Status.Phase, v.Spec.ClaimRef)
 	}
 	if c.Status.Phase != corev1.ClaimBound || c.Spec.VolumeName != v.Name || !isBound(c) {
 		t.Errorf("claim %s: %s, volume %q, %v", c.Name, c.Status.Phase, c.Spec.VolumeName, c.Annotations)
 	}
-	if size := c.Status.Capacity[corev1.ResourceStorage]; size.IsZero() || !slices.Equal(c.Status.AccessModes, v.Spec.AccessModes) {
+	if size := c.Status.Capacity[corev1.ResourceStorage]; size.IsZero() ||
+		!slices.Equal(c.Status.AccessModes, v.Spec.AccessModes) {
 		t.Errorf("claim %s has capacity %v and modes %v", c.Name, c.Status.Capacity, c.Status.AccessModes)
 	}
 }
@@ -249,12 +301,16 @@ func TestLost(t *testing.T) {
 		volume *corev1.PersistentVolume
 		event  string
 	}{
-		"no name":   {aClaim("c", "1Gi", boundTo("")), nil, "Warning ClaimLost: Bound claim has lost reference to PersistentVolume. Data on the volume is lost!"},
-		"no volume": {aClaim("c", "1Gi", boundTo("v")), nil, "Warning ClaimLost: Bound claim has lost its PersistentVolume. Data on the volume is lost!"},
-		"another's": {aClaim("c", "1Gi", boundTo("v")), aVolume("v", "1Gi", claimedBy("d", "uid-d")), "Warning ClaimMisbound: Two claims are bound to the same volume, this one is bound incorrectly"},
+		"no name": {aClaim("c", "1Gi", boundTo("")), nil,
+			"Warning ClaimLost: Bound claim has lost reference to PersistentVolume. Data on the volume is lost!"},
+		"no volume": {aClaim("c", "1Gi", boundTo("v")), nil,
+			"Warning ClaimLost: Bound claim has lost its PersistentVolume. Data on the volume is lost!"},
+		"another's": {aClaim("c", "1Gi", boundTo("v")), aVolume("v", "1Gi", claimedBy("d", "uid-d")),
+			"Warning ClaimMisbound: Two claims are bound to the same volume, this one is bound incorrectly"},
 	} {
 		p := decideClaim(c.claim, claimView{named: c.volume})
-		if said(p) != c.event || p.volume != nil || p.claim == nil || p.claim.Status.Phase != corev1.ClaimLost || p.claim.Status.Capacity != nil {
+		if said(p) != c.event || p.volume != nil || p.claim == nil || p.claim.Status.Phase != corev1.ClaimLost ||
+			p.claim.Status.Capacity != nil {
 			t.Errorf("%s: told %q, want %q; the claim: %+v", name, said(p), c.event, p.claim)
 			continue
 		}
@@ -284,7 +340,8 @@ func TestCapacity(t *testing.T) {
 // TestDefaultClass: a claim without a class gets the default one, unless a volume without a class
 // fits. One that wants none ("") does not.
 func TestDefaultClass(t *testing.T) {
-	old, young := aClass("old", "x", storagev1.VolumeBindingImmediate), aClass("young", "x", storagev1.VolumeBindingImmediate)
+	old, young := aClass("old", "x", storagev1.VolumeBindingImmediate),
+		aClass("young", "x", storagev1.VolumeBindingImmediate)
 	old.Annotations = map[string]string{betaDefaultClass: "true"}
 	young.Annotations = map[string]string{defaultClass: "true"}
 	old.CreationTimestamp, young.CreationTimestamp = metav1.NewTime(time.Unix(1, 0)), metav1.NewTime(time.Unix(2, 0))
@@ -292,7 +349,8 @@ func TestDefaultClass(t *testing.T) {
 	other.CreationTimestamp = metav1.NewTime(time.Unix(3, 0))
 	v := claimView{standard: standard([]*storagev1.StorageClass{old, young, other})}
 	classless := func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = nil }
-	if p := decideClaim(aClaim("c", "1Gi", classless), v); p.claim == nil || ptr.Deref(p.claim.Spec.StorageClassName, "") != "young" {
+	if p := decideClaim(aClaim("c", "1Gi", classless), v); p.claim == nil ||
+		ptr.Deref(p.claim.Spec.StorageClassName, "") != "young" {
 		t.Errorf("the claim is %+v", p.claim)
 	}
 	if p := decideClaim(aClaim("c", "1Gi"), v); p.claim != nil {
@@ -308,7 +366,8 @@ func TestDefaultClass(t *testing.T) {
 func TestProvisionerAnnotations(t *testing.T) {
 	class := aClass("fast", "example.com/csi", storagev1.VolumeBindingImmediate)
 	p := decideClaim(aClaim("c", "1Gi", inClass("fast")), claimView{class: class})
-	for _, key := range []string{"volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"} {
+	for _, key := range []string{"volume.kubernetes.io/storage-provisioner",
+		"volume.beta.kubernetes.io/storage-provisioner"} {
 		if p.claim == nil || p.claim.Annotations[key] != "example.com/csi" {
 			t.Fatalf("the claim is %+v", p.claim)
 		}
@@ -319,7 +378,8 @@ func TestProvisionerAnnotations(t *testing.T) {
 }
 
 func TestDecideVolume(t *testing.T) {
-	const retain, remove, recycle = corev1.PersistentVolumeReclaimRetain, corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle
+	const retain, remove, recycle = corev1.PersistentVolumeReclaimRetain, corev1.PersistentVolumeReclaimDelete,
+		corev1.PersistentVolumeReclaimRecycle
 	released := volumeIn(corev1.VolumeReleased)
 	gone := claimedBy("c", "uid-c")
 	elsewhere := aClaim("c", "1Gi", boundTo("w"))
@@ -336,27 +396,49 @@ func TestDecideVolume(t *testing.T) {
 		event   string
 		destroy string
 	}{
-		"new":                       {aVolume("v", "1Gi", volumeIn(corev1.VolumePending)), nil, corev1.VolumeAvailable, "", ""},
-		"new, kept for a claim":     {aVolume("v", "1Gi", volumeIn(corev1.VolumePending), claimedBy("c", "")), nil, corev1.VolumeAvailable, "", ""},
-		"available":                 {aVolume("v", "1Gi"), nil, "", "", ""},
-		"bound":                     {aVolume("v", "1Gi", gone), aClaim("c", "1Gi", boundTo("v")), corev1.VolumeBound, "", ""},
-		"half bound":                {aVolume("v", "1Gi", gone), aClaim("c", "1Gi"), "", "", ""},
-		"its claim is gone":         {aVolume("v", "1Gi", gone, volumeIn(corev1.VolumeBound), reclaim(remove)), nil, corev1.VolumeReleased, "", ""},
-		"another of that name":      {aVolume("v", "1Gi", claimedBy("c", "earlier"), volumeIn(corev1.VolumeBound)), aClaim("c", "1Gi"), corev1.VolumeReleased, "", ""},
-		"retained":                  {aVolume("v", "1Gi", gone, released, reclaim(retain)), nil, "", "", ""},
-		"recycled":                  {aVolume("v", "1Gi", gone, released, reclaim(recycle)), nil, corev1.VolumeFailed, "Warning VolumeFailedRecycle: No recycler plugin found for the volume!", ""},
-		"unknown policy":            {aVolume("v", "1Gi", gone, released, reclaim("Burn")), nil, corev1.VolumeFailed, "Warning VolumeUnknownReclaimPolicy: Volume has unrecognized PersistentVolumeReclaimPolicy", ""},
-		"the provisioner's":         {aVolume("v", "1Gi", gone, released, reclaim(remove), provisionedBy("example.com/csi")), nil, "", "", ""},
-		"nobody's":                  {aVolume("v", "1Gi", gone, released, reclaim(remove), nfs), nil, corev1.VolumeFailed, `Warning VolumeFailedDelete: error getting deleter volume plugin for volume "v": no deletable volume plugin matched`, ""},
-		"of the host":               {aVolume("v", "1Gi", gone, released, reclaim(remove)), nil, "", "", "/tmp/v"},
-		"of the host, tried before": {aVolume("v", "1Gi", gone, volumeIn(corev1.VolumeFailed), reclaim(remove)), nil, "", "", "/tmp/v"},
-		"of the host, going":        {aVolume("v", "1Gi", gone, released, reclaim(remove), going), nil, "", "", ""},
-		"elsewhere on the host":     {aVolume("v", "1Gi", gone, released, reclaim(remove), at("/var/tmp/v")), nil, corev1.VolumeFailed, "Warning VolumeFailedDelete: host_path deleter only supports /tmp/.+ but received provided /var/tmp/v", ""},
-		"out of it":                 {aVolume("v", "1Gi", gone, released, reclaim(remove), at("/tmp/../etc")), nil, corev1.VolumeFailed, "Warning VolumeFailedDelete: host_path deleter only supports /tmp/.+ but received provided /tmp/../etc", ""},
-		"all of it":                 {aVolume("v", "1Gi", gone, released, reclaim(remove), at("/tmp/")), nil, corev1.VolumeFailed, "Warning VolumeFailedDelete: host_path deleter only supports /tmp/.+ but received provided /tmp/", ""},
-		"failed before":             {aVolume("v", "1Gi", gone, volumeIn(corev1.VolumeFailed), reclaim(recycle)), nil, "", "", ""},
-		"made in vain":              {aVolume("v", "1Gi", gone, volumeIn(corev1.VolumeBound), reclaim(remove), provisionedBy("example.com/csi")), elsewhere, corev1.VolumeReleased, "", ""},
-		"bound in vain":             {aVolume("v", "1Gi", gone, volumeIn(corev1.VolumeBound), byController), elsewhere, corev1.VolumeAvailable, "", ""},
+		"new": {aVolume("v", "1Gi", volumeIn(corev1.VolumePending)), nil, corev1.VolumeAvailable,
+			"", ""},
+		"new, kept for a claim": {aVolume("v", "1Gi", volumeIn(corev1.VolumePending), claimedBy("c", "")), nil,
+			corev1.VolumeAvailable, "", ""},
+		"available": {aVolume("v", "1Gi"), nil, "", "", ""},
+		"bound": {aVolume("v", "1Gi", gone), aClaim("c", "1Gi", boundTo("v")), corev1.VolumeBound,
+			"", ""},
+		"half bound": {aVolume("v", "1Gi", gone), aClaim("c", "1Gi"), "", "", ""},
+		"its claim is gone": {aVolume("v", "1Gi", gone, volumeIn(corev1.VolumeBound), reclaim(remove)), nil,
+			corev1.VolumeReleased, "", ""},
+		"another of that name": {aVolume("v", "1Gi", claimedBy("c", "earlier"), volumeIn(corev1.VolumeBound)),
+			aClaim("c", "1Gi"), corev1.VolumeReleased, "", ""},
+		"retained": {aVolume("v", "1Gi", gone, released, reclaim(retain)), nil, "", "", ""},
+		"recycled": {aVolume("v", "1Gi", gone, released, reclaim(recycle)), nil, corev1.VolumeFailed,
+			"Warning VolumeFailedRecycle: No recycler plugin found for the volume!", ""},
+		"unknown policy": {aVolume("v", "1Gi", gone, released, reclaim("Burn")), nil, corev1.VolumeFailed,
+			"Warning VolumeUnknownReclaimPolicy: Volume has unrecognized PersistentVolumeReclaimPolicy", ""},
+		"the provisioner's": {
+			aVolume("v", "1Gi", gone, released, reclaim(remove), provisionedBy("example.com/csi")), nil, "", "", ""},
+		"nobody's": {aVolume("v", "1Gi", gone, released, reclaim(remove), nfs), nil,
+			corev1.VolumeFailed,
+			`Warning VolumeFailedDelete: error getting deleter volume plugin for volume "v": no deletable volume plugin matched`, ""},
+		"of the host": {aVolume("v", "1Gi", gone, released, reclaim(remove)), nil, "", "", "/tmp/v"},
+		"of the host, tried before": {aVolume("v", "1Gi", gone, volumeIn(corev1.VolumeFailed), reclaim(remove)), nil,
+			"", "", "/tmp/v"},
+		"of the host, going": {aVolume("v", "1Gi", gone, released, reclaim(remove), going), nil, "", "", ""},
+		"elsewhere on the host": {aVolume("v", "1Gi", gone, released, reclaim(remove), at("/var/tmp/v")), nil,
+			corev1.VolumeFailed,
+			"Warning VolumeFailedDelete: host_path deleter only supports /tmp/.+ but received provided /var/tmp/v", ""},
+		"out of it": {aVolume("v", "1Gi", gone, released, reclaim(remove), at("/tmp/../etc")), nil,
+			corev1.VolumeFailed,
+			"Warning VolumeFailedDelete: host_path deleter only supports /tmp/.+ but received provided /tmp/../etc",
+			""},
+		"all of it": {aVolume("v", "1Gi", gone, released, reclaim(remove), at("/tmp/")), nil,
+			corev1.VolumeFailed,
+			"Warning VolumeFailedDelete: host_path deleter only supports /tmp/.+ but received provided /tmp/", ""},
+		"failed before": {aVolume("v", "1Gi", gone, volumeIn(corev1.VolumeFailed), reclaim(recycle)), nil,
+			"", "", ""},
+		"made in vain": {
+			aVolume("v", "1Gi", gone, volumeIn(corev1.VolumeBound), reclaim(remove), provisionedBy("example.com/csi")),
+			elsewhere, corev1.VolumeReleased, "", ""},
+		"bound in vain": {aVolume("v", "1Gi", gone, volumeIn(corev1.VolumeBound), byController), elsewhere,
+			corev1.VolumeAvailable, "", ""},
 		"another mode": {aVolume("v", "1Gi", gone, block), aClaim("c", "1Gi"), "",
 			"Warning VolumeMismatch: Cannot bind PersistentVolume to requested PersistentVolumeClaim \"c\" due to incompatible volumeMode.\n" +
 				"Warning VolumeMismatch: Cannot bind PersistentVolume \"v\" to requested PersistentVolumeClaim \"c\" due to incompatible volumeMode.", ""},
@@ -368,7 +450,8 @@ func TestDecideVolume(t *testing.T) {
 				phase = p.volume.Status.Phase
 			}
 			if phase != c.phase || said(p) != c.event || p.destroy != c.destroy {
-				t.Errorf("phase %q, told %q, to be deleted %q; want %q, %q, %q", phase, said(p), p.destroy, c.phase, c.event, c.destroy)
+				t.Errorf("phase %q, told %q, to be deleted %q; want %q, %q, %q", phase, said(p), p.destroy, c.phase,
+					c.event, c.destroy)
 			}
 		})
 	}
@@ -377,7 +460,8 @@ func TestDecideVolume(t *testing.T) {
 // TestUnbound: unbinding a volume removes only the controller's own fields.
 func TestUnbound(t *testing.T) {
 	elsewhere := aClaim("c", "1Gi", boundTo("w"))
-	if p := decideVolume(aVolume("v", "1Gi", claimedBy("c", "uid-c"), byController), elsewhere); p.volume.Spec.ClaimRef != nil || len(p.volume.Annotations) > 0 {
+	if p := decideVolume(aVolume("v", "1Gi", claimedBy("c", "uid-c"), byController),
+		elsewhere); p.volume.Spec.ClaimRef != nil || len(p.volume.Annotations) > 0 {
 		t.Errorf("claimRef %v, annotations %v", p.volume.Spec.ClaimRef, p.volume.Annotations)
 	}
 	p := decideVolume(aVolume("v", "1Gi", claimedBy("c", "uid-c")), elsewhere)

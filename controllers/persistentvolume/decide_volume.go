@@ -34,9 +34,11 @@ func decideVolume(volume *corev1.PersistentVolume, claim *corev1.PersistentVolum
 		return plan{
 			was: volume,
 			volumeEvents: []event{{corev1.EventTypeWarning, "VolumeMismatch", fmt.Sprintf(
-				"Cannot bind PersistentVolume to requested PersistentVolumeClaim %q due to incompatible volumeMode.", claim.Name)}},
+				"Cannot bind PersistentVolume to requested PersistentVolumeClaim %q due to incompatible volumeMode.",
+				claim.Name)}},
 			claimEvents: []event{{corev1.EventTypeWarning, "VolumeMismatch", fmt.Sprintf(
-				"Cannot bind PersistentVolume %q to requested PersistentVolumeClaim %q due to incompatible volumeMode.", volume.Name, claim.Name)}},
+				"Cannot bind PersistentVolume %q to requested PersistentVolumeClaim %q due to incompatible volumeMode.",
+				volume.Name, claim.Name)}},
 		}
 	}
 	return plan{} // the claim's turn
@@ -74,17 +76,22 @@ func decideDelete(volume *corev1.PersistentVolume) plan {
 		return failed(volume, "VolumeFailedDelete", "no volume plugin matched name: "+by)
 	}
 	if volume.Spec.HostPath == nil {
-		return failed(volume, "VolumeFailedDelete", fmt.Sprintf("error getting deleter volume plugin for volume %q: no deletable volume plugin matched", volume.Name))
+		return failed(volume, "VolumeFailedDelete",
+			fmt.Sprintf("error getting deleter volume plugin for volume %q: no deletable volume plugin matched",
+				volume.Name))
 	}
 	path := filepath.Clean(volume.Spec.HostPath.Path)
 	if below, ok := strings.CutPrefix(path, "/tmp/"); !ok || below == "" {
-		return failed(volume, "VolumeFailedDelete", "host_path deleter only supports /tmp/.+ but received provided "+volume.Spec.HostPath.Path)
+		return failed(volume, "VolumeFailedDelete",
+			"host_path deleter only supports /tmp/.+ but received provided "+volume.Spec.HostPath.Path)
 	}
 	return plan{was: volume, destroy: path}
 }
 
 // inPhase returns a volume as it is in a phase, nil when it is.
-func inPhase(volume *corev1.PersistentVolume, phase corev1.PersistentVolumePhase, message string) *corev1.PersistentVolume {
+func inPhase(
+	volume *corev1.PersistentVolume, phase corev1.PersistentVolumePhase, message string,
+) *corev1.PersistentVolume {
 	if volume.Status.Phase == phase {
 		return nil
 	}

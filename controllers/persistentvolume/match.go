@@ -12,7 +12,9 @@ import (
 // match returns the volume for a claim, nil when none fits. A volume that names the claim comes
 // first. Then the fewest surplus access modes come before the smallest size, so that a claim takes
 // no volume with more abilities than it needs.
-func match(claim *corev1.PersistentVolumeClaim, candidates []*corev1.PersistentVolume, delayed bool) (*corev1.PersistentVolume, error) {
+func match(
+	claim *corev1.PersistentVolumeClaim, candidates []*corev1.PersistentVolume, delayed bool,
+) (*corev1.PersistentVolume, error) {
 	var named []*corev1.PersistentVolume
 	others := map[int][]*corev1.PersistentVolume{}
 	for _, v := range candidates {
@@ -37,7 +39,9 @@ func match(claim *corev1.PersistentVolumeClaim, candidates []*corev1.PersistentV
 }
 
 // best returns the smallest volume that a claim can have, of those the first by name.
-func best(claim *corev1.PersistentVolumeClaim, volumes []*corev1.PersistentVolume, delayed bool) (*corev1.PersistentVolume, error) {
+func best(
+	claim *corev1.PersistentVolumeClaim, volumes []*corev1.PersistentVolume, delayed bool,
+) (*corev1.PersistentVolume, error) {
 	slices.SortFunc(volumes, func(a, b *corev1.PersistentVolume) int {
 		x, y := a.Spec.Capacity[corev1.ResourceStorage], b.Spec.Capacity[corev1.ResourceStorage]
 		return cmp.Or(x.Cmp(y), strings.Compare(a.Name, b.Name))

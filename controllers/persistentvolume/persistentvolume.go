@@ -108,9 +108,11 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	defer stop()
 	t := &term{
 		Controller: c, client: client, recorder: recorder,
-		volumes: newest[corev1.PersistentVolume, *corev1.PersistentVolume]{c.volumes, map[runtime.Key]*corev1.PersistentVolume{}},
-		claims:  newest[corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaim]{c.claims, map[runtime.Key]*corev1.PersistentVolumeClaim{}},
-		told:    map[runtime.Key]told{},
+		volumes: newest[corev1.PersistentVolume, *corev1.PersistentVolume]{c.volumes,
+			map[runtime.Key]*corev1.PersistentVolume{}},
+		claims: newest[corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaim]{c.claims,
+			map[runtime.Key]*corev1.PersistentVolumeClaim{}},
+		told: map[runtime.Key]told{},
 	}
 	loop := runtime.NewLoop("persistentvolume", 1, c.cfg.Logger, t.reconcile)
 	runtime.Watch(loop, c.volumes, func(old, now *corev1.PersistentVolume) []runtime.Key {
@@ -124,7 +126,8 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	})
 	runtime.Watch(loop, c.claims, func(old, now *corev1.PersistentVolumeClaim) []runtime.Key {
 		keys := runtime.Itself(old, now)
-		return append(keys, keysOf[corev1.PersistentVolume](c.volumes, freeBy, ofClaim(keys[0].Namespace, keys[0].Name))...)
+		return append(keys,
+			keysOf[corev1.PersistentVolume](c.volumes, freeBy, ofClaim(keys[0].Namespace, keys[0].Name))...)
 	})
 	runtime.Watch(loop, c.classes, func(_, now *storagev1.StorageClass) []runtime.Key {
 		if now == nil {
@@ -146,7 +149,8 @@ func (c *Controller) concerned(v *corev1.PersistentVolume) []runtime.Key {
 		return append(keys, runtime.Key{Namespace: ref.Namespace, Name: ref.Name})
 	}
 	if v.Status.Phase == corev1.VolumeAvailable {
-		keys = append(keys, keysOf[corev1.PersistentVolumeClaim](c.claims, wantBy, ofClass(storage.GetPersistentVolumeClass(v)))...)
+		keys = append(keys,
+			keysOf[corev1.PersistentVolumeClaim](c.claims, wantBy, ofClass(storage.GetPersistentVolumeClass(v)))...)
 	}
 	return keys
 }

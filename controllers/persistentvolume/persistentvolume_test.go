@@ -55,7 +55,8 @@ func volumeIs(t *testing.T, c *controllertest.Cluster, name string) *corev1.Pers
 
 func eventually(t *testing.T, c *controllertest.Cluster, claim string, phase corev1.PersistentVolumeClaimPhase) {
 	t.Helper()
-	controllertest.Eventually(t, fmt.Sprintf("claim %s is %s", claim, phase), func() bool { return claimIs(t, c, claim).Status.Phase == phase })
+	controllertest.Eventually(t, fmt.Sprintf("claim %s is %s", claim, phase),
+		func() bool { return claimIs(t, c, claim).Status.Phase == phase })
 }
 
 // messages are the events about an object.
@@ -77,21 +78,26 @@ func messages(t *testing.T, c *controllertest.Cluster, name string) []string {
 
 func TestBinding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := start(t, nothing, aVolume("v", "2Gi", volumeIn(corev1.VolumePending)), aClaim("c", "1Gi", func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = "" }))
+		c := start(t, nothing, aVolume("v", "2Gi", volumeIn(corev1.VolumePending)),
+			aClaim("c", "1Gi", func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = "" }))
 		eventually(t, c, "c", corev1.ClaimBound)
 		synctest.Wait()
 		checkBinding(t, volumeIs(t, c, "v"), claimIs(t, c, "c"))
 		// It is retained when its claim goes, and free again when the user says so.
-		if err := c.Client.CoreV1().PersistentVolumeClaims("ns").Delete(t.Context(), "c", metav1.DeleteOptions{}); err != nil {
+		if err := c.Client.CoreV1().PersistentVolumeClaims("ns").Delete(t.Context(), "c",
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		controllertest.Eventually(t, "the volume is released", func() bool { return volumeIs(t, c, "v").Status.Phase == corev1.VolumeReleased })
+		controllertest.Eventually(t, "the volume is released",
+			func() bool { return volumeIs(t, c, "v").Status.Phase == corev1.VolumeReleased })
 		freed := volumeIs(t, c, "v")
 		freed.Spec.ClaimRef = nil
-		if _, err := c.Client.CoreV1().PersistentVolumes().Update(t.Context(), freed, metav1.UpdateOptions{}); err != nil {
+		if _, err := c.Client.CoreV1().PersistentVolumes().Update(t.Context(), freed,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		controllertest.Eventually(t, "the volume is available", func() bool { return volumeIs(t, c, "v").Status.Phase == corev1.VolumeAvailable })
+		controllertest.Eventually(t, "the volume is available",
+			func() bool { return volumeIs(t, c, "v").Status.Phase == corev1.VolumeAvailable })
 	})
 }
 
@@ -123,19 +129,22 @@ func TestCrowd(t *testing.T) {
 // more than the volume has: without a class it would take any volume too.
 func TestNewVolume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := start(t, nothing, aClaim("c", "1Gi"), aClaim("d", "1Gi", inClass("fast")), aClaim("e", "2Gi", func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = nil }))
+		c := start(t, nothing, aClaim("c", "1Gi"), aClaim("d", "1Gi", inClass("fast")),
+			aClaim("e", "2Gi", func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = nil }))
 		time.Sleep(4 * time.Minute)
 		if got := messages(t, c, "c"); !slices.Equal(got, []string{"FailedBinding"}) {
 			t.Errorf("events %v", got)
 		}
 		before := time.Now()
-		if _, err := c.Client.CoreV1().PersistentVolumes().Create(t.Context(), aVolume("v", "1Gi", volumeIn(corev1.VolumePending)), metav1.CreateOptions{}); err != nil {
+		if _, err := c.Client.CoreV1().PersistentVolumes().Create(t.Context(),
+			aVolume("v", "1Gi", volumeIn(corev1.VolumePending)), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, c, "c", corev1.ClaimBound)
 		class := aClass("fast", "example.com/csi", storagev1.VolumeBindingImmediate)
 		class.Annotations = map[string]string{defaultClass: "true"}
-		if _, err := c.Client.StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
+		if _, err := c.Client.StorageV1().StorageClasses().Create(t.Context(), class,
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"d", "e"} {
@@ -152,10 +161,14 @@ func TestNewVolume(t *testing.T) {
 // TestPodsThatWait: the claim says which pod it waits for, within one resync.
 func TestPodsThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := start(t, nothing, aClaim("c", "1Gi", inClass("late")), aClass("late", "example.com/csi", storagev1.VolumeBindingWaitForFirstConsumer))
+		c := start(t, nothing, aClaim("c", "1Gi", inClass("late")),
+			aClass("late", "example.com/csi", storagev1.VolumeBindingWaitForFirstConsumer))
 		time.Sleep(time.Second)
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{
-			{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"},
+			Spec: corev1.PodSpec{Volumes: []corev1.Volume{
+				{Name: "v",
+					VolumeSource: corev1.VolumeSource{
+						PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}}}
 		if _, err := c.Client.CoreV1().Pods("ns").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +186,8 @@ func TestDeletionOnHost(t *testing.T) {
 		var deleted []string
 		full := errors.New("device or resource busy")
 		c := start(t, func(path string) error { deleted = append(deleted, path); return full },
-			aVolume("v", "1Gi", claimedBy("c", "uid-c"), volumeIn(corev1.VolumeBound), reclaim(corev1.PersistentVolumeReclaimDelete)))
+			aVolume("v", "1Gi", claimedBy("c", "uid-c"), volumeIn(corev1.VolumeBound),
+				reclaim(corev1.PersistentVolumeReclaimDelete)))
 		time.Sleep(time.Second)
 		if v := volumeIs(t, c, "v"); v.Status.Phase != corev1.VolumeFailed || v.Status.Message != full.Error() {
 			t.Errorf("the volume: %+v", v.Status)
@@ -194,7 +208,9 @@ func TestDeletionOnHost(t *testing.T) {
 // yet.
 func TestClaimThatIsNotSeenYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(t, aVolume("v", "1Gi", claimedBy("c", "uid-c"), volumeIn(corev1.VolumeBound), reclaim(corev1.PersistentVolumeReclaimDelete)))
+		c := controllertest.New(t,
+			aVolume("v", "1Gi", claimedBy("c", "uid-c"), volumeIn(corev1.VolumeBound),
+				reclaim(corev1.PersistentVolumeReclaimDelete)))
 		other := controllertest.New(t, aClaim("c", "1Gi"))
 		ctrl, err := New(Config{Informers: c.Informers, RemoveAll: nothing})
 		if err != nil {
@@ -227,12 +243,14 @@ func TestVolumeThatIsNotSeenYet(t *testing.T) {
 		if claim := claimIs(t, c, "c"); claim.Status.Phase != corev1.ClaimBound {
 			t.Errorf("the claim is %s", claim.Status.Phase)
 		}
-		if err := other.Client.CoreV1().PersistentVolumes().Delete(t.Context(), "v", metav1.DeleteOptions{}); err != nil {
+		if err := other.Client.CoreV1().PersistentVolumes().Delete(t.Context(), "v",
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		claim := claimIs(t, c, "c")
 		claim.Labels = map[string]string{"look": "again"}
-		if _, err := c.Client.CoreV1().PersistentVolumeClaims("ns").Update(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
+		if _, err := c.Client.CoreV1().PersistentVolumeClaims("ns").Update(t.Context(), claim,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, c, "c", corev1.ClaimLost)
@@ -253,7 +271,8 @@ func TestSchedulersChoice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Client.CoreV1().PersistentVolumes().Update(t.Context(), chosen, metav1.UpdateOptions{}); err != nil {
+		if _, err := c.Client.CoreV1().PersistentVolumes().Update(t.Context(), chosen,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, c, "c", corev1.ClaimBound)

@@ -66,7 +66,8 @@ func (s *store) putClaim(c *corev1.PersistentVolumeClaim) error {
 		return errConflict
 	}
 	if isBound(is) && is.Spec.VolumeName != c.Spec.VolumeName {
-		s.broken = errors.Join(s.broken, fmt.Errorf("claim %s moves from volume %s to %s", c.Name, is.Spec.VolumeName, c.Spec.VolumeName))
+		s.broken = errors.Join(s.broken,
+			fmt.Errorf("claim %s moves from volume %s to %s", c.Name, is.Spec.VolumeName, c.Spec.VolumeName))
 	}
 	c = c.DeepCopy()
 	s.stamp(c)
@@ -83,7 +84,8 @@ func (s *store) check() {
 			continue
 		}
 		if other := owner[c.Spec.VolumeName]; other != "" {
-			s.broken = errors.Join(s.broken, fmt.Errorf("claims %s and %s are bound to volume %s", c.Name, other, c.Spec.VolumeName))
+			s.broken = errors.Join(s.broken,
+				fmt.Errorf("claims %s and %s are bound to volume %s", c.Name, other, c.Spec.VolumeName))
 		}
 		owner[c.Spec.VolumeName] = c.Name
 	}
@@ -196,7 +198,8 @@ func (s *store) happen(rng *rand.Rand) {
 		if c == nil || c.Spec.VolumeName != "" || ptrTo(c.Spec.StorageClassName) != "late" {
 			return
 		}
-		if v != nil && v.Spec.ClaimRef == nil && v.Spec.StorageClassName == "late" && v.Status.Phase == corev1.VolumeAvailable {
+		if v != nil && v.Spec.ClaimRef == nil && v.Spec.StorageClassName == "late" &&
+			v.Status.Phase == corev1.VolumeAvailable {
 			next, _, _ := storage.GetBindVolumeToClaim(v, c)
 			_ = s.putVolume(next)
 			return
@@ -207,7 +210,8 @@ func (s *store) happen(rng *rand.Rand) {
 	case 7: // a provisioner makes a volume
 		if v == nil && c != nil && !isBound(c) && c.Annotations[storage.AnnStorageProvisioner] != "" {
 			v = aVolume(volume, "4Gi", ofStorageClass(ptrTo(c.Spec.StorageClassName)), volumeIn(corev1.VolumePending),
-				claimedBy(claim, c.UID), provisionedBy("example.com/csi"), reclaim(corev1.PersistentVolumeReclaimDelete))
+				claimedBy(claim, c.UID), provisionedBy("example.com/csi"),
+				reclaim(corev1.PersistentVolumeReclaimDelete))
 			s.stamp(v)
 			v.UID = uid()
 			s.volumes[volume] = v
@@ -257,12 +261,16 @@ func (s *store) checkRest(t *testing.T, seed int) {
 	t.Helper()
 	for _, c := range s.claims {
 		v := s.volumes[c.Spec.VolumeName]
-		if c.Status.Phase == corev1.ClaimBound && (v == nil || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != c.UID || v.Status.Phase != corev1.VolumeBound) {
+		if c.Status.Phase == corev1.ClaimBound &&
+			(v == nil || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != c.UID ||
+				v.Status.Phase != corev1.VolumeBound) {
 			t.Errorf("seed %d: claim %s is bound to volume %s, which is %+v", seed, c.Name, c.Spec.VolumeName, v)
 		}
-		if c.Status.Phase == corev1.ClaimPending && c.Spec.VolumeName == "" && ptrTo(c.Spec.StorageClassName) != "late" {
+		if c.Status.Phase == corev1.ClaimPending && c.Spec.VolumeName == "" &&
+			ptrTo(c.Spec.StorageClassName) != "late" {
 			for _, v := range s.volumes {
-				if v.Spec.ClaimRef == nil && v.Spec.StorageClassName == ptrTo(c.Spec.StorageClassName) && unfit(v, c) == "" {
+				if v.Spec.ClaimRef == nil && v.Spec.StorageClassName == ptrTo(c.Spec.StorageClassName) &&
+					unfit(v, c) == "" {
 					t.Errorf("seed %d: claim %s waits although volume %s is free", seed, c.Name, v.Name)
 				}
 			}

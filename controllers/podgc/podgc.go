@@ -89,7 +89,8 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 			return nil
 		case pods.Finished(now) && (old == nil || !pods.Finished(old)):
 			return []runtime.Key{runtime.KeyOf(now), counting}
-		case old == nil, old.Spec.NodeName != now.Spec.NodeName, old.DeletionTimestamp == nil && now.DeletionTimestamp != nil:
+		case old == nil, old.Spec.NodeName != now.Spec.NodeName,
+			old.DeletionTimestamp == nil && now.DeletionTimestamp != nil:
 			return []runtime.Key{runtime.KeyOf(now)}
 		}
 		return nil
@@ -187,7 +188,8 @@ func (t *term) trim(ctx context.Context) error {
 // remove ends a pod without grace. Its status first records the failure and its reason, so that its
 // controller counts it as failed.
 func (t *term) remove(ctx context.Context, pod *corev1.Pod, why string) error {
-	t.cfg.Logger.Info("removing a pod that no kubelet will remove", "pod", pod.Name, "namespace", pod.Namespace, "node", pod.Spec.NodeName, "reason", why)
+	t.cfg.Logger.Info("removing a pod that no kubelet will remove", "pod", pod.Name, "namespace", pod.Namespace, "node",
+		pod.Spec.NodeName, "reason", why)
 	if !pods.Finished(pod) && pod.Spec.NodeName != "" {
 		patch, err := json.Marshal(map[string]any{
 			"metadata": map[string]any{"uid": pod.UID},
@@ -199,7 +201,8 @@ func (t *term) remove(ctx context.Context, pod *corev1.Pod, why string) error {
 		if err != nil {
 			return err
 		}
-		_, err = t.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+		_, err = t.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+			metav1.PatchOptions{}, "status")
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("marking pod %s/%s as failed: %w", pod.Namespace, pod.Name, err)
 		}

@@ -14,10 +14,12 @@ import (
 )
 
 func pod(name, node string, phase corev1.PodPhase, deleting bool) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name}, Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: phase}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name}, Spec: corev1.PodSpec{NodeName: node},
+		Status: corev1.PodStatus{Phase: phase}}
 	if deleting {
 		now := metav1.Now()
-		p.DeletionTimestamp, p.Finalizers = &now, []string{"test/keep"} // the tracker takes no deleting object without one
+		// the tracker takes no deleting object without one
+		p.DeletionTimestamp, p.Finalizers = &now, []string{"test/keep"}
 	}
 	return p
 }
@@ -29,15 +31,20 @@ func TestDecide(t *testing.T) {
 		node nodeView
 		want fate
 	}{
-		"running":                             {pod("p", "n", corev1.PodRunning, false), nodeView{}, keep},
-		"terminating on a living node":        {pod("p", "n", corev1.PodRunning, true), nodeView{}, keep},
-		"waiting for a node":                  {pod("p", "", corev1.PodPending, false), nodeView{}, keep},
-		"deleted before it got a node":        {pod("p", "", corev1.PodPending, true), nodeView{}, remove},
-		"its node has just gone":              {pod("p", "n", corev1.PodRunning, false), nodeView{gone: true, goneFor: q - 1}, later},
-		"its node is gone":                    {pod("p", "n", corev1.PodRunning, false), nodeView{gone: true, goneFor: q}, remove},
-		"out of service, not asked to go":     {pod("p", "n", corev1.PodRunning, false), nodeView{outOfService: true}, keep},
-		"out of service and asked to go":      {pod("p", "n", corev1.PodRunning, true), nodeView{outOfService: true}, remove},
-		"finished, on a node that is no more": {pod("p", "n", corev1.PodFailed, false), nodeView{gone: true, goneFor: q}, remove},
+		"running":                      {pod("p", "n", corev1.PodRunning, false), nodeView{}, keep},
+		"terminating on a living node": {pod("p", "n", corev1.PodRunning, true), nodeView{}, keep},
+		"waiting for a node":           {pod("p", "", corev1.PodPending, false), nodeView{}, keep},
+		"deleted before it got a node": {pod("p", "", corev1.PodPending, true), nodeView{}, remove},
+		"its node has just gone": {pod("p", "n", corev1.PodRunning, false),
+			nodeView{gone: true, goneFor: q - 1}, later},
+		"its node is gone": {pod("p", "n", corev1.PodRunning, false),
+			nodeView{gone: true, goneFor: q}, remove},
+		"out of service, not asked to go": {pod("p", "n", corev1.PodRunning, false), nodeView{outOfService: true},
+			keep},
+		"out of service and asked to go": {pod("p", "n", corev1.PodRunning, true), nodeView{outOfService: true},
+			remove},
+		"finished, on a node that is no more": {pod("p", "n", corev1.PodFailed, false),
+			nodeView{gone: true, goneFor: q}, remove},
 	} {
 		if got, _ := decide(c.pod, c.node, q); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
@@ -47,7 +54,8 @@ func TestDecide(t *testing.T) {
 
 func TestPodsOfRemovedNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}},
+		c := controllertest.New(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}},
 			pod("p1", "n1", corev1.PodRunning, false), pod("p2", "n2", corev1.PodRunning, false))
 		ctrl, err := New(Config{Informers: c.Informers})
 		if err != nil {

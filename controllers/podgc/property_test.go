@@ -18,7 +18,8 @@ func TestExcessConverges(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var all []*corev1.Pod
 		for i := range r.IntN(20) {
-			p := pod(fmt.Sprint("p", i), "n", []corev1.PodPhase{corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed}[r.IntN(3)], r.IntN(5) == 0)
+			p := pod(fmt.Sprint("p", i), "n",
+				[]corev1.PodPhase{corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed}[r.IntN(3)], r.IntN(5) == 0)
 			p.CreationTimestamp = metav1.NewTime(time.Unix(r.Int64N(5), 0))
 			if p.Status.Phase == corev1.PodFailed && r.IntN(3) == 0 {
 				p.Status.Reason = "Evicted"
@@ -33,7 +34,8 @@ func TestExcessConverges(t *testing.T) {
 				t.Fatalf("seed %d: pod %s goes, which is %s", seed, v.Name, v.Status.Phase)
 			}
 			for _, p := range left {
-				if p.Status.Phase != corev1.PodRunning && p.DeletionTimestamp == nil && v.Status.Reason != "Evicted" && p.CreationTimestamp.Before(&v.CreationTimestamp) {
+				if p.Status.Phase != corev1.PodRunning && p.DeletionTimestamp == nil && v.Status.Reason != "Evicted" &&
+					p.CreationTimestamp.Before(&v.CreationTimestamp) {
 					t.Fatalf("seed %d: pod %s goes before %s, which is older", seed, v.Name, p.Name)
 				}
 			}

@@ -28,7 +28,9 @@ type Control struct {
 
 // CreateAll makes n pods for owner, with a slow start, and returns how many were made. That the
 // namespace is being deleted is no error: it takes the owner with it.
-func (c Control) CreateAll(ctx context.Context, key runtime.Key, owner kruntime.Object, n int, pod func(i int) *corev1.Pod) (made int, err error) {
+func (c Control) CreateAll(
+	ctx context.Context, key runtime.Key, owner kruntime.Object, n int, pod func(i int) *corev1.Pod,
+) (made int, err error) {
 	var done atomic.Int32
 	err = SlowStart(n, func(i int) error {
 		now, err := c.Create(ctx, owner, pod(i))
@@ -46,7 +48,9 @@ func (c Control) CreateAll(ctx context.Context, key runtime.Key, owner kruntime.
 }
 
 // DeleteAll asks for the deletion of pods of owner, and returns those for which that went well.
-func (c Control) DeleteAll(ctx context.Context, key runtime.Key, owner kruntime.Object, list []*corev1.Pod) (gone []*corev1.Pod, err error) {
+func (c Control) DeleteAll(
+	ctx context.Context, key runtime.Key, owner kruntime.Object, list []*corev1.Pod,
+) (gone []*corev1.Pod, err error) {
 	asked := make([]bool, len(list))
 	err = Parallel(len(list), func(i int) error {
 		pod := list[i]
@@ -81,7 +85,8 @@ func (c Control) Create(ctx context.Context, owner kruntime.Object, pod *corev1.
 
 // Delete asks for the graceful deletion of one pod of owner. That it is gone already is no error.
 func (c Control) Delete(ctx context.Context, owner kruntime.Object, pod *corev1.Pod) error {
-	err := c.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+	err := c.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 	switch {
 	case err == nil:
 		c.Recorder.Eventf(owner, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", pod.Name)

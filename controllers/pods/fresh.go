@@ -40,7 +40,9 @@ type Fresh struct {
 }
 
 // Newest makes a Fresh's Newest from a list of owners.
-func Newest[T metav1.ListInterface](list func(context.Context, metav1.ListOptions) (T, error)) func(context.Context) (string, error) {
+func Newest[T metav1.ListInterface](
+	list func(context.Context, metav1.ListOptions) (T, error),
+) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		one, err := list(ctx, metav1.ListOptions{Limit: 1})
 		if err != nil {
@@ -122,7 +124,10 @@ func (f *Fresh) keep(owner types.UID, p *livePods) {
 // the informer has shown all of the answer, and not for newer changes. A controller asks before its
 // first act for an owner in a term. Otherwise it would create pods again, or delete other pods than
 // those that are ending.
-func (f *Fresh) Behind(ctx context.Context, client kubernetes.Interface, informer cache.SharedIndexInformer, owner claim.Owner, shown []*corev1.Pod) (bool, error) {
+func (f *Fresh) Behind(
+	ctx context.Context, client kubernetes.Interface, informer cache.SharedIndexInformer, owner claim.Owner,
+	shown []*corev1.Pod,
+) (bool, error) {
 	return behind(ctx, f, informer, owner, shown, func(selector metav1.ListOptions) ([]*corev1.Pod, error) {
 		list, err := client.CoreV1().Pods(owner.GetNamespace()).List(ctx, selector)
 		if err != nil {
@@ -134,7 +139,10 @@ func (f *Fresh) Behind(ctx context.Context, client kubernetes.Interface, informe
 
 // BehindSets is Behind for a Deployment and its ReplicaSets: by the template of before it would
 // roll back.
-func (f *Fresh) BehindSets(ctx context.Context, client kubernetes.Interface, informer cache.SharedIndexInformer, owner claim.Owner, shown []*appsv1.ReplicaSet) (bool, error) {
+func (f *Fresh) BehindSets(
+	ctx context.Context, client kubernetes.Interface, informer cache.SharedIndexInformer, owner claim.Owner,
+	shown []*appsv1.ReplicaSet,
+) (bool, error) {
 	return behind(ctx, f, informer, owner, shown, func(selector metav1.ListOptions) ([]*appsv1.ReplicaSet, error) {
 		list, err := client.AppsV1().ReplicaSets(owner.GetNamespace()).List(ctx, selector)
 		if err != nil {
@@ -152,7 +160,10 @@ func pointers[T any](items []T) []*T {
 	return out
 }
 
-func behind[T metav1.Object](ctx context.Context, f *Fresh, informer cache.SharedIndexInformer, owner claim.Owner, shown []T, list func(metav1.ListOptions) ([]T, error)) (bool, error) {
+func behind[T metav1.Object](
+	ctx context.Context, f *Fresh, informer cache.SharedIndexInformer, owner claim.Owner, shown []T,
+	list func(metav1.ListOptions) ([]T, error),
+) (bool, error) {
 	uid := owner.GetUID()
 	if f.seen.Has(uid) {
 		return false, nil
@@ -182,7 +193,9 @@ func behind[T metav1.Object](ctx context.Context, f *Fresh, informer cache.Share
 
 // take asks the API server for an owner and its pods. It returns nil for a deleted owner. late
 // means that shown differs.
-func take[T metav1.Object](ctx context.Context, owner claim.Owner, shown []T, list func(metav1.ListOptions) ([]T, error)) (p *livePods, late bool, err error) {
+func take[T metav1.Object](
+	ctx context.Context, owner claim.Owner, shown []T, list func(metav1.ListOptions) ([]T, error),
+) (p *livePods, late bool, err error) {
 	now, err := owner.Read(ctx)
 	switch {
 	case apierrors.IsNotFound(err):

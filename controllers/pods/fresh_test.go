@@ -47,14 +47,18 @@ func newView(t *testing.T) *view {
 	v := &view{t: t, c: controllertest.New(t, owner), informer: informer{at: "10"}, owner: owner}
 	owner.ResourceVersion = "10"
 	v.live = owner.DeepCopy()
-	v.c.Client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, kruntime.Object, error) { return true, v.list.DeepCopy(), nil })
+	v.c.Client.PrependReactor("list", "pods",
+		func(clienttesting.Action) (bool, kruntime.Object, error) { return true, v.list.DeepCopy(), nil })
 	return v
 }
 
 func (v *view) pod(name, version string) *corev1.Pod {
 	controller := true
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name), ResourceVersion: version, Labels: map[string]string{"app": "x"},
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: v.owner.UID, Controller: &controller}}}}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name), ResourceVersion: version,
+			Labels: map[string]string{"app": "x"},
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: v.owner.UID, Controller: &controller}}}}
 }
 
 func (v *view) has(pods ...*corev1.Pod) {
@@ -66,8 +70,9 @@ func (v *view) has(pods ...*corev1.Pod) {
 
 func (v *view) behind(what string, want bool, shown ...*corev1.Pod) {
 	v.t.Helper()
-	got, err := v.fresh.Behind(v.t.Context(), v.c.Client, &v.informer, claim.Owner{Object: v.owner, Selector: labels.SelectorFromSet(labels.Set{"app": "x"}),
-		Read: func(context.Context) (metav1.Object, error) { v.asked++; return v.live.DeepCopy(), nil }}, shown)
+	got, err := v.fresh.Behind(v.t.Context(), v.c.Client, &v.informer,
+		claim.Owner{Object: v.owner, Selector: labels.SelectorFromSet(labels.Set{"app": "x"}),
+			Read: func(context.Context) (metav1.Object, error) { v.asked++; return v.live.DeepCopy(), nil }}, shown)
 	if err != nil || got != want {
 		v.t.Errorf("%s: behind %t, %v", what, got, err)
 	}
@@ -157,8 +162,9 @@ func TestOwnersOfThisTerm(t *testing.T) {
 	ask := func(uid types.UID) (bool, int, error) {
 		owner, before := v.owner.DeepCopy(), v.asked
 		owner.UID = uid
-		got, err := v.fresh.Behind(t.Context(), v.c.Client, &v.informer, claim.Owner{Object: owner, Selector: labels.Everything(),
-			Read: func(context.Context) (metav1.Object, error) { v.asked++; return owner, nil }}, []*corev1.Pod{a})
+		got, err := v.fresh.Behind(t.Context(), v.c.Client, &v.informer,
+			claim.Owner{Object: owner, Selector: labels.Everything(),
+				Read: func(context.Context) (metav1.Object, error) { v.asked++; return owner, nil }}, []*corev1.Pod{a})
 		return got, v.asked - before, err
 	}
 	if _, asked, err := ask("new"); !errors.Is(err, refused) || asked != 0 {

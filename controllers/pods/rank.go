@@ -45,7 +45,8 @@ func compare(a, b *corev1.Pod, onNode map[string]int, now time.Time) int {
 		return c
 	}
 	if Ready(a) && Ready(b) {
-		ra, rb := Condition(a, corev1.PodReady).LastTransitionTime.Time, Condition(b, corev1.PodReady).LastTransitionTime.Time
+		ra, rb := Condition(a, corev1.PodReady).LastTransitionTime.Time,
+			Condition(b, corev1.PodReady).LastTransitionTime.Time
 		if c := cmp.Compare(ageRank(ra, now), ageRank(rb, now)); c != 0 {
 			return c
 		}

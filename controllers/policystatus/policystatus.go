@@ -84,7 +84,8 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	policy = policy.DeepCopy()
 	policy.Status.ObservedGeneration = policy.Generation
 	policy.Status.TypeChecking = &admissionv1.TypeChecking{ExpressionWarnings: check(t.client.Discovery(), policy)}
-	policy, err = t.client.AdmissionregistrationV1().ValidatingAdmissionPolicies().UpdateStatus(ctx, policy, metav1.UpdateOptions{})
+	policy, err = t.client.AdmissionregistrationV1().ValidatingAdmissionPolicies().UpdateStatus(ctx, policy,
+		metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return 0, nil
 	}
@@ -97,7 +98,9 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 
 // check returns the warnings about a policy. It keeps no schemas: policies change rarely, and
 // schemas are large.
-func check(api discovery.DiscoveryInterface, policy *admissionv1.ValidatingAdmissionPolicy) []admissionv1.ExpressionWarning {
+func check(
+	api discovery.DiscoveryInterface, policy *admissionv1.ValidatingAdmissionPolicy,
+) []admissionv1.ExpressionWarning {
 	checker := &validating.TypeChecker{
 		SchemaResolver: &resolver.ClientDiscoveryResolver{Discovery: api},
 		RestMapper:     restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(api)),

@@ -37,7 +37,8 @@ func policy(name, group, resource string, expressions ...string) *admissionv1.Va
 	p.Spec.MatchConstraints = &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
 		RuleWithOperations: admissionv1.RuleWithOperations{
 			Operations: []admissionv1.OperationType{admissionv1.Create},
-			Rule:       admissionv1.Rule{APIGroups: []string{group}, APIVersions: []string{"v1"}, Resources: []string{resource}},
+			Rule: admissionv1.Rule{APIGroups: []string{group}, APIVersions: []string{"v1"},
+				Resources: []string{resource}},
 		},
 	}}}
 	for _, e := range expressions {
@@ -48,7 +49,9 @@ func policy(name, group, resource string, expressions ...string) *admissionv1.Va
 
 // start runs the controller over policies and returns the cluster and how often a status was
 // written.
-func start(t *testing.T, policies ...*admissionv1.ValidatingAdmissionPolicy) (c *controllertest.Cluster, writes func() int) {
+func start(
+	t *testing.T, policies ...*admissionv1.ValidatingAdmissionPolicy,
+) (c *controllertest.Cluster, writes func() int) {
 	t.Helper()
 	c = controllertest.New(t)
 	for _, p := range policies {
@@ -60,8 +63,10 @@ func start(t *testing.T, policies ...*admissionv1.ValidatingAdmissionPolicy) (c 
 	}
 	known := &fakediscovery.FakeDiscovery{Fake: &c.Client.Fake}
 	known.Resources = []*metav1.APIResourceList{
-		{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "configmaps", Kind: "ConfigMap", Namespaced: true}}},
-		{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{{Name: "deployments", Kind: "Deployment", Namespaced: true}}},
+		{GroupVersion: "v1",
+			APIResources: []metav1.APIResource{{Name: "configmaps", Kind: "ConfigMap", Namespaced: true}}},
+		{GroupVersion: "apps/v1",
+			APIResources: []metav1.APIResource{{Name: "deployments", Kind: "Deployment", Namespaced: true}}},
 	}
 	c.Start(func(ctx context.Context, client kubernetes.Interface) error {
 		return ctrl.Run(ctx, described{client, known})
@@ -82,7 +87,8 @@ func warnings(t *testing.T, c *controllertest.Cluster, name string, generation i
 	t.Helper()
 	var out []string
 	controllertest.Eventually(t, fmt.Sprintf("the check of generation %d of %s", generation, name), func() bool {
-		p, err := c.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), name, metav1.GetOptions{})
+		p, err := c.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), name,
+			metav1.GetOptions{})
 		if err != nil || p.Status.ObservedGeneration != generation || p.Status.TypeChecking == nil {
 			return false
 		}
@@ -98,7 +104,8 @@ func TestChecksTypes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := start(t,
 			policy("right", "apps", "deployments", "object.spec.replicas > 1", "!has(object.spec.paused)"),
-			policy("wrong", "apps", "deployments", "object.spec.replicas > 1", "object.spec.replicas > '1'", "object.spec.none == 1"),
+			policy("wrong", "apps", "deployments", "object.spec.replicas > 1", "object.spec.replicas > '1'",
+				"object.spec.none == 1"),
 			policy("unserved", "stars.example.com", "stars", "object.spec.none == 1"),
 		)
 		for _, name := range []string{"right", "unserved"} {

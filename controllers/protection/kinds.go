@@ -23,11 +23,14 @@ func NewClaims(cfg Config) (*Controller, error) {
 	list, pods := core.PersistentVolumeClaims().Lister(), core.Pods().Lister()
 	podInformer := core.Pods().Informer()
 	return newController(cfg, kind[corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaim]{
-		name: "pvcprotection", finalizer: "kubernetes.io/pvc-protection", informer: core.PersistentVolumeClaims().Informer(),
+		name: "pvcprotection", finalizer: "kubernetes.io/pvc-protection",
+		informer: core.PersistentVolumeClaims().Informer(),
 		get: func(key runtime.Key) (*corev1.PersistentVolumeClaim, error) {
 			return list.PersistentVolumeClaims(key.Namespace).Get(key.Name)
 		},
-		used: func(ctx context.Context, client kubernetes.Interface, claim *corev1.PersistentVolumeClaim) (bool, error) {
+		used: func(
+			ctx context.Context, client kubernetes.Interface, claim *corev1.PersistentVolumeClaim,
+		) (bool, error) {
 			known, err := pods.Pods(claim.Namespace).List(labels.Everything())
 			if err != nil || slices.ContainsFunc(known, func(p *corev1.Pod) bool { return uses(p, claim) }) {
 				return true, err
@@ -38,7 +41,9 @@ func NewClaims(cfg Config) (*Controller, error) {
 			}
 			return slices.ContainsFunc(all.Items, func(p corev1.Pod) bool { return uses(&p, claim) }), nil
 		},
-		update: func(ctx context.Context, client kubernetes.Interface, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+		update: func(
+			ctx context.Context, client kubernetes.Interface, claim *corev1.PersistentVolumeClaim,
+		) (*corev1.PersistentVolumeClaim, error) {
 			return client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, claim, metav1.UpdateOptions{})
 		},
 		watch: func(loop *runtime.Loop) {
@@ -61,7 +66,8 @@ func shutDown(p *corev1.Pod) bool {
 // use after its end.
 func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 	return pod.Spec.NodeName != "" && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
-		return podutil.ClaimName(pod, &v) == claim.Name && (v.Ephemeral == nil || !shutDown(pod) && metav1.IsControlledBy(claim, pod))
+		return podutil.ClaimName(pod, &v) == claim.Name &&
+			(v.Ephemeral == nil || !shutDown(pod) && metav1.IsControlledBy(claim, pod))
 	})
 }
 
@@ -75,7 +81,9 @@ func NewVolumes(cfg Config) (*Controller, error) {
 		used: func(_ context.Context, _ kubernetes.Interface, volume *corev1.PersistentVolume) (bool, error) {
 			return volume.Status.Phase == corev1.VolumeBound, nil
 		},
-		update: func(ctx context.Context, client kubernetes.Interface, volume *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
+		update: func(
+			ctx context.Context, client kubernetes.Interface, volume *corev1.PersistentVolume,
+		) (*corev1.PersistentVolume, error) {
 			return client.CoreV1().PersistentVolumes().Update(ctx, volume, metav1.UpdateOptions{})
 		},
 		watch: func(*runtime.Loop) {},
@@ -93,13 +101,19 @@ func NewClasses(cfg Config) (*Controller, error) {
 		get: func(key runtime.Key) (*storagev1.VolumeAttributesClass, error) { return list.Get(key.Name) },
 		used: func(_ context.Context, _ kubernetes.Interface, class *storagev1.VolumeAttributesClass) (bool, error) {
 			all, err := volumes.List(labels.Everything())
-			if err != nil || slices.ContainsFunc(all, func(v *corev1.PersistentVolume) bool { return classesOfVolume(v).Has(class.Name) }) {
+			if err != nil ||
+				slices.ContainsFunc(all,
+					func(v *corev1.PersistentVolume) bool { return classesOfVolume(v).Has(class.Name) }) {
 				return true, err
 			}
 			named, err := claims.List(labels.Everything())
-			return err != nil || slices.ContainsFunc(named, func(c *corev1.PersistentVolumeClaim) bool { return classesOfClaim(c).Has(class.Name) }), err
+			return err != nil ||
+				slices.ContainsFunc(named,
+					func(c *corev1.PersistentVolumeClaim) bool { return classesOfClaim(c).Has(class.Name) }), err
 		},
-		update: func(ctx context.Context, client kubernetes.Interface, class *storagev1.VolumeAttributesClass) (*storagev1.VolumeAttributesClass, error) {
+		update: func(
+			ctx context.Context, client kubernetes.Interface, class *storagev1.VolumeAttributesClass,
+		) (*storagev1.VolumeAttributesClass, error) {
 			return client.StorageV1().VolumeAttributesClasses().Update(ctx, class, metav1.UpdateOptions{})
 		},
 		watch: func(loop *runtime.Loop) {
@@ -125,7 +139,8 @@ func left(was, is sets.Set[string]) []runtime.Key {
 func classesOfClaim(c *corev1.PersistentVolumeClaim) sets.Set[string] {
 	names := sets.New[string]()
 	if c != nil {
-		names.Insert(ptr.Deref(c.Spec.VolumeAttributesClassName, ""), ptr.Deref(c.Status.CurrentVolumeAttributesClassName, ""))
+		names.Insert(ptr.Deref(c.Spec.VolumeAttributesClassName, ""),
+			ptr.Deref(c.Status.CurrentVolumeAttributesClassName, ""))
 		if m := c.Status.ModifyVolumeStatus; m != nil {
 			names.Insert(m.TargetVolumeAttributesClassName)
 		}

@@ -68,9 +68,10 @@ type kind[T any, P object[T]] struct {
 func newController[T any, P object[T]](cfg Config, k kind[T, P]) *Controller {
 	return &Controller{func(ctx context.Context, client kubernetes.Interface) error {
 		var loop *runtime.Loop
-		loop = runtime.NewLoop(k.name, 1, cfg.Logger, func(ctx context.Context, key runtime.Key) (time.Duration, error) {
-			return 0, k.reconcile(ctx, client, loop, key)
-		})
+		loop = runtime.NewLoop(k.name, 1, cfg.Logger,
+			func(ctx context.Context, key runtime.Key) (time.Duration, error) {
+				return 0, k.reconcile(ctx, client, loop, key)
+			})
 		runtime.Watch(loop, k.informer, func(_, now *T) []runtime.Key {
 			if now == nil || !k.wantsChange(now) {
 				return nil
@@ -87,7 +88,9 @@ func (k *kind[T, P]) wantsChange(obj P) bool {
 	return slices.Contains(obj.GetFinalizers(), k.finalizer) == (obj.GetDeletionTimestamp() != nil)
 }
 
-func (k *kind[T, P]) reconcile(ctx context.Context, client kubernetes.Interface, loop *runtime.Loop, key runtime.Key) error {
+func (k *kind[T, P]) reconcile(
+	ctx context.Context, client kubernetes.Interface, loop *runtime.Loop, key runtime.Key,
+) error {
 	is, err := k.get(key)
 	if apierrors.IsNotFound(err) {
 		return nil

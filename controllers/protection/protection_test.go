@@ -17,10 +17,12 @@ import (
 	"github.com/barque/barque/controllers/controllertest"
 )
 
-const claimFinalizer, volumeFinalizer, classFinalizer = "kubernetes.io/pvc-protection", "kubernetes.io/pv-protection", "kubernetes.io/vac-protection"
+const claimFinalizer, volumeFinalizer, classFinalizer = "kubernetes.io/pvc-protection", "kubernetes.io/pv-protection",
+	"kubernetes.io/vac-protection"
 
 func newClaim(change func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
-	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p-c", Finalizers: []string{claimFinalizer}}}
+	c := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p-c", Finalizers: []string{claimFinalizer}}}
 	if change != nil {
 		change(c)
 	}
@@ -29,9 +31,13 @@ func newClaim(change func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolu
 
 // newPod uses the claim p-c.
 func newPod(change func(*corev1.Pod)) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}, Spec: corev1.PodSpec{NodeName: "n", Volumes: []corev1.Volume{
-		{Name: "x"}, {Name: "c", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "p-c"}}},
-	}}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"},
+		Spec: corev1.PodSpec{NodeName: "n", Volumes: []corev1.Volume{
+			{Name: "x"},
+			{Name: "c",
+				VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "p-c"}}},
+		}}}
 	if change != nil {
 		change(p)
 	}
@@ -53,10 +59,13 @@ func TestUses(t *testing.T) {
 		claim *corev1.PersistentVolumeClaim
 		want  bool
 	}{
-		"names it":                            {newPod(nil), newClaim(nil), true},
-		"names it, has no node":               {newPod(func(p *corev1.Pod) { p.Spec.NodeName = "" }), newClaim(nil), false},
-		"names it, has ended":                 {newPod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), newClaim(nil), true},
-		"names another one":                   {newPod(nil), newClaim(func(c *corev1.PersistentVolumeClaim) { c.Name = "other" }), false},
+		"names it": {newPod(nil), newClaim(nil), true},
+		"names it, has no node": {newPod(func(p *corev1.Pod) { p.Spec.NodeName = "" }), newClaim(nil),
+			false},
+		"names it, has ended": {newPod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
+			newClaim(nil), true},
+		"names another one": {newPod(nil),
+			newClaim(func(c *corev1.PersistentVolumeClaim) { c.Name = "other" }), false},
 		"it was made for it":                  {newPod(ephemeral), owned, true},
 		"it was made for it, which goes":      {newPod(func(p *corev1.Pod) { ephemeral(p); gone(p) }), owned, false},
 		"it has the name, and is another's":   {newPod(ephemeral), newClaim(nil), false},
@@ -69,7 +78,9 @@ func TestUses(t *testing.T) {
 }
 
 // start runs a controller over objects.
-func start(t *testing.T, newController func(Config) (*Controller, error), objects ...kruntime.Object) *controllertest.Cluster {
+func start(
+	t *testing.T, newController func(Config) (*Controller, error), objects ...kruntime.Object,
+) *controllertest.Cluster {
 	t.Helper()
 	c := controllertest.New(t, objects...)
 	ctrl, err := newController(Config{Informers: c.Informers})
@@ -82,7 +93,8 @@ func start(t *testing.T, newController func(Config) (*Controller, error), object
 
 func TestClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := start(t, NewClaims, newClaim(nil), newClaim(func(c *corev1.PersistentVolumeClaim) { c.Name, c.Finalizers = "old", nil }), newPod(nil))
+		c := start(t, NewClaims, newClaim(nil),
+			newClaim(func(c *corev1.PersistentVolumeClaim) { c.Name, c.Finalizers = "old", nil }), newPod(nil))
 		claims := c.Client.CoreV1().PersistentVolumeClaims("ns")
 		controllertest.Eventually(t, "an older claim gets the finalizer", func() bool {
 			is, err := claims.Get(t.Context(), "old", metav1.GetOptions{})
@@ -104,7 +116,8 @@ func TestClaims(t *testing.T) {
 		if gone("p-c")() {
 			t.Error("a claim that a pod uses has gone")
 		}
-		if err := c.Client.CoreV1().Pods("ns").Delete(t.Context(), "p", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil {
+		if err := c.Client.CoreV1().Pods("ns").Delete(t.Context(), "p",
+			metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil {
 			t.Fatal(err)
 		}
 		controllertest.Eventually(t, "it goes after the pod", gone("p-c"))
@@ -123,11 +136,13 @@ func TestClaimOfANewPod(t *testing.T) {
 		c.Start(func(ctx context.Context, client kubernetes.Interface) error {
 			return ctrl.Run(ctx, listing{client, other.Client})
 		})
-		if err := c.Client.CoreV1().PersistentVolumeClaims("ns").Delete(t.Context(), "p-c", metav1.DeleteOptions{}); err != nil {
+		if err := c.Client.CoreV1().PersistentVolumeClaims("ns").Delete(t.Context(), "p-c",
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if _, err := c.Client.CoreV1().PersistentVolumeClaims("ns").Get(t.Context(), "p-c", metav1.GetOptions{}); err != nil {
+		if _, err := c.Client.CoreV1().PersistentVolumeClaims("ns").Get(t.Context(), "p-c",
+			metav1.GetOptions{}); err != nil {
 			t.Errorf("the claim: %v", err)
 		}
 	})
@@ -136,7 +151,9 @@ func TestClaimOfANewPod(t *testing.T) {
 func TestVolumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		volume := func(name string, phase corev1.PersistentVolumePhase) *corev1.PersistentVolume {
-			return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{volumeFinalizer}}, Status: corev1.PersistentVolumeStatus{Phase: phase}}
+			return &corev1.PersistentVolume{
+				ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{volumeFinalizer}},
+				Status:     corev1.PersistentVolumeStatus{Phase: phase}}
 		}
 		c := start(t, NewVolumes, volume("bound", corev1.VolumeBound), volume("free", corev1.VolumeReleased))
 		volumes := c.Client.CoreV1().PersistentVolumes()
@@ -170,8 +187,10 @@ func TestVolumes(t *testing.T) {
 
 func TestClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		class := &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "gold", Finalizers: []string{classFinalizer}}}
-		volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: corev1.PersistentVolumeSpec{VolumeAttributesClassName: ptr.To("gold")}}
+		class := &storagev1.VolumeAttributesClass{
+			ObjectMeta: metav1.ObjectMeta{Name: "gold", Finalizers: []string{classFinalizer}}}
+		volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"},
+			Spec: corev1.PersistentVolumeSpec{VolumeAttributesClassName: ptr.To("gold")}}
 		claim := newClaim(func(c *corev1.PersistentVolumeClaim) {
 			c.Finalizers, c.Status.CurrentVolumeAttributesClassName = nil, ptr.To("gold")
 		})
@@ -192,7 +211,8 @@ func TestClasses(t *testing.T) {
 		if gone() {
 			t.Error("a class has gone that a claim names")
 		}
-		if err := c.Client.CoreV1().PersistentVolumeClaims("ns").Delete(t.Context(), claim.Name, metav1.DeleteOptions{}); err != nil {
+		if err := c.Client.CoreV1().PersistentVolumeClaims("ns").Delete(t.Context(), claim.Name,
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		controllertest.Eventually(t, "it goes after the claim", gone)
@@ -205,7 +225,8 @@ func TestUnusedCondition(t *testing.T) {
 		return newClaim(func(c *corev1.PersistentVolumeClaim) {
 			c.Status.Phase = corev1.ClaimBound
 			if status != "" {
-				c.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimUnused, Status: status}}
+				c.Status.Conditions = []corev1.PersistentVolumeClaimCondition{
+					{Type: corev1.PersistentVolumeClaimUnused, Status: status}}
 			}
 		})
 	}
@@ -223,7 +244,13 @@ func TestUnusedCondition(t *testing.T) {
 		"by one that ended": {bound(corev1.ConditionFalse), []*corev1.Pod{ended}, corev1.ConditionTrue},
 		"still unused":      {bound(corev1.ConditionTrue), nil, ""},
 		"not bound":         {newClaim(nil), nil, ""},
-		"about to go":       {newClaim(func(c *corev1.PersistentVolumeClaim) { c.Status.Phase, c.DeletionTimestamp = corev1.ClaimBound, &now }), nil, ""},
+		"about to go": {
+			newClaim(
+				func(
+					c *corev1.PersistentVolumeClaim,
+				) {
+					c.Status.Phase, c.DeletionTimestamp = corev1.ClaimBound, &now
+				}), nil, ""},
 	} {
 		got := unusedCondition(c.claim, c.pods, now)
 		if (got == nil) != (c.want == "") || got != nil && (got.Status != c.want || got.LastTransitionTime != now) {
@@ -234,7 +261,8 @@ func TestUnusedCondition(t *testing.T) {
 
 func TestUnused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := start(t, NewUnused, newClaim(func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound }), newPod(nil))
+		c := start(t, NewUnused, newClaim(func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound }),
+			newPod(nil))
 		condition := func() corev1.PersistentVolumeClaimCondition {
 			is, err := c.Client.CoreV1().PersistentVolumeClaims("ns").Get(t.Context(), "p-c", metav1.GetOptions{})
 			if err != nil || len(is.Status.Conditions) != 1 {
@@ -243,7 +271,8 @@ func TestUnused(t *testing.T) {
 			return is.Status.Conditions[0]
 		}
 		controllertest.Eventually(t, "it is in use", func() bool { return condition().Reason == "PodUsingPVC" })
-		if err := c.Client.CoreV1().Pods("ns").Delete(t.Context(), "p", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil {
+		if err := c.Client.CoreV1().Pods("ns").Delete(t.Context(), "p",
+			metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil {
 			t.Fatal(err)
 		}
 		controllertest.Eventually(t, "it is not in use", func() bool { return condition().Reason == "NoPodsUsingPVC" })

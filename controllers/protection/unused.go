@@ -22,34 +22,36 @@ import (
 // requests its informers from the factory.
 func NewUnused(cfg Config) (*Controller, error) {
 	core := cfg.Informers.Core().V1()
-	claims, list, podInformer := core.PersistentVolumeClaims().Informer(), core.PersistentVolumeClaims().Lister(), core.Pods().Informer()
+	claims, list, podInformer := core.PersistentVolumeClaims().Informer(), core.PersistentVolumeClaims().Lister(),
+		core.Pods().Informer()
 	if err := pods.EnsureClaimIndex(podInformer); err != nil {
 		return nil, err
 	}
 	return &Controller{func(ctx context.Context, client kubernetes.Interface) error {
 		var loop *runtime.Loop
-		loop = runtime.NewLoop("pvcunused", 2, cfg.Logger, func(ctx context.Context, key runtime.Key) (time.Duration, error) {
-			claim, err := list.PersistentVolumeClaims(key.Namespace).Get(key.Name)
-			if apierrors.IsNotFound(err) {
-				return 0, nil
-			}
-			if err != nil {
+		loop = runtime.NewLoop("pvcunused", 2, cfg.Logger,
+			func(ctx context.Context, key runtime.Key) (time.Duration, error) {
+				claim, err := list.PersistentVolumeClaims(key.Namespace).Get(key.Name)
+				if apierrors.IsNotFound(err) {
+					return 0, nil
+				}
+				if err != nil {
+					return 0, err
+				}
+				using, err := pods.OfClaim(podInformer, key.Namespace, key.Name)
+				if err != nil {
+					return 0, err
+				}
+				condition := unusedCondition(claim, using, metav1.Now())
+				if condition == nil {
+					return 0, nil
+				}
+				written, err := patchCondition(ctx, client, claim, condition)
+				if written != nil {
+					loop.Writes().Wrote(key, claims, written.ResourceVersion)
+				}
 				return 0, err
-			}
-			using, err := pods.OfClaim(podInformer, key.Namespace, key.Name)
-			if err != nil {
-				return 0, err
-			}
-			condition := unusedCondition(claim, using, metav1.Now())
-			if condition == nil {
-				return 0, nil
-			}
-			written, err := patchCondition(ctx, client, claim, condition)
-			if written != nil {
-				loop.Writes().Wrote(key, claims, written.ResourceVersion)
-			}
-			return 0, err
-		})
+			})
 		runtime.Watch(loop, claims, func(_, now *corev1.PersistentVolumeClaim) []runtime.Key {
 			if now == nil {
 				return nil
@@ -81,7 +83,9 @@ func claimsOf(pod *corev1.Pod) []runtime.Key {
 }
 
 // unusedCondition returns the condition that a claim should get, nil when it is right.
-func unusedCondition(claim *corev1.PersistentVolumeClaim, using []*corev1.Pod, now metav1.Time) *corev1.PersistentVolumeClaimCondition {
+func unusedCondition(
+	claim *corev1.PersistentVolumeClaim, using []*corev1.Pod, now metav1.Time,
+) *corev1.PersistentVolumeClaimCondition {
 	if claim.Status.Phase != corev1.ClaimBound || claim.DeletionTimestamp != nil {
 		return nil
 	}
@@ -90,7 +94,8 @@ func unusedCondition(claim *corev1.PersistentVolumeClaim, using []*corev1.Pod, n
 		Reason: "NoPodsUsingPVC", Message: "No pods are currently referencing this PVC",
 	}
 	if slices.ContainsFunc(using, func(p *corev1.Pod) bool { return !pods.Finished(p) }) {
-		want.Status, want.Reason, want.Message = corev1.ConditionFalse, "PodUsingPVC", "A pod is currently referencing this PVC"
+		want.Status, want.Reason, want.Message = corev1.ConditionFalse, "PodUsingPVC",
+			"A pod is currently referencing this PVC"
 	}
 	for _, c := range claim.Status.Conditions {
 		if c.Type == want.Type && c.Status == want.Status {
@@ -102,7 +107,10 @@ func unusedCondition(claim *corev1.PersistentVolumeClaim, using []*corev1.Pod, n
 
 // patchCondition writes one condition of a claim, by its UID. It returns nil when the claim is
 // gone.
-func patchCondition(ctx context.Context, client kubernetes.Interface, claim *corev1.PersistentVolumeClaim, c *corev1.PersistentVolumeClaimCondition) (*corev1.PersistentVolumeClaim, error) {
+func patchCondition(
+	ctx context.Context, client kubernetes.Interface, claim *corev1.PersistentVolumeClaim,
+	c *corev1.PersistentVolumeClaimCondition,
+) (*corev1.PersistentVolumeClaim, error) {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": claim.UID},
 		"status":   map[string]any{"conditions": []any{c}},
@@ -110,7 +118,8 @@ func patchCondition(ctx context.Context, client kubernetes.Interface, claim *cor
 	if err != nil {
 		return nil, err
 	}
-	written, err := client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	written, err := client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name,
+		types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return nil, nil // it is another claim by now

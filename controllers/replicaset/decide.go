@@ -95,7 +95,8 @@ type failure struct {
 }
 
 func withFailure(conditions []appsv1.ReplicaSetCondition, f *failure, now time.Time) []appsv1.ReplicaSetCondition {
-	i := slices.IndexFunc(conditions, func(c appsv1.ReplicaSetCondition) bool { return c.Type == appsv1.ReplicaSetReplicaFailure })
+	i := slices.IndexFunc(conditions,
+		func(c appsv1.ReplicaSetCondition) bool { return c.Type == appsv1.ReplicaSetReplicaFailure })
 	switch {
 	case f == nil && i >= 0:
 		return slices.Delete(conditions, i, i+1)
@@ -111,7 +112,9 @@ func withFailure(conditions []appsv1.ReplicaSetCondition, f *failure, now time.T
 	}
 	if conditions[i].Status == c.Status {
 		if conditions[i].Reason == c.Reason {
-			return conditions // the message has a new name in it each time: writing it would cause the next look at once
+			// the message has a new name in it each time: writing it would cause the next look at
+			// once
+			return conditions
 		}
 		c.LastTransitionTime = conditions[i].LastTransitionTime
 	}

@@ -23,16 +23,18 @@ func set(replicas, minReady int32) *appsv1.ReplicaSet {
 		ObjectMeta: metav1.ObjectMeta{Name: "rs", Namespace: "d", UID: "rs", Generation: 7},
 		Spec: appsv1.ReplicaSetSpec{
 			Replicas: &replicas, MinReadySeconds: minReady,
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "x", "v": "1"}}},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "x", "v": "1"}}},
 		},
 	}
 }
 
 func pod(name string, edits ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{"app": "x"}, CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))},
-		Spec:       corev1.PodSpec{NodeName: "n1"},
-		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{"app": "x"},
+			CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))},
+		Spec:   corev1.PodSpec{NodeName: "n1"},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
 	}
 	readySince(time.Hour)(p)
 	for _, e := range edits {
@@ -43,7 +45,8 @@ func pod(name string, edits ...func(*corev1.Pod)) *corev1.Pod {
 
 func readySince(d time.Duration) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-d))}}
+		p.Status.Conditions = []corev1.PodCondition{
+			{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-d))}}
 	}
 }
 
@@ -71,17 +74,24 @@ func TestDecide(t *testing.T) {
 	}{
 		{"nothing there", set(3, 0), nil, 3, nil, 0},
 		{"one is missing", set(2, 0), []*corev1.Pod{pod("a")}, 1, nil, 0},
-		{"failed and terminating pods do not count", set(1, 0), []*corev1.Pod{pod("a", failed), pod("b", going)}, 1, nil, 0},
+		{"failed and terminating pods do not count", set(1, 0), []*corev1.Pod{pod("a", failed), pod("b", going)}, 1,
+			nil, 0},
 		{"enough", set(1, 0), []*corev1.Pod{pod("a")}, 0, nil, 0},
 		{"bounded burst", set(2000, 0), nil, burst, nil, 0},
 		{"unbound goes first", set(1, 0), []*corev1.Pod{pod("a"), pod("b", unbound)}, 0, []string{"b"}, 0},
-		{"pending before unready before ready", set(0, 0), []*corev1.Pod{pod("a"), pod("b", notReady), pod("c", pending)}, 0, []string{"c", "b", "a"}, 0},
+		{"pending before unready before ready", set(0, 0),
+			[]*corev1.Pod{pod("a"), pod("b", notReady), pod("c", pending)}, 0, []string{"c", "b", "a"}, 0},
 		{"cheap before dear", set(1, 0), []*corev1.Pod{pod("a"), pod("b", cheap)}, 0, []string{"b"}, 0},
-		{"from the fuller node", set(2, 0), []*corev1.Pod{pod("a", onNode2), pod("b"), pod("c", young)}, 0, []string{"c"}, 0},
-		{"ready for less long", set(1, 0), []*corev1.Pod{pod("a"), pod("b", readySince(time.Second))}, 0, []string{"b"}, 0},
+		{"from the fuller node", set(2, 0), []*corev1.Pod{pod("a", onNode2), pod("b"), pod("c", young)}, 0,
+			[]string{"c"}, 0},
+		{"ready for less long", set(1, 0), []*corev1.Pod{pod("a"), pod("b", readySince(time.Second))}, 0, []string{"b"},
+			0},
 		{"restarting often", set(1, 0), []*corev1.Pod{pod("a"), pod("b", restarted)}, 0, []string{"b"}, 0},
-		{"not yet available", set(2, 30), []*corev1.Pod{pod("a"), pod("b", readySince(10*time.Second))}, 0, nil, 20 * time.Second},
-		{"being deleted itself", func() *appsv1.ReplicaSet { s := set(5, 0); s.DeletionTimestamp = &metav1.Time{Time: now}; return s }(), nil, 0, nil, 0},
+		{"not yet available", set(2, 30), []*corev1.Pod{pod("a"), pod("b", readySince(10*time.Second))}, 0, nil,
+			20 * time.Second},
+		{"being deleted itself",
+			func() *appsv1.ReplicaSet { s := set(5, 0); s.DeletionTimestamp = &metav1.Time{Time: now}; return s }(),
+			nil, 0, nil, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := decide(c.set, c.mine, c.mine, now)
@@ -90,7 +100,8 @@ func TestDecide(t *testing.T) {
 				names = append(names, d.Name)
 			}
 			if p.create != c.create || !slices.Equal(names, c.delete) || p.again != c.again {
-				t.Errorf("create %d, delete %v, again %v; want %d, %v, %v", p.create, names, p.again, c.create, c.delete, c.again)
+				t.Errorf("create %d, delete %v, again %v; want %d, %v, %v", p.create, names, p.again, c.create,
+					c.delete, c.again)
 			}
 		})
 	}
@@ -119,7 +130,8 @@ func TestDecideProperties(t *testing.T) {
 		want := r.IntN(12)
 		plan := decide(set(int32(want), 0), mine, mine, now)
 		if active+plan.create-len(plan.delete) != want || (plan.create > 0 && len(plan.delete) > 0) {
-			t.Fatalf("seed %d: %d active, want %d: create %d, delete %d", seed, active, want, plan.create, len(plan.delete))
+			t.Fatalf("seed %d: %d active, want %d: create %d, delete %d", seed, active, want, plan.create,
+				len(plan.delete))
 		}
 		gone := map[types.UID]bool{}
 		for _, p := range plan.delete {
@@ -142,9 +154,11 @@ func TestDecideProperties(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	s := set(3, 30)
-	mine := []*corev1.Pod{pod("a", labelled), pod("b", readySince(time.Second)), pod("c", notReady), pod("d", failed), pod("e", going)}
+	mine := []*corev1.Pod{pod("a", labelled), pod("b", readySince(time.Second)), pod("c", notReady), pod("d", failed),
+		pod("e", going)}
 	status := statusOf(s, mine, nil, now)
-	if status.Replicas != 3 || status.ReadyReplicas != 2 || status.AvailableReplicas != 1 || status.FullyLabeledReplicas != 1 ||
+	if status.Replicas != 3 || status.ReadyReplicas != 2 || status.AvailableReplicas != 1 ||
+		status.FullyLabeledReplicas != 1 ||
 		*status.TerminatingReplicas != 1 || status.ObservedGeneration != 7 {
 		t.Errorf("status %+v", status)
 	}
@@ -163,7 +177,8 @@ func TestStatus(t *testing.T) {
 		t.Error("another message of the same failure changes the status")
 	}
 	other.reason = "FailedDelete"
-	if c := statusOf(s, mine, other, now.Add(time.Second)).Conditions; len(c) != 1 || c[0].Reason != "FailedDelete" || c[0].Message != "another quota" {
+	if c := statusOf(s, mine, other, now.Add(time.Second)).Conditions; len(c) != 1 || c[0].Reason != "FailedDelete" ||
+		c[0].Message != "another quota" {
 		t.Errorf("after another failure: %+v", c)
 	}
 	if c := statusOf(s, mine, nil, now).Conditions; len(c) != 0 {

@@ -72,7 +72,8 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	recorder, stop := runtime.Recorder(ctx, client, c.component)
 	defer stop()
 	t := &term{Controller: c, client: client}
-	t.fresh.Owners, t.fresh.Newest = c.sets, func(ctx context.Context) (string, error) { return c.source.newest(ctx, client) }
+	t.fresh.Owners, t.fresh.Newest = c.sets,
+		func(ctx context.Context) (string, error) { return c.source.newest(ctx, client) }
 	t.loop = runtime.NewLoop(strings.ToLower(c.kind.Kind), c.cfg.Workers, c.cfg.Logger, t.reconcile)
 	t.control = pods.Control{Client: client, Recorder: recorder, Loop: t.loop, Informer: c.pods}
 	c.source.watch(t.loop, t.fresh.Forget)
@@ -134,7 +135,8 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 		}
 	}
 	actErr := t.act(ctx, key, set, p)
-	return p.again, errors.Join(actErr, t.writeStatus(ctx, key, set, statusOf(set, mine, failureOf(p, actErr), time.Now())))
+	return p.again,
+		errors.Join(actErr, t.writeStatus(ctx, key, set, statusOf(set, mine, failureOf(p, actErr), time.Now())))
 }
 
 // related returns the pods of all ReplicaSets that have the same controller as set.
@@ -163,7 +165,8 @@ func (t *term) related(set *appsv1.ReplicaSet, mine []*corev1.Pod) ([]*corev1.Po
 
 func (t *term) act(ctx context.Context, key runtime.Key, set *appsv1.ReplicaSet, p plan) error {
 	subject := t.source.subject(set)
-	_, err := t.control.CreateAll(ctx, key, subject, p.create, func(int) *corev1.Pod { return pods.FromTemplate(&set.Spec.Template, set, t.kind) })
+	_, err := t.control.CreateAll(ctx, key, subject, p.create,
+		func(int) *corev1.Pod { return pods.FromTemplate(&set.Spec.Template, set, t.kind) })
 	if err != nil {
 		return err
 	}
@@ -181,7 +184,9 @@ func failureOf(p plan, err error) *failure {
 	return &failure{reason: "FailedDelete", message: err.Error()}
 }
 
-func (t *term) writeStatus(ctx context.Context, key runtime.Key, set *appsv1.ReplicaSet, status appsv1.ReplicaSetStatus) error {
+func (t *term) writeStatus(
+	ctx context.Context, key runtime.Key, set *appsv1.ReplicaSet, status appsv1.ReplicaSetStatus,
+) error {
 	status = t.source.status(status)
 	return runtime.WriteStatus(ctx, t.loop, key, t.sets, set.Status, status, func() (metav1.Object, error) {
 		now := set.DeepCopy()

@@ -55,7 +55,10 @@ func TestAdoptsAndReleases(t *testing.T) {
 		c := controllertest.New(t)
 		c.Add(example(2))
 		for _, name := range []string{"mine", "other"} {
-			c.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, Labels: map[string]string{"app": map[string]string{"mine": "x", "other": "y"}[name]}}})
+			c.Add(
+				&corev1.Pod{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name,
+						Labels: map[string]string{"app": map[string]string{"mine": "x", "other": "y"}[name]}}})
 		}
 		start(t, c)
 		controllertest.Eventually(t, "adoption and one more pod", func() bool {
@@ -114,7 +117,9 @@ func TestFailuresThatDifferAreSlow(t *testing.T) {
 		c.Add(example(1))
 		var tries atomic.Int32
 		c.Client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, kruntime.Object, error) {
-			return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), fmt.Sprint("rs-", tries.Add(1)), errors.New("exceeded quota"))
+			return true, nil,
+				apierrors.NewForbidden(corev1.Resource("pods"), fmt.Sprint("rs-", tries.Add(1)),
+					errors.New("exceeded quota"))
 		})
 		start(t, c)
 		time.Sleep(10 * time.Minute)
@@ -135,8 +140,10 @@ func TestLaggingInformerMakesNoDuplicates(t *testing.T) {
 		hidden := &corev1.PodList{}
 		for _, name := range []string{"p1", "p2", "p3"} {
 			hidden.Items = append(hidden.Items, corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-				Namespace: "d", Name: name, UID: types.UID("hidden-" + name), ResourceVersion: "5000", Labels: map[string]string{"app": "x"},
-				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: rs.UID, Controller: &controller}},
+				Namespace: "d", Name: name, UID: types.UID("hidden-" + name), ResourceVersion: "5000",
+				Labels: map[string]string{"app": "x"},
+				OwnerReferences: []metav1.OwnerReference{
+					{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: rs.UID, Controller: &controller}},
 			}})
 		}
 		asked := make(chan struct{}, 1000)
@@ -193,9 +200,11 @@ func TestReplicationController(t *testing.T) {
 			}
 			return rc
 		}
-		controllertest.Eventually(t, "three ready pods", func() bool { return get().Status.ReadyReplicas == 3 && get().Status.AvailableReplicas == 3 })
+		controllertest.Eventually(t, "three ready pods",
+			func() bool { return get().Status.ReadyReplicas == 3 && get().Status.AvailableReplicas == 3 })
 		for _, p := range podsOf(t, c) {
-			if ref := metav1.GetControllerOf(&p); ref == nil || ref.Kind != "ReplicationController" || ref.APIVersion != "v1" || ref.Name != "rc" {
+			if ref := metav1.GetControllerOf(&p); ref == nil || ref.Kind != "ReplicationController" ||
+				ref.APIVersion != "v1" || ref.Name != "rc" {
 				t.Errorf("pod %s is of %v", p.Name, ref)
 			}
 		}
@@ -207,7 +216,8 @@ func TestReplicationController(t *testing.T) {
 		}
 		controllertest.Eventually(t, "one pod", func() bool {
 			rc := get()
-			return len(podsOf(t, c)) == 1 && rc.Status.Replicas == 1 && rc.Status.ObservedGeneration == rc.Generation && rc.Spec.Selector["app"] == "x"
+			return len(podsOf(t, c)) == 1 && rc.Status.Replicas == 1 && rc.Status.ObservedGeneration == rc.Generation &&
+				rc.Spec.Selector["app"] == "x"
 		})
 	})
 }

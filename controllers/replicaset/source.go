@@ -83,7 +83,9 @@ func (own) newest(ctx context.Context, client kubernetes.Interface) (string, err
 
 func (own) status(s appsv1.ReplicaSetStatus) appsv1.ReplicaSetStatus { return s }
 
-func (own) writeStatus(ctx context.Context, client kubernetes.Interface, set *appsv1.ReplicaSet) (metav1.Object, error) {
+func (own) writeStatus(
+	ctx context.Context, client kubernetes.Interface, set *appsv1.ReplicaSet,
+) (metav1.Object, error) {
 	now, err := client.AppsV1().ReplicaSets(set.Namespace).UpdateStatus(ctx, set, metav1.UpdateOptions{})
 	if err != nil {
 		return nil, err
@@ -134,7 +136,9 @@ func (r replication) watch(loop *runtime.Loop, gone func(types.UID)) {
 	runtime.WatchOwners[corev1.ReplicationController](loop, r.controllers, gone)
 }
 
-func (replication) read(ctx context.Context, client kubernetes.Interface, namespace, name string) (*appsv1.ReplicaSet, error) {
+func (replication) read(
+	ctx context.Context, client kubernetes.Interface, namespace, name string,
+) (*appsv1.ReplicaSet, error) {
 	rc, err := client.CoreV1().ReplicationControllers(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
@@ -151,8 +155,11 @@ func (replication) status(s appsv1.ReplicaSetStatus) appsv1.ReplicaSetStatus {
 	return s
 }
 
-func (r replication) writeStatus(ctx context.Context, client kubernetes.Interface, set *appsv1.ReplicaSet) (metav1.Object, error) {
-	now, err := client.CoreV1().ReplicationControllers(set.Namespace).UpdateStatus(ctx, asController(set), metav1.UpdateOptions{})
+func (r replication) writeStatus(
+	ctx context.Context, client kubernetes.Interface, set *appsv1.ReplicaSet,
+) (metav1.Object, error) {
+	now, err := client.CoreV1().ReplicationControllers(set.Namespace).UpdateStatus(ctx, asController(set),
+		metav1.UpdateOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +177,8 @@ func asSet(rc *corev1.ReplicationController) *appsv1.ReplicaSet {
 			Selector: &metav1.LabelSelector{MatchLabels: rc.Spec.Selector},
 		},
 		Status: appsv1.ReplicaSetStatus{
-			Replicas: rc.Status.Replicas, FullyLabeledReplicas: rc.Status.FullyLabeledReplicas, ReadyReplicas: rc.Status.ReadyReplicas,
+			Replicas: rc.Status.Replicas, FullyLabeledReplicas: rc.Status.FullyLabeledReplicas,
+			ReadyReplicas:     rc.Status.ReadyReplicas,
 			AvailableReplicas: rc.Status.AvailableReplicas, ObservedGeneration: rc.Status.ObservedGeneration,
 		},
 	}
@@ -179,7 +187,8 @@ func asSet(rc *corev1.ReplicationController) *appsv1.ReplicaSet {
 	}
 	for _, c := range rc.Status.Conditions {
 		set.Status.Conditions = append(set.Status.Conditions, appsv1.ReplicaSetCondition{
-			Type: appsv1.ReplicaSetConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message})
+			Type: appsv1.ReplicaSetConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime,
+			Reason: c.Reason, Message: c.Message})
 	}
 	return set
 }
@@ -192,7 +201,8 @@ func asController(set *appsv1.ReplicaSet) *corev1.ReplicationController {
 			Replicas: set.Spec.Replicas, MinReadySeconds: set.Spec.MinReadySeconds, Template: &set.Spec.Template,
 		},
 		Status: corev1.ReplicationControllerStatus{
-			Replicas: set.Status.Replicas, FullyLabeledReplicas: set.Status.FullyLabeledReplicas, ReadyReplicas: set.Status.ReadyReplicas,
+			Replicas: set.Status.Replicas, FullyLabeledReplicas: set.Status.FullyLabeledReplicas,
+			ReadyReplicas:     set.Status.ReadyReplicas,
 			AvailableReplicas: set.Status.AvailableReplicas, ObservedGeneration: set.Status.ObservedGeneration,
 		},
 	}
@@ -201,7 +211,8 @@ func asController(set *appsv1.ReplicaSet) *corev1.ReplicationController {
 	}
 	for _, c := range set.Status.Conditions {
 		rc.Status.Conditions = append(rc.Status.Conditions, corev1.ReplicationControllerCondition{
-			Type: corev1.ReplicationControllerConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message})
+			Type: corev1.ReplicationControllerConditionType(c.Type), Status: c.Status,
+			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message})
 	}
 	return rc
 }

@@ -28,7 +28,9 @@ type podPlan struct {
 
 // decidePod compares a pod with its claims. claim returns one by name, nil when there is none;
 // owned are all that the pod controls.
-func decidePod(pod *corev1.Pod, claim func(name string) *resourcev1.ResourceClaim, owned []*resourcev1.ResourceClaim) (podPlan, error) {
+func decidePod(
+	pod *corev1.Pod, claim func(name string) *resourcev1.ResourceClaim, owned []*resourcev1.ResourceClaim,
+) (podPlan, error) {
 	plan := podPlan{names: map[string]string{}}
 	if pod.DeletionTimestamp != nil {
 		return plan, nil
@@ -56,7 +58,8 @@ func decidePod(pod *corev1.Pod, claim func(name string) *resourcev1.ResourceClai
 			}
 			plan.names[wish.Name] = is.Name
 		}
-		if is != nil && pod.Spec.NodeName != "" && !done(pod) && is.Status.Allocation != nil && is.DeletionTimestamp == nil &&
+		if is != nil && pod.Spec.NodeName != "" && !done(pod) && is.Status.Allocation != nil &&
+			is.DeletionTimestamp == nil &&
 			!resourceclaim.IsReservedForPod(pod, is, false) && resourceclaim.CanBeReserved(is) {
 			plan.reserve = append(plan.reserve, is)
 		}
@@ -93,7 +96,8 @@ func newClaim(pod *corev1.Pod, name string, template *resourcev1.ResourceClaimTe
 	return &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, GenerateName: prefix, Labels: template.Spec.Labels, Annotations: annotations,
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: &controller}},
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: &controller}},
 		},
 		Spec: template.Spec.Spec,
 	}
@@ -112,7 +116,9 @@ type claimPlan struct {
 
 // decideClaim compares a claim with its users. gone reports whether a pod does not exist or has
 // ended. owner is the pod that the claim was made for, nil when it is unknown or there is none.
-func decideClaim(claim *resourcev1.ResourceClaim, gone func(name string, uid types.UID) bool, owner *corev1.Pod) claimPlan {
+func decideClaim(
+	claim *resourcev1.ResourceClaim, gone func(name string, uid types.UID) bool, owner *corev1.Pod,
+) claimPlan {
 	var plan claimPlan
 	plan.users = make([]resourcev1.ResourceClaimConsumerReference, 0, len(claim.Status.ReservedFor))
 	for _, u := range claim.Status.ReservedFor {

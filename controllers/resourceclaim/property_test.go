@@ -67,11 +67,14 @@ func TestDecidePodConverges(t *testing.T) {
 				made[wish.Name]++
 			}
 			for name, claim := range p.names {
-				pod.Status.ResourceClaimStatuses = slices.DeleteFunc(pod.Status.ResourceClaimStatuses, func(s corev1.PodResourceClaimStatus) bool { return s.Name == name })
-				pod.Status.ResourceClaimStatuses = append(pod.Status.ResourceClaimStatuses, corev1.PodResourceClaimStatus{Name: name, ResourceClaimName: &claim})
+				pod.Status.ResourceClaimStatuses = slices.DeleteFunc(pod.Status.ResourceClaimStatuses,
+					func(s corev1.PodResourceClaimStatus) bool { return s.Name == name })
+				pod.Status.ResourceClaimStatuses = append(pod.Status.ResourceClaimStatuses,
+					corev1.PodResourceClaimStatus{Name: name, ResourceClaimName: &claim})
 			}
 			for _, c := range p.reserve {
-				c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
+				c.Status.ReservedFor = append(c.Status.ReservedFor,
+					resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
 			}
 		}
 		if p, done := step(); !done {
@@ -79,11 +82,14 @@ func TestDecidePodConverges(t *testing.T) {
 		}
 		for name, n := range made {
 			if n > 1 || claims["earlier-"+name] != nil {
-				t.Fatalf("seed %d: claim %s was made %d times, and is there: %t", seed, name, n, claims["earlier-"+name] != nil)
+				t.Fatalf("seed %d: claim %s was made %d times, and is there: %t", seed, name, n,
+					claims["earlier-"+name] != nil)
 			}
 		}
 		for _, wish := range pod.Spec.ResourceClaims {
-			if wish.ResourceClaimTemplateName != nil && !slices.ContainsFunc(pod.Status.ResourceClaimStatuses, func(s corev1.PodResourceClaimStatus) bool { return s.Name == wish.Name }) {
+			if wish.ResourceClaimTemplateName != nil &&
+				!slices.ContainsFunc(pod.Status.ResourceClaimStatuses,
+					func(s corev1.PodResourceClaimStatus) bool { return s.Name == wish.Name }) {
 				t.Fatalf("seed %d: the pod does not know its claim %s", seed, wish.Name)
 			}
 		}

@@ -65,7 +65,8 @@ func New(cfg Config) (*Controller, error) {
 		cfg:  cfg,
 		pods: core.Pods().Informer(), listPods: core.Pods().Lister(),
 		claims: resource.ResourceClaims().Informer(), listClaims: resource.ResourceClaims().Lister(),
-		templates: resource.ResourceClaimTemplates().Informer(), listTemplates: resource.ResourceClaimTemplates().Lister(),
+		templates:     resource.ResourceClaimTemplates().Informer(),
+		listTemplates: resource.ResourceClaimTemplates().Lister(),
 	}
 	return c, errors.Join(
 		runtime.EnsureControllerIndex(c.claims),
@@ -200,7 +201,8 @@ func (t *term) reconcilePod(ctx context.Context, key runtime.Key) (time.Duration
 		wish := &plan.create[i]
 		created, err := t.create(ctx, pod, wish)
 		if err != nil {
-			t.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedResourceClaimCreation", "PodResourceClaim %s: %v", wish.Name, err)
+			t.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedResourceClaimCreation", "PodResourceClaim %s: %v",
+				wish.Name, err)
 			return 0, fmt.Errorf("PodResourceClaim %s: %w", wish.Name, err)
 		}
 		t.podLoop.Writes().Wrote(key, t.claims, created.ResourceVersion)
@@ -213,8 +215,10 @@ func (t *term) reconcilePod(ctx context.Context, key runtime.Key) (time.Duration
 	}
 	for _, claim := range plan.reserve {
 		claim = claim.DeepCopy()
-		claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
-		written, err := t.client.ResourceV1().ResourceClaims(claim.Namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{})
+		claim.Status.ReservedFor = append(claim.Status.ReservedFor,
+			resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
+		written, err := t.client.ResourceV1().ResourceClaims(claim.Namespace).UpdateStatus(ctx, claim,
+			metav1.UpdateOptions{})
 		if err != nil {
 			return 0, fmt.Errorf("reserve claim %s/%s: %w", claim.Namespace, claim.Name, err)
 		}
@@ -263,12 +267,15 @@ func (t *term) behind(ctx context.Context, namespace string) (bool, error) {
 	return len(still) > 0, nil
 }
 
-func (t *term) create(ctx context.Context, pod *corev1.Pod, wish *corev1.PodResourceClaim) (*resourcev1.ResourceClaim, error) {
+func (t *term) create(
+	ctx context.Context, pod *corev1.Pod, wish *corev1.PodResourceClaim,
+) (*resourcev1.ResourceClaim, error) {
 	template, err := t.listTemplates.ResourceClaimTemplates(pod.Namespace).Get(*wish.ResourceClaimTemplateName)
 	if err != nil {
 		return nil, fmt.Errorf("resource claim template %q: %w", *wish.ResourceClaimTemplateName, err)
 	}
-	created, err := t.client.ResourceV1().ResourceClaims(pod.Namespace).Create(ctx, newClaim(pod, wish.Name, template), metav1.CreateOptions{})
+	created, err := t.client.ResourceV1().ResourceClaims(pod.Namespace).Create(ctx, newClaim(pod, wish.Name, template),
+		metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("create ResourceClaim: %w", err)
 	}

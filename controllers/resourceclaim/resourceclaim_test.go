@@ -29,7 +29,8 @@ func start(t *testing.T, objects ...kruntime.Object) *controllertest.Cluster {
 func newTemplate() *resourcev1.ResourceClaimTemplate {
 	template := &resourcev1.ResourceClaimTemplate{}
 	template.Namespace, template.Name = "ns", "template"
-	template.Spec.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "class"}}}
+	template.Spec.Spec.Devices.Requests = []resourcev1.DeviceRequest{
+		{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "class"}}}
 	return template
 }
 
@@ -42,7 +43,8 @@ func TestLifeOfAClaim(t *testing.T) {
 		if list, err := claims.List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) > 0 {
 			t.Fatalf("without a template: %v, %v", list, err)
 		}
-		if _, err := c.Client.ResourceV1().ResourceClaimTemplates("ns").Create(t.Context(), newTemplate(), metav1.CreateOptions{}); err != nil {
+		if _, err := c.Client.ResourceV1().ResourceClaimTemplates("ns").Create(t.Context(), newTemplate(),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		var claim *resourcev1.ResourceClaim
@@ -51,7 +53,8 @@ func TestLifeOfAClaim(t *testing.T) {
 			if err != nil || len(pod.Status.ResourceClaimStatuses) != 1 {
 				return false
 			}
-			claim, err = claims.Get(t.Context(), *pod.Status.ResourceClaimStatuses[0].ResourceClaimName, metav1.GetOptions{})
+			claim, err = claims.Get(t.Context(), *pod.Status.ResourceClaimStatuses[0].ResourceClaimName,
+				metav1.GetOptions{})
 			return err == nil
 		})
 		if len(claim.Spec.Devices.Requests) != 1 || len(claim.OwnerReferences) != 1 {
@@ -72,7 +75,8 @@ func TestLifeOfAClaim(t *testing.T) {
 			t.Fatal(err)
 		}
 		claim.Status.Allocation = &resourcev1.AllocationResult{}
-		claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: pod.UID}}
+		claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{
+			{Resource: "pods", Name: "p", UID: pod.UID}}
 		if _, err = claims.UpdateStatus(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +85,8 @@ func TestLifeOfAClaim(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
-		if is, err := claims.Get(t.Context(), claim.Name, metav1.GetOptions{}); err != nil || is.Status.Allocation == nil {
+		if is, err := claims.Get(t.Context(), claim.Name, metav1.GetOptions{}); err != nil ||
+			is.Status.Allocation == nil {
 			t.Fatalf("a claim that is in use: %+v, %v", is, err)
 		}
 
@@ -109,7 +114,8 @@ func TestSharedClaim(t *testing.T) {
 		users := func(n int) func() bool {
 			return func() bool {
 				is, err := claims.Get(t.Context(), "shared", metav1.GetOptions{})
-				return err == nil && len(is.Status.ReservedFor) == n && (is.Status.Allocation != nil) == (n > 0) && len(is.Finalizers) == min(n, 1)
+				return err == nil && len(is.Status.ReservedFor) == n && (is.Status.Allocation != nil) == (n > 0) &&
+					len(is.Finalizers) == min(n, 1)
 			}
 		}
 		time.Sleep(time.Hour)
@@ -118,7 +124,8 @@ func TestSharedClaim(t *testing.T) {
 		}
 		now := int64(0)
 		for i, name := range []string{"p", "q"} {
-			if err := c.Client.CoreV1().Pods("ns").Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+			if err := c.Client.CoreV1().Pods("ns").Delete(t.Context(), name,
+				metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
 				t.Fatal(err)
 			}
 			controllertest.Eventually(t, "one user less", users(1-i))
@@ -134,7 +141,9 @@ func TestALateInformerMakesNoClaimTwice(t *testing.T) {
 		c := controllertest.New(t, newTemplate(), pod, newClaimOf(pod))
 		c.Client.PrependReactor("list", "resourceclaims", func(a clienttesting.Action) (bool, kruntime.Object, error) {
 			if a.GetNamespace() == "" { // the informer
-				return true, &resourcev1.ResourceClaimList{ListMeta: metav1.ListMeta{ResourceVersion: controllertest.Beginning}}, nil
+				return true,
+					&resourcev1.ResourceClaimList{ListMeta: metav1.ListMeta{ResourceVersion: controllertest.Beginning}},
+					nil
 			}
 			return false, nil, nil
 		})
@@ -162,7 +171,8 @@ func TestALateInformerMakesNoClaimTwice(t *testing.T) {
 		}
 		controllertest.Eventually(t, "the pod names its claim", func() bool {
 			pod, err := c.Client.CoreV1().Pods("ns").Get(t.Context(), "p", metav1.GetOptions{})
-			return err == nil && len(pod.Status.ResourceClaimStatuses) == 1 && *pod.Status.ResourceClaimStatuses[0].ResourceClaimName == "made"
+			return err == nil && len(pod.Status.ResourceClaimStatuses) == 1 &&
+				*pod.Status.ResourceClaimStatuses[0].ResourceClaimName == "made"
 		})
 		if got := there(); len(got) != 1 {
 			t.Errorf("%d claims", len(got))
@@ -178,7 +188,9 @@ func TestClaimOfAYoungerPod(t *testing.T) {
 		before.UID, before.ResourceVersion = "uid-before", "1"
 		c := controllertest.New(t, newTemplate(), pod, newClaimOf(pod))
 		c.Client.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, kruntime.Object, error) {
-			return true, &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: controllertest.Beginning}, Items: []corev1.Pod{*before}}, nil
+			return true,
+				&corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: controllertest.Beginning},
+					Items: []corev1.Pod{*before}}, nil
 		})
 		ctrl, err := New(Config{Informers: c.Informers})
 		if err != nil {
@@ -186,7 +198,8 @@ func TestClaimOfAYoungerPod(t *testing.T) {
 		}
 		c.Start(ctrl.Run)
 		time.Sleep(time.Minute)
-		if _, err := c.Client.ResourceV1().ResourceClaims("ns").Get(t.Context(), "made", metav1.GetOptions{}); err != nil {
+		if _, err := c.Client.ResourceV1().ResourceClaims("ns").Get(t.Context(), "made",
+			metav1.GetOptions{}); err != nil {
 			t.Errorf("the claim of the new pod: %v", err)
 		}
 	})

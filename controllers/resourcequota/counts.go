@@ -49,9 +49,13 @@ type followed struct {
 	end context.CancelFunc
 }
 
-func newCounts(ctx context.Context, client metadata.Interface, discover func() ([]*metav1.APIResourceList, error), changed func(schema.GroupResource, string, bool)) *counts {
+func newCounts(
+	ctx context.Context, client metadata.Interface, discover func() ([]*metav1.APIResourceList, error),
+	changed func(schema.GroupResource, string, bool),
+) *counts {
 	return &counts{ctx: ctx, client: client, discover: discover, changed: changed,
-		running: map[schema.GroupVersionResource]followed{}, known: map[schema.GroupResource]schema.GroupVersionResource{}}
+		running: map[schema.GroupVersionResource]followed{},
+		known:   map[schema.GroupResource]schema.GroupVersionResource{}}
 }
 
 // stop waits for the informers, which end with the term.
@@ -114,7 +118,8 @@ func (c *counts) follow(gvr schema.GroupVersionResource) (cache.SharedIndexInfor
 		return informer, nil
 	}
 	byNamespace := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
-	informer := metadatainformer.NewFilteredMetadataInformer(c.client, gvr, metav1.NamespaceAll, 0, byNamespace, nil).Informer()
+	informer := metadatainformer.NewFilteredMetadataInformer(c.client, gvr, metav1.NamespaceAll, 0, byNamespace,
+		nil).Informer()
 	if err := informer.SetTransform(slim); err != nil {
 		return nil, fmt.Errorf("following %s: %w", gvr.Resource, err)
 	}

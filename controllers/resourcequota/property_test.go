@@ -35,7 +35,8 @@ func TestDecideConverges(t *testing.T) {
 		}
 		q.Status = status
 		if again, still := decide(q, counted, recent); !equality.Semantic.DeepEqual(again, status) || still != later {
-			t.Fatalf("seed %d: decided is %v, later %t, and then %v, later %t", seed, status.Used, later, again.Used, still)
+			t.Fatalf("seed %d: decided is %v, later %t, and then %v, later %t", seed, status.Used, later, again.Used,
+				still)
 		}
 		recent.sum, recent.unknown = nil, false
 		end, later := decide(q, counted, recent)
@@ -45,7 +46,8 @@ func TestDecideConverges(t *testing.T) {
 		}
 		for name, want := range quotav1.Mask(counted, quotav1.ResourceNames(q.Spec.Hard)) {
 			if is := end.Used[name]; is.Cmp(want) != 0 {
-				t.Fatalf("seed %d: in the end %s of %s are used, and %s were counted", seed, is.String(), name, want.String())
+				t.Fatalf("seed %d: in the end %s of %s are used, and %s were counted", seed, is.String(), name,
+					want.String())
 			}
 		}
 	}

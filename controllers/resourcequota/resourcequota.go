@@ -119,13 +119,14 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 		return fmt.Errorf("making a metadata client: %w", err)
 	}
 	t := &term{Controller: c, client: client, charges: newCharges(time.Now())}
-	t.counts = newCounts(ctx, meta, client.Discovery().ServerPreferredNamespacedResources, func(gr schema.GroupResource, namespace string, added bool) {
-		keys := t.countedIn(namespace, gr)
-		if added {
-			keys = t.changes.recent(keys, time.Now())
-		}
-		t.loop.Add(keys...)
-	})
+	t.counts = newCounts(ctx, meta, client.Discovery().ServerPreferredNamespacedResources,
+		func(gr schema.GroupResource, namespace string, added bool) {
+			keys := t.countedIn(namespace, gr)
+			if added {
+				keys = t.changes.recent(keys, time.Now())
+			}
+			t.loop.Add(keys...)
+		})
 	defer t.counts.stop()
 	_, served := c.whole[deviceClaims]
 	t.evaluators = slices.DeleteFunc(c.cfg.Evaluators(t.lister), func(e quotav1.Evaluator) bool {
@@ -133,11 +134,15 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	})
 	t.loop = runtime.NewLoop("resourcequota", c.cfg.Workers, c.cfg.Logger, t.reconcile)
 	runtime.Watch(t.loop, c.quotas, t.changed)
-	runtime.Watch(t.loop, c.whole[pods].Informer(), func(old, now *corev1.Pod) []runtime.Key { return follow(t, pods, old, now) })
-	runtime.Watch(t.loop, c.whole[services].Informer(), func(old, now *corev1.Service) []runtime.Key { return follow(t, services, old, now) })
-	runtime.Watch(t.loop, c.whole[claims].Informer(), func(old, now *corev1.PersistentVolumeClaim) []runtime.Key { return follow(t, claims, old, now) })
+	runtime.Watch(t.loop, c.whole[pods].Informer(),
+		func(old, now *corev1.Pod) []runtime.Key { return follow(t, pods, old, now) })
+	runtime.Watch(t.loop, c.whole[services].Informer(),
+		func(old, now *corev1.Service) []runtime.Key { return follow(t, services, old, now) })
+	runtime.Watch(t.loop, c.whole[claims].Informer(),
+		func(old, now *corev1.PersistentVolumeClaim) []runtime.Key { return follow(t, claims, old, now) })
 	if served {
-		runtime.Watch(t.loop, c.whole[deviceClaims].Informer(), func(old, now *resourcev1.ResourceClaim) []runtime.Key { return follow(t, deviceClaims, old, now) })
+		runtime.Watch(t.loop, c.whole[deviceClaims].Informer(),
+			func(old, now *resourcev1.ResourceClaim) []runtime.Key { return follow(t, deviceClaims, old, now) })
 	}
 	return t.loop.Run(ctx)
 }
@@ -196,7 +201,8 @@ func (t *term) changed(old, now *corev1.ResourceQuota) []runtime.Key {
 		return t.countedIn(old.Namespace, quotas.GroupResource())
 	case old != nil:
 		t.charges.saw(runtime.KeyOf(now), old.Status.Used, now.Status.Used, time.Now())
-		if equality.Semantic.DeepEqual(old.Spec, now.Spec) && equality.Semantic.DeepEqual(now.Spec.Hard, now.Status.Hard) {
+		if equality.Semantic.DeepEqual(old.Spec, now.Spec) &&
+			equality.Semantic.DeepEqual(now.Spec.Hard, now.Status.Hard) {
 			return nil
 		}
 	}
@@ -229,7 +235,8 @@ func (t *term) sameUse(evaluator quotav1.Evaluator, old, now kruntime.Object) bo
 	if err != nil || err2 != nil || !quotav1.Equals(was, is) {
 		return false
 	}
-	for _, scope := range []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeBestEffort} {
+	for _, scope := range []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating,
+		corev1.ResourceQuotaScopeBestEffort} {
 		exists := []corev1.ScopedResourceSelectorRequirement{{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists}}
 		was, err := evaluator.MatchingScopes(old, exists)
 		is, err2 := evaluator.MatchingScopes(now, exists)
@@ -239,9 +246,11 @@ func (t *term) sameUse(evaluator quotav1.Evaluator, old, now kruntime.Object) bo
 	}
 	before, ok := old.(*corev1.PersistentVolumeClaim)
 	after, ok2 := now.(*corev1.PersistentVolumeClaim)
-	return !ok || !ok2 || equality.Semantic.DeepEqual(before.Spec.VolumeAttributesClassName, after.Spec.VolumeAttributesClassName) &&
-		equality.Semantic.DeepEqual(before.Status.CurrentVolumeAttributesClassName, after.Status.CurrentVolumeAttributesClassName) &&
-		equality.Semantic.DeepEqual(before.Status.ModifyVolumeStatus, after.Status.ModifyVolumeStatus)
+	return !ok || !ok2 ||
+		equality.Semantic.DeepEqual(before.Spec.VolumeAttributesClassName, after.Spec.VolumeAttributesClassName) &&
+			equality.Semantic.DeepEqual(before.Status.CurrentVolumeAttributesClassName,
+				after.Status.CurrentVolumeAttributesClassName) &&
+			equality.Semantic.DeepEqual(before.Status.ModifyVolumeStatus, after.Status.ModifyVolumeStatus)
 }
 
 func (t *term) evaluatorOf(gr schema.GroupResource) quotav1.Evaluator {
@@ -353,7 +362,9 @@ func (t *term) registryFor(q *corev1.ResourceQuota) (quotav1.Registry, error) {
 
 // decide returns the status that a quota should have. The count is right except for recent charges:
 // later means that the quota must be reconciled again for them.
-func decide(q *corev1.ResourceQuota, counted corev1.ResourceList, recent recent) (status corev1.ResourceQuotaStatus, later bool) {
+func decide(
+	q *corev1.ResourceQuota, counted corev1.ResourceList, recent recent,
+) (status corev1.ResourceQuotaStatus, later bool) {
 	status.Hard = quotav1.Add(corev1.ResourceList{}, q.Spec.Hard)
 	status.Used = corev1.ResourceList{}
 	for name := range status.Hard {

@@ -37,7 +37,8 @@ func amounts(pairs ...string) corev1.ResourceList {
 }
 
 func newQuota(hard, used corev1.ResourceList) *corev1.ResourceQuota {
-	return &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
+	return &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "q"},
+		Spec:   corev1.ResourceQuotaSpec{Hard: hard},
 		Status: corev1.ResourceQuotaStatus{Hard: hard, Used: used}}
 }
 
@@ -49,17 +50,27 @@ func TestDecide(t *testing.T) {
 		want                corev1.ResourceList
 		later               bool
 	}{
-		{"a new one", amounts("pods", "5"), nil, amounts("pods", "2"), recent{unknown: true}, amounts("pods", "2"), false},
-		{"as it was", amounts("pods", "5"), amounts("pods", "2"), amounts("pods", "2"), recent{}, amounts("pods", "2"), false},
-		{"more than was charged", amounts("pods", "5"), amounts("pods", "2"), amounts("pods", "7"), recent{unknown: true}, amounts("pods", "7"), false},
-		{"some are gone", amounts("pods", "5"), amounts("pods", "5"), amounts("pods", "2"), recent{}, amounts("pods", "2"), false},
-		{"some are gone, others on their way", amounts("pods", "5"), amounts("pods", "5"), amounts("pods", "2"), recent{sum: amounts("pods", "1")}, amounts("pods", "3"), true},
-		{"all are on their way", amounts("pods", "5"), amounts("pods", "5"), amounts("pods", "2"), recent{sum: amounts("pods", "4")}, amounts("pods", "5"), true},
-		{"nobody listened", amounts("pods", "5"), amounts("pods", "5"), amounts("pods", "2"), recent{unknown: true}, amounts("pods", "5"), true},
-		{"charged for something else", amounts("pods", "5"), amounts("pods", "5"), amounts("pods", "2"), recent{sum: amounts("secrets", "4")}, amounts("pods", "2"), false},
-		{"cannot be counted", amounts("pods", "5", "secrets", "5"), amounts("secrets", "3"), amounts("pods", "2"), recent{}, amounts("pods", "2", "secrets", "3"), false},
+		{"a new one", amounts("pods", "5"), nil, amounts("pods", "2"), recent{unknown: true}, amounts("pods", "2"),
+			false},
+		{"as it was", amounts("pods", "5"), amounts("pods", "2"), amounts("pods", "2"), recent{}, amounts("pods", "2"),
+			false},
+		{"more than was charged", amounts("pods", "5"), amounts("pods", "2"), amounts("pods", "7"),
+			recent{unknown: true}, amounts("pods", "7"), false},
+		{"some are gone", amounts("pods", "5"), amounts("pods", "5"), amounts("pods", "2"), recent{},
+			amounts("pods", "2"), false},
+		{"some are gone, others on their way", amounts("pods", "5"), amounts("pods", "5"), amounts("pods", "2"),
+			recent{sum: amounts("pods", "1")}, amounts("pods", "3"), true},
+		{"all are on their way", amounts("pods", "5"), amounts("pods", "5"), amounts("pods", "2"),
+			recent{sum: amounts("pods", "4")}, amounts("pods", "5"), true},
+		{"nobody listened", amounts("pods", "5"), amounts("pods", "5"), amounts("pods", "2"), recent{unknown: true},
+			amounts("pods", "5"), true},
+		{"charged for something else", amounts("pods", "5"), amounts("pods", "5"), amounts("pods", "2"),
+			recent{sum: amounts("secrets", "4")}, amounts("pods", "2"), false},
+		{"cannot be counted", amounts("pods", "5", "secrets", "5"), amounts("secrets", "3"), amounts("pods", "2"),
+			recent{}, amounts("pods", "2", "secrets", "3"), false},
 		{"never was counted", amounts("secrets", "5"), nil, nil, recent{}, amounts(), false},
-		{"no longer asked for", amounts("pods", "5"), amounts("pods", "1", "secrets", "3"), amounts("pods", "1"), recent{}, amounts("pods", "1"), false},
+		{"no longer asked for", amounts("pods", "5"), amounts("pods", "1", "secrets", "3"), amounts("pods", "1"),
+			recent{}, amounts("pods", "1"), false},
 	} {
 		status, later := decide(newQuota(c.hard, c.used), c.counted, c.recent)
 		if !quotav1.Equals(status.Used, c.want) || !quotav1.Equals(status.Hard, c.hard) || later != c.later {
@@ -106,7 +117,9 @@ func (e ofPods) MatchingResources(names []corev1.ResourceName) []corev1.Resource
 	return quotav1.Intersection(names, []corev1.ResourceName{"pods"})
 }
 
-func (e ofPods) MatchingScopes(kruntime.Object, []corev1.ScopedResourceSelectorRequirement) ([]corev1.ScopedResourceSelectorRequirement, error) {
+func (e ofPods) MatchingScopes(
+	kruntime.Object, []corev1.ScopedResourceSelectorRequirement,
+) ([]corev1.ScopedResourceSelectorRequirement, error) {
 	return nil, nil
 }
 
@@ -118,15 +131,18 @@ func (e ofPods) Usage(obj kruntime.Object) (corev1.ResourceList, error) {
 }
 
 func (e ofPods) UsageStats(o quotav1.UsageStatsOptions) (quotav1.UsageStats, error) {
-	return generic.CalculateUsageStats(o, generic.ListResourceUsingListerFunc(e.list, pods), generic.MatchesNoScopeFunc, e.Usage)
+	return generic.CalculateUsageStats(o, generic.ListResourceUsingListerFunc(e.list, pods), generic.MatchesNoScopeFunc,
+		e.Usage)
 }
 
 func evaluators(list quotav1.ListerForResourceFunc) []quotav1.Evaluator {
 	secrets := corev1.SchemeGroupVersion.WithResource("secrets")
 	return []quotav1.Evaluator{
 		ofPods{generic.NewObjectCountEvaluator(pods.GroupResource(), nil, ""), list},
-		generic.NewObjectCountEvaluator(secrets.GroupResource(), generic.ListResourceUsingListerFunc(list, secrets), corev1.ResourceSecrets),
-		generic.NewObjectCountEvaluator(quotas.GroupResource(), generic.ListResourceUsingListerFunc(list, quotas), corev1.ResourceQuotas),
+		generic.NewObjectCountEvaluator(secrets.GroupResource(), generic.ListResourceUsingListerFunc(list, secrets),
+			corev1.ResourceSecrets),
+		generic.NewObjectCountEvaluator(quotas.GroupResource(), generic.ListResourceUsingListerFunc(list, quotas),
+			corev1.ResourceQuotas),
 	}
 }
 
@@ -151,16 +167,19 @@ func TestTheBooks(t *testing.T) {
 		newPod := func(name string) *corev1.Pod {
 			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 		}
-		hard := amounts("pods", "9", "secrets", "9", "count/crontabs.example.com", "9", "count/none.example.com", "9", "count/events", "9")
+		hard := amounts("pods", "9", "secrets", "9", "count/crontabs.example.com", "9", "count/none.example.com", "9",
+			"count/events", "9")
 		c := controllertest.New(t, newQuota(hard, nil), newPod("a"), newPod("b"), newPod("c"))
 		scheme := fakemetadata.NewTestScheme()
 		if err := metav1.AddMetaToScheme(scheme); err != nil {
 			t.Fatal(err)
 		}
 		partial := func(api, kind, name string) *metav1.PartialObjectMetadata {
-			return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: api, Kind: kind}, ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+			return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: api, Kind: kind},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 		}
-		meta := fakemetadata.NewSimpleMetadataClient(scheme, partial("v1", "Secret", "s"), partial("example.com/v1", "CronTab", "t"), partial("example.com/v1", "CronTab", "u"))
+		meta := fakemetadata.NewSimpleMetadataClient(scheme, partial("v1", "Secret", "s"),
+			partial("example.com/v1", "CronTab", "t"), partial("example.com/v1", "CronTab", "u"))
 		ctrl, err := New(Config{
 			Informers: c.Informers, Evaluators: evaluators,
 			MetadataFor: func(context.Context) (metadata.Interface, error) { return meta, nil },
@@ -177,8 +196,10 @@ func TestTheBooks(t *testing.T) {
 			if err != nil {
 				return err.Error()
 			}
-			pods, secrets, tabs := q.Status.Used["pods"], q.Status.Used["secrets"], q.Status.Used["count/crontabs.example.com"]
-			return fmt.Sprintf("%d names, %s pods, %s secrets, %s tabs", len(q.Status.Used), pods.String(), secrets.String(), tabs.String())
+			pods, secrets, tabs := q.Status.Used["pods"], q.Status.Used["secrets"],
+				q.Status.Used["count/crontabs.example.com"]
+			return fmt.Sprintf("%d names, %s pods, %s secrets, %s tabs", len(q.Status.Used), pods.String(),
+				secrets.String(), tabs.String())
 		}
 		expect := func(what, want string) {
 			t.Helper()
@@ -217,7 +238,9 @@ func TestTheBooks(t *testing.T) {
 			t.Fatal(err)
 		}
 		expect("so is one that has ended", "3 names, 1 pods, 1 secrets, 2 tabs")
-		if err := meta.Tracker().Delete(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "crontabs"}, "ns", "t"); err != nil {
+		if err := meta.Tracker().Delete(
+			schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "crontabs"}, "ns",
+			"t"); err != nil {
 			t.Fatal(err)
 		}
 		expect("and a custom resource", "3 names, 1 pods, 1 secrets, 1 tabs")
@@ -229,7 +252,8 @@ func TestTheBooks(t *testing.T) {
 			t.Fatal(err)
 		}
 		q.Status.Used["pods"] = resource.MustParse("2")
-		if _, err := c.Client.CoreV1().ResourceQuotas("ns").UpdateStatus(t.Context(), q, metav1.UpdateOptions{}); err != nil {
+		if _, err := c.Client.CoreV1().ResourceQuotas("ns").UpdateStatus(t.Context(), q,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -277,7 +301,8 @@ func TestAQuotaCountsItself(t *testing.T) {
 		ctrl, err := New(Config{
 			Informers: c.Informers, Evaluators: evaluators,
 			MetadataFor: func(context.Context) (metadata.Interface, error) {
-				return fakemetadata.NewSimpleMetadataClient(fakemetadata.NewTestScheme()), nil // it knows of no quota yet
+				// it knows of no quota yet
+				return fakemetadata.NewSimpleMetadataClient(fakemetadata.NewTestScheme()), nil
 			},
 		})
 		if err != nil {
@@ -295,7 +320,8 @@ func TestAQuotaCountsItself(t *testing.T) {
 			})
 		}
 		expect(2)
-		if err := c.Client.CoreV1().ResourceQuotas("ns").Delete(t.Context(), "other", metav1.DeleteOptions{}); err != nil {
+		if err := c.Client.CoreV1().ResourceQuotas("ns").Delete(t.Context(), "other",
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute) // a recent charge is not released
@@ -314,19 +340,24 @@ func (e ofDevices) Usage(obj kruntime.Object) (corev1.ResourceList, error) {
 	if !ok {
 		return nil, fmt.Errorf("a %T is no claim", obj)
 	}
-	return corev1.ResourceList{"gpu.deviceclass.resource.k8s.io/devices": *resource.NewQuantity(int64(len(claim.Spec.Devices.Requests)), resource.DecimalSI)}, nil
+	return corev1.ResourceList{
+		"gpu.deviceclass.resource.k8s.io/devices": *resource.NewQuantity(int64(len(claim.Spec.Devices.Requests)),
+			resource.DecimalSI)}, nil
 }
 
 func (e ofDevices) MatchingResources(names []corev1.ResourceName) []corev1.ResourceName {
 	return quotav1.Intersection(names, []corev1.ResourceName{"gpu.deviceclass.resource.k8s.io/devices"})
 }
 
-func (e ofDevices) MatchingScopes(kruntime.Object, []corev1.ScopedResourceSelectorRequirement) ([]corev1.ScopedResourceSelectorRequirement, error) {
+func (e ofDevices) MatchingScopes(
+	kruntime.Object, []corev1.ScopedResourceSelectorRequirement,
+) ([]corev1.ScopedResourceSelectorRequirement, error) {
 	return nil, nil
 }
 
 func (e ofDevices) UsageStats(o quotav1.UsageStatsOptions) (quotav1.UsageStats, error) {
-	return generic.CalculateUsageStats(o, generic.ListResourceUsingListerFunc(e.list, deviceClaims), generic.MatchesNoScopeFunc, e.Usage)
+	return generic.CalculateUsageStats(o, generic.ListResourceUsingListerFunc(e.list, deviceClaims),
+		generic.MatchesNoScopeFunc, e.Usage)
 }
 
 // ResourceClaims are counted with their requests, and released at their deletion. An API that does
@@ -335,12 +366,15 @@ func TestClaimsOfDevices(t *testing.T) {
 	for _, served := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"},
-				Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "a"}, {Name: "b"}}}}}
-			c := controllertest.New(t, newQuota(amounts("gpu.deviceclass.resource.k8s.io/devices", "9", "pods", "9"), nil), claim)
+				Spec: resourcev1.ResourceClaimSpec{
+					Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "a"}, {Name: "b"}}}}}
+			c := controllertest.New(t,
+				newQuota(amounts("gpu.deviceclass.resource.k8s.io/devices", "9", "pods", "9"), nil), claim)
 			ctrl, err := New(Config{
 				Informers: c.Informers, Serves: func(schema.GroupVersionResource) bool { return served },
 				Evaluators: func(list quotav1.ListerForResourceFunc) []quotav1.Evaluator {
-					return append(evaluators(list), ofDevices{generic.NewObjectCountEvaluator(deviceClaims.GroupResource(), nil, ""), list})
+					return append(evaluators(list),
+						ofDevices{generic.NewObjectCountEvaluator(deviceClaims.GroupResource(), nil, ""), list})
 				},
 				MetadataFor: func(context.Context) (metadata.Interface, error) {
 					return fakemetadata.NewSimpleMetadataClient(fakemetadata.NewTestScheme()), nil
@@ -370,7 +404,8 @@ func TestClaimsOfDevices(t *testing.T) {
 			if got := used(); got != "2 names, 2 devices" {
 				t.Errorf("a stored claim: %s", got)
 			}
-			if err := c.Client.ResourceV1().ResourceClaims("ns").Delete(t.Context(), "c", metav1.DeleteOptions{}); err != nil {
+			if err := c.Client.ResourceV1().ResourceClaims("ns").Delete(t.Context(), "c",
+				metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Minute)
@@ -429,7 +464,8 @@ func TestDropsAResourceThatIsGone(t *testing.T) {
 			lists++
 			return true, nil, apierrors.NewNotFound(gvr.GroupResource(), "")
 		})
-		counts := newCounts(ctx, client, known{}.ServerPreferredNamespacedResources, func(schema.GroupResource, string, bool) {})
+		counts := newCounts(ctx, client, known{}.ServerPreferredNamespacedResources,
+			func(schema.GroupResource, string, bool) {})
 		if _, found, _ := counts.find(gvr.GroupResource()); !found {
 			t.Fatal("it is not found")
 		}

@@ -68,9 +68,10 @@ func New(cfg Config) (*Controller, error) {
 
 // Run reconciles for one term of leadership. The keys are namespaces.
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
-	loop := runtime.NewLoop("rootca", 2, c.cfg.Logger, func(ctx context.Context, key runtime.Key) (time.Duration, error) {
-		return 0, c.reconcile(ctx, client, key.Name)
-	})
+	loop := runtime.NewLoop("rootca", 2, c.cfg.Logger,
+		func(ctx context.Context, key runtime.Key) (time.Duration, error) {
+			return 0, c.reconcile(ctx, client, key.Name)
+		})
 	runtime.Watch(loop, c.namespaces, func(_, now *corev1.Namespace) []runtime.Key {
 		if now == nil {
 			return nil
@@ -127,7 +128,8 @@ func (c *Controller) reconcile(ctx context.Context, client kubernetes.Interface,
 		_, err = client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: namespace, Name: Name,
-				Annotations: map[string]string{"kubernetes.io/description": "The certificates that the cluster's API servers are verified with. Made anew when it is changed."},
+				Annotations: map[string]string{
+					"kubernetes.io/description": "The certificates that the cluster's API servers are verified with. Made anew when it is changed."},
 			},
 			Data: want,
 		}, metav1.CreateOptions{})

@@ -36,7 +36,8 @@ func TestEveryNamespaceHasTheCA(t *testing.T) {
 			t.Fatal(err)
 		}
 		controllertest.Eventually(t, "a changed one is made right", right)
-		if err := c.Client.CoreV1().ConfigMaps("a").Delete(t.Context(), rootca.Name, metav1.DeleteOptions{}); err != nil {
+		if err := c.Client.CoreV1().ConfigMaps("a").Delete(t.Context(), rootca.Name,
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		controllertest.Eventually(t, "a deleted one is made anew", right)

@@ -22,10 +22,11 @@ const termHeader = "Leader-Term"
 // A leader's client must say its term with every request, or nothing fences its writes.
 func TestFencedClientsSayTheirTerm(t *testing.T) {
 	var got string
-	config := Fenced(t.Context(), 7, termHeader, &rest.Config{Host: "http://127.0.0.1:1", Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
-		got = r.Header.Get(termHeader)
-		return nil, errors.New("enough")
-	})})
+	config := Fenced(t.Context(), 7, termHeader,
+		&rest.Config{Host: "http://127.0.0.1:1", Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			got = r.Header.Get(termHeader)
+			return nil, errors.New("enough")
+		})})
 	transport, err := rest.TransportFor(config)
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +188,8 @@ func TestEndedRequestsLeaveTheTerm(t *testing.T) {
 	if _, err := client.Discovery().ServerVersion(); err != nil {
 		t.Error(err)
 	}
-	if _, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{}, metav1.CreateOptions{}); err == nil {
+	if _, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{},
+		metav1.CreateOptions{}); err == nil {
 		t.Error("there was an answer")
 	}
 	if all, n := lead.waited.Load(), lead.waiting.Load(); all < 2 || n != 0 {

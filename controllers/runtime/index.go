@@ -44,7 +44,9 @@ func orphansOf(namespace string) string { return "orphan/" + namespace }
 
 // Controlled returns the objects whose controller reference names uid, and the objects of the
 // namespace that have no controller.
-func Controlled[T any](informer cache.SharedIndexInformer, namespace string, uid types.UID) (owned, orphans []*T, err error) {
+func Controlled[T any](
+	informer cache.SharedIndexInformer, namespace string, uid types.UID,
+) (owned, orphans []*T, err error) {
 	if owned, err = ByIndex[T](informer, byController, string(uid)); err != nil {
 		return nil, nil, err
 	}

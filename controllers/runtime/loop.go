@@ -51,14 +51,17 @@ type Loop struct {
 // error or Retry the key comes back with exponential back-off from 5 ms to 1 min, and so it does
 // when the time asked for is below 100 ms. No key is reconciled more often than 50 times a second
 // for long.
-func NewLoop(name string, workers int, log *slog.Logger, reconcile func(ctx context.Context, key Key) (time.Duration, error)) *Loop {
+func NewLoop(
+	name string, workers int, log *slog.Logger, reconcile func(ctx context.Context, key Key) (time.Duration, error),
+) *Loop {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	backoff := newBackoff()
 	return &Loop{
 		name: name, log: log.With("controller", name), workers: max(1, workers), reconcile: reconcile,
-		queue:   workqueue.NewTypedRateLimitingQueueWithConfig(backoff, workqueue.TypedRateLimitingQueueConfig[Key]{Name: name}),
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(backoff,
+			workqueue.TypedRateLimitingQueueConfig[Key]{Name: name}),
 		backoff: backoff, pace: newPace(), writes: NewWrites(),
 	}
 }
@@ -98,7 +101,8 @@ func Watch[T any](l *Loop, informer cache.SharedIndexInformer, keys func(old, no
 			}
 		},
 	}
-	l.watches = append(l.watches, func() (cache.ResourceEventHandlerRegistration, func(), error) { return attach(informer, handle) })
+	l.watches = append(l.watches,
+		func() (cache.ResourceEventHandlerRegistration, func(), error) { return attach(informer, handle) })
 }
 
 // Itself queues the object that has changed.
@@ -115,7 +119,9 @@ func Itself[T any, P interface {
 
 // attach registers a handler and returns the function that removes it and waits until it has run
 // for the last time.
-func attach(informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) (reg cache.ResourceEventHandlerRegistration, detach func(), err error) {
+func attach(
+	informer cache.SharedIndexInformer, handler cache.ResourceEventHandler,
+) (reg cache.ResourceEventHandlerRegistration, detach func(), err error) {
 	if reg, err = informer.AddEventHandler(handler); err != nil {
 		return nil, nil, fmt.Errorf("watching through an informer: %w", err)
 	}
@@ -190,7 +196,8 @@ func (l *Loop) next(ctx context.Context) bool {
 		if apierrors.IsConflict(err) {
 			level = slog.LevelDebug // somebody else wrote first: the next look decides
 		}
-		l.log.Log(ctx, level, "reconcile failed: trying again", "key", key, "error", err, "failures", l.queue.NumRequeues(key)+1)
+		l.log.Log(ctx, level, "reconcile failed: trying again", "key", key, "error", err, "failures",
+			l.queue.NumRequeues(key)+1)
 		l.queue.AddRateLimited(key)
 		return true
 	case again > 0 && again < soonest:

@@ -60,7 +60,9 @@ func TestLoopWaitsForItsOwnWrite(t *testing.T) {
 }
 
 func TestDeletedIsSeenByGoneOrGoing(t *testing.T) {
-	c := controllertest.New(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", UID: "u1"}, Spec: corev1.PodSpec{NodeName: "n"}})
+	c := controllertest.New(t,
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", UID: "u1"},
+			Spec: corev1.PodSpec{NodeName: "n"}})
 	informer := c.Informers.Core().V1().Pods().Informer()
 	var looks atomic.Int32
 	object := runtime.Key{Namespace: "a", Name: "p"}
@@ -119,7 +121,9 @@ func TestLoopRetriesErrorsAndPanics(t *testing.T) {
 }
 
 // looksIn counts the looks at a key in a time, when reconcile does as it is told.
-func looksIn(t *testing.T, d time.Duration, reconcile func(loop *runtime.Loop, key runtime.Key) (time.Duration, error)) (looks int) {
+func looksIn(
+	t *testing.T, d time.Duration, reconcile func(loop *runtime.Loop, key runtime.Key) (time.Duration, error),
+) (looks int) {
 	synctest.Test(t, func(t *testing.T) {
 		var n atomic.Int32
 		ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -227,13 +231,15 @@ func TestRunLeavesNoHandlerBehind(t *testing.T) {
 	informer := c.Informers.Core().V1().ConfigMaps().Informer()
 	var calls atomic.Int32
 	stop := c.Start(func(ctx context.Context, _ kubernetes.Interface) error {
-		loop := runtime.NewLoop("test", 1, nil, func(context.Context, runtime.Key) (time.Duration, error) { return 0, nil })
+		loop := runtime.NewLoop("test", 1, nil,
+			func(context.Context, runtime.Key) (time.Duration, error) { return 0, nil })
 		runtime.Watch(loop, informer, func(_, _ *corev1.ConfigMap) []runtime.Key { calls.Add(1); return nil })
 		return loop.Run(ctx)
 	})
 	make := func(name string) {
 		t.Helper()
-		_, err := c.Client.CoreV1().ConfigMaps("a").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		_, err := c.Client.CoreV1().ConfigMaps("a").Create(t.Context(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,10 @@ func WatchOwners[T any, P Object[T]](l *Loop, informer cache.SharedIndexInformer
 // WatchOwned queues the owners of what an informer holds: the controllers of that kind before and
 // after a change. For an object without a controller, matching returns who may adopt it; going
 // tells that it is deleted, being deleted, or that this is how it was before the change.
-func WatchOwned[T any, P Object[T]](l *Loop, informer cache.SharedIndexInformer, kind schema.GroupVersionKind, matching func(orphan P, going bool) []Key) {
+func WatchOwned[T any, P Object[T]](
+	l *Loop, informer cache.SharedIndexInformer, kind schema.GroupVersionKind,
+	matching func(orphan P, going bool) []Key,
+) {
 	Watch(l, informer, func(old, now *T) []Key {
 		if old != nil && now != nil && P(old).GetResourceVersion() == P(now).GetResourceVersion() {
 			return nil
@@ -79,7 +82,10 @@ func Selecting[P metav1.Object](owners []P, selectorOf func(P) *metav1.LabelSele
 
 // WriteStatus writes the status of the object that key is about, unless it is the same as before or
 // the term has ended, and notes the write. An object that is gone needs no status.
-func WriteStatus[T metav1.Object](ctx context.Context, l *Loop, key Key, informer cache.SharedIndexInformer, before, after any, write func() (T, error)) error {
+func WriteStatus[T metav1.Object](
+	ctx context.Context, l *Loop, key Key, informer cache.SharedIndexInformer, before, after any,
+	write func() (T, error),
+) error {
 	if equality.Semantic.DeepEqual(before, after) || ctx.Err() != nil {
 		return nil
 	}

@@ -10,6 +10,8 @@ import (
 )
 
 // Recorder makes an event recorder for a term: see lastevents.
-func Recorder(ctx context.Context, client kubernetes.Interface, component string) (recorder record.EventRecorder, stop func()) {
+func Recorder(
+	ctx context.Context, client kubernetes.Interface, component string,
+) (recorder record.EventRecorder, stop func()) {
 	return lastevents.Recorder(ctx, client, component)
 }

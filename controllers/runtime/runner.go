@@ -191,7 +191,9 @@ func (r *Runner) prepare(lead context.Context, client kubernetes.Interface, log 
 }
 
 // keepRunning runs one routine until the term ends, again and again when it fails alone.
-func (r *Runner) keepRunning(lead context.Context, i int, elected time.Time, client kubernetes.Interface, log *slog.Logger) {
+func (r *Runner) keepRunning(
+	lead context.Context, i int, elected time.Time, client kubernetes.Interface, log *slog.Logger,
+) {
 	routine := r.cfg.Routines[i]
 	backoff := r.cfg.MinBackoff
 	ctx := r.reporting(lead, i, elected)

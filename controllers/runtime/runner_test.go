@@ -158,7 +158,8 @@ func TestFailingRoutineIsRestartedAlone(t *testing.T) {
 			t.Errorf("started at %v, want %v", got, want)
 		}
 		s := r.Status()
-		if s.Routines[0].Restarts != 3 || !s.Routines[0].Running || !strings.Contains(s.Routines[0].LastError, "term goes on") {
+		if s.Routines[0].Restarts != 3 || !s.Routines[0].Running ||
+			!strings.Contains(s.Routines[0].LastError, "term goes on") {
 			t.Errorf("failing: %+v", s.Routines[0])
 		}
 		if s.Routines[1].Restarts != 0 {
@@ -200,7 +201,8 @@ func TestClientsAreTriedAgain(t *testing.T) {
 				}
 				return &fake.Clientset{}, nil
 			},
-			Routines: []runtime.Routine{{Name: "r", Run: func(ctx context.Context, _ kubernetes.Interface) error { <-ctx.Done(); return nil }}},
+			Routines: []runtime.Routine{
+				{Name: "r", Run: func(ctx context.Context, _ kubernetes.Interface) error { <-ctx.Done(); return nil }}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -228,7 +230,8 @@ func TestConfigIsChecked(t *testing.T) {
 		"no clients":    {Leadership: newElections()},
 		"no name":       {Leadership: newElections(), ClientsFor: clients, Routines: []runtime.Routine{{Run: run}}},
 		"no function":   {Leadership: newElections(), ClientsFor: clients, Routines: []runtime.Routine{{Name: "a"}}},
-		"name twice":    {Leadership: newElections(), ClientsFor: clients, Routines: []runtime.Routine{{Name: "a", Run: run}, {Name: "a", Run: run}}},
+		"name twice": {Leadership: newElections(), ClientsFor: clients,
+			Routines: []runtime.Routine{{Name: "a", Run: run}, {Name: "a", Run: run}}},
 	} {
 		if _, err := runtime.New(cfg); err == nil {
 			t.Errorf("%s: accepted", name)
@@ -301,12 +304,13 @@ func TestTheClientLastsForTheLastWrites(t *testing.T) {
 						writes = ctx
 						return &fake.Clientset{}, nil
 					},
-					Routines: []runtime.Routine{{Name: "tells", Run: func(ctx context.Context, _ kubernetes.Interface) error {
-						<-ctx.Done()
-						<-time.After(c.after)
-						ended <- writes.Err() == nil
-						return nil
-					}}},
+					Routines: []runtime.Routine{
+						{Name: "tells", Run: func(ctx context.Context, _ kubernetes.Interface) error {
+							<-ctx.Done()
+							<-time.After(c.after)
+							ended <- writes.Err() == nil
+							return nil
+						}}},
 				})
 				lose := e.win(1)
 				synctest.Wait()

@@ -52,7 +52,8 @@ func TestANewLeaderWorksAtOnceWithWarmInformers(t *testing.T) {
 		var objects []kruntime.Object
 		const count = 300
 		for i := range count {
-			objects = append(objects, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: fmt.Sprint(i)}})
+			objects = append(objects,
+				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: fmt.Sprint(i)}})
 		}
 		c := controllertest.New(t, objects...)
 		warm := c.Informers.Core().V1().ConfigMaps().Informer()
@@ -65,18 +66,21 @@ func TestANewLeaderWorksAtOnceWithWarmInformers(t *testing.T) {
 		var looked sync.Map
 		loops := func(name string, informers ...cache.SharedIndexInformer) runtime.Routine {
 			return runtime.Routine{Name: name, Run: func(ctx context.Context, _ kubernetes.Interface) error {
-				loop := runtime.NewLoop(name, 2, nil, func(ctx context.Context, key runtime.Key) (time.Duration, error) {
-					looked.Store(fmt.Sprint(runtime.TermFrom(ctx), name, key), true)
-					return 0, nil
-				})
+				loop := runtime.NewLoop(name, 2, nil,
+					func(ctx context.Context, key runtime.Key) (time.Duration, error) {
+						looked.Store(fmt.Sprint(runtime.TermFrom(ctx), name, key), true)
+						return 0, nil
+					})
 				for _, informer := range informers {
-					runtime.Watch(loop, informer, func(_, now *corev1.ConfigMap) []runtime.Key { return []runtime.Key{runtime.KeyOf(now)} })
+					runtime.Watch(loop, informer,
+						func(_, now *corev1.ConfigMap) []runtime.Key { return []runtime.Key{runtime.KeyOf(now)} })
 				}
 				return loop.Run(ctx)
 			}}
 		}
 		fed := runtime.Routine{Name: "fed", Run: func(ctx context.Context, _ kubernetes.Interface) error {
-			loop := runtime.NewLoop("fed", 1, nil, func(context.Context, runtime.Key) (time.Duration, error) { return 0, nil })
+			loop := runtime.NewLoop("fed", 1, nil,
+				func(context.Context, runtime.Key) (time.Duration, error) { return 0, nil })
 			var feeder sync.WaitGroup
 			defer feeder.Wait()
 			feeder.Go(func() {
@@ -91,7 +95,9 @@ func TestANewLeaderWorksAtOnceWithWarmInformers(t *testing.T) {
 		var told starts
 		var ended atomic.Int64
 		e := newElections()
-		r, stop := startWith(t, runtime.Config{Leadership: e, OnStarted: told.note, OnEnded: func() { ended.Add(1) }, Routines: []runtime.Routine{loops("warm", warm), loops("cold", warm, cold), fed}})
+		r, stop := startWith(t,
+			runtime.Config{Leadership: e, OnStarted: told.note, OnEnded: func() { ended.Add(1) },
+				Routines: []runtime.Routine{loops("warm", warm), loops("cold", warm, cold), fed}})
 
 		lose := e.win(1)
 		synctest.Wait()
@@ -128,7 +134,8 @@ func TestANewLeaderWorksAtOnceWithWarmInformers(t *testing.T) {
 		}
 		lose = e.win(2)
 		synctest.Wait()
-		if got := told.take(); !slices.Equal(got["warm"], []time.Duration{0}) || !slices.Equal(got["cold"], []time.Duration{0}) {
+		if got := told.take(); !slices.Equal(got["warm"], []time.Duration{0}) ||
+			!slices.Equal(got["cold"], []time.Duration{0}) {
 			t.Errorf("in the second term they have started after %v", got)
 		}
 		lose()
@@ -143,15 +150,17 @@ func TestOnlyTheFirstRunOfATermIsMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told starts
 		e := newElections()
-		_, stop := startWith(t, runtime.Config{Leadership: e, OnStarted: told.note, Routines: []runtime.Routine{{Name: "r", Run: func(ctx context.Context, _ kubernetes.Interface) error {
-			runtime.Started(ctx)
-			select {
-			case <-time.After(time.Second):
-				return errors.New("no luck")
-			case <-ctx.Done():
-				return nil
-			}
-		}}}})
+		_, stop := startWith(t,
+			runtime.Config{Leadership: e, OnStarted: told.note,
+				Routines: []runtime.Routine{{Name: "r", Run: func(ctx context.Context, _ kubernetes.Interface) error {
+					runtime.Started(ctx)
+					select {
+					case <-time.After(time.Second):
+						return errors.New("no luck")
+					case <-ctx.Done():
+						return nil
+					}
+				}}}})
 		lose := e.win(1)
 		time.Sleep(time.Minute)
 		if got := told.take(); !slices.Equal(got["r"], []time.Duration{0}) {

@@ -25,7 +25,8 @@ func TestStartMetricsAreOfOneTerm(t *testing.T) {
 		t.Errorf("%d routines are told of between terms", n)
 	}
 	m.Started("fast", 3*time.Second)
-	if n, got := testutil.CollectAndCount(m.after), testutil.ToFloat64(m.after.WithLabelValues("fast")); n != 1 || got != 3 {
+	if n, got := testutil.CollectAndCount(m.after), testutil.ToFloat64(m.after.WithLabelValues("fast")); n != 1 ||
+		got != 3 {
 		t.Errorf("%d routines are told of, fast after %v s", n, got)
 	}
 }

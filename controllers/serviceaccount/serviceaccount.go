@@ -49,9 +49,10 @@ func New(cfg Config) (*Controller, error) {
 
 // Run reconciles for one term of leadership. The keys are namespaces.
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
-	loop := runtime.NewLoop("serviceaccount", 2, c.cfg.Logger, func(ctx context.Context, key runtime.Key) (time.Duration, error) {
-		return 0, c.reconcile(ctx, client, key.Name)
-	})
+	loop := runtime.NewLoop("serviceaccount", 2, c.cfg.Logger,
+		func(ctx context.Context, key runtime.Key) (time.Duration, error) {
+			return 0, c.reconcile(ctx, client, key.Name)
+		})
 	runtime.Watch(loop, c.namespaces, func(_, now *corev1.Namespace) []runtime.Key {
 		if now == nil {
 			return nil

@@ -15,7 +15,9 @@ func TestEveryNamespaceHasItsDefault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 		now := metav1.Now()
-		c.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "going", DeletionTimestamp: &now, Finalizers: []string{"x/y"}}})
+		c.Add(
+			&corev1.Namespace{
+				ObjectMeta: metav1.ObjectMeta{Name: "going", DeletionTimestamp: &now, Finalizers: []string{"x/y"}}})
 		ctrl, err := serviceaccount.New(serviceaccount.Config{Informers: c.Informers})
 		if err != nil {
 			t.Fatal(err)
@@ -26,11 +28,13 @@ func TestEveryNamespaceHasItsDefault(t *testing.T) {
 			return err == nil
 		}
 		controllertest.Eventually(t, "an existing namespace", func() bool { return has("a") })
-		if _, err := c.Client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "b"}}, metav1.CreateOptions{}); err != nil {
+		if _, err := c.Client.CoreV1().Namespaces().Create(t.Context(),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "b"}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		controllertest.Eventually(t, "a new namespace", func() bool { return has("b") })
-		if err := c.Client.CoreV1().ServiceAccounts("b").Delete(t.Context(), "default", metav1.DeleteOptions{}); err != nil {
+		if err := c.Client.CoreV1().ServiceAccounts("b").Delete(t.Context(), "default",
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		controllertest.Eventually(t, "a deleted account", func() bool { return has("b") })

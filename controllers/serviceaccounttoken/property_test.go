@@ -14,10 +14,13 @@ func TestDecideConverges(t *testing.T) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "robot", UID: "a-1"}}
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s", Annotations: map[string]string{corev1.ServiceAccountNameKey: "robot"}}}
+		s := &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s",
+				Annotations: map[string]string{corev1.ServiceAccountNameKey: "robot"}}}
 		if r.IntN(4) > 0 {
 			s.Data = map[string][]byte{}
-			for _, key := range []string{corev1.ServiceAccountTokenKey, corev1.ServiceAccountRootCAKey, corev1.ServiceAccountNamespaceKey, "other"} {
+			for _, key := range []string{corev1.ServiceAccountTokenKey, corev1.ServiceAccountRootCAKey,
+				corev1.ServiceAccountNamespaceKey, "other"} {
 				if r.IntN(2) == 0 {
 					s.Data[key] = []byte([]string{"", "a", "ca", "ns"}[r.IntN(4)])
 				}
@@ -39,7 +42,8 @@ func TestDecideConverges(t *testing.T) {
 		}
 		if p.token {
 			p.fill.Data[corev1.ServiceAccountTokenKey] = []byte("signed")
-		} else if string(p.fill.Data[corev1.ServiceAccountTokenKey]) != string(was.Data[corev1.ServiceAccountTokenKey]) {
+		} else if string(p.fill.Data[corev1.ServiceAccountTokenKey]) != string(
+			was.Data[corev1.ServiceAccountTokenKey]) {
 			t.Fatalf("seed %d: the token was exchanged", seed)
 		}
 		if string(p.fill.Data["other"]) != string(was.Data["other"]) {

@@ -81,7 +81,10 @@ func New(cfg Config) (*Controller, error) {
 		if !ok || secret.Type != corev1.SecretTypeServiceAccountToken {
 			return nil, nil
 		}
-		return []string{runtime.Key{Namespace: secret.Namespace, Name: secret.Annotations[corev1.ServiceAccountNameKey]}.String()}, nil
+		return []string{
+				runtime.Key{Namespace: secret.Namespace,
+					Name: secret.Annotations[corev1.ServiceAccountNameKey]}.String()},
+			nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("controllers/serviceaccounttoken: %w", err)
@@ -92,9 +95,10 @@ func New(cfg Config) (*Controller, error) {
 // Run reconciles for one term of leadership. The keys are Secrets.
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
 	t := &term{Controller: c, client: client}
-	t.loop = runtime.NewLoop("serviceaccounttoken", c.cfg.Workers, c.cfg.Logger, func(ctx context.Context, key runtime.Key) (time.Duration, error) {
-		return 0, t.reconcile(ctx, key)
-	})
+	t.loop = runtime.NewLoop("serviceaccounttoken", c.cfg.Workers, c.cfg.Logger,
+		func(ctx context.Context, key runtime.Key) (time.Duration, error) {
+			return 0, t.reconcile(ctx, key)
+		})
 	runtime.Watch(t.loop, c.secrets, func(_, now *corev1.Secret) []runtime.Key {
 		if now == nil || now.Type != corev1.SecretTypeServiceAccountToken {
 			return nil
@@ -205,7 +209,8 @@ func (t *term) account(ctx context.Context, secret *corev1.Secret) (*corev1.Serv
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("reading the service account %s/%s of Secret %s: %w", secret.Namespace, name, secret.Name, err)
+		return nil,
+			fmt.Errorf("reading the service account %s/%s of Secret %s: %w", secret.Namespace, name, secret.Name, err)
 	case !matches(secret, account):
 		return nil, nil
 	}
@@ -233,7 +238,8 @@ func decide(secret *corev1.Secret, account *corev1.ServiceAccount, ca []byte) pl
 		return plan{remove: true}
 	}
 	p := plan{token: len(secret.Data[corev1.ServiceAccountTokenKey]) == 0}
-	want := map[string][]byte{corev1.ServiceAccountRootCAKey: ca, corev1.ServiceAccountNamespaceKey: []byte(secret.Namespace)}
+	want := map[string][]byte{corev1.ServiceAccountRootCAKey: ca,
+		corev1.ServiceAccountNamespaceKey: []byte(secret.Namespace)}
 	named := secret.Annotations[corev1.ServiceAccountUIDKey] != ""
 	if !p.token && named && holds(secret.Data, want) {
 		return plan{}
@@ -258,14 +264,15 @@ func holds(data, want map[string][]byte) bool {
 
 // token asks the API server for the token of a Secret.
 func (t *term) token(ctx context.Context, secret *corev1.Secret, account *corev1.ServiceAccount) (string, error) {
-	req, err := t.client.CoreV1().ServiceAccounts(secret.Namespace).CreateToken(ctx, account.Name, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{
-			Audiences: []string{audience},
-			BoundObjectRef: &authenticationv1.BoundObjectReference{
-				APIVersion: "v1", Kind: "Secret", Name: secret.Name, UID: secret.UID,
+	req, err := t.client.CoreV1().ServiceAccounts(secret.Namespace).CreateToken(ctx, account.Name,
+		&authenticationv1.TokenRequest{
+			Spec: authenticationv1.TokenRequestSpec{
+				Audiences: []string{audience},
+				BoundObjectRef: &authenticationv1.BoundObjectReference{
+					APIVersion: "v1", Kind: "Secret", Name: secret.Name, UID: secret.UID,
+				},
 			},
-		},
-	}, metav1.CreateOptions{})
+		}, metav1.CreateOptions{})
 	if err != nil {
 		return "", fmt.Errorf("asking for the token of Secret %s/%s: %w", secret.Namespace, secret.Name, err)
 	}
@@ -277,7 +284,8 @@ func (t *term) remove(ctx context.Context, key runtime.Key, secret *corev1.Secre
 		Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion},
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting the token Secret %s, whose service account %s is gone: %w", key, secret.Annotations[corev1.ServiceAccountNameKey], err)
+		return fmt.Errorf("deleting the token Secret %s, whose service account %s is gone: %w", key,
+			secret.Annotations[corev1.ServiceAccountNameKey], err)
 	}
 	return nil
 }

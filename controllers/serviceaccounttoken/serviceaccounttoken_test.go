@@ -56,7 +56,8 @@ type cluster struct {
 }
 
 func start(t *testing.T, objects ...kruntime.Object) *cluster {
-	c := &cluster{Cluster: controllertest.New(t, objects...), t: t, ca: &bundle{text: pem, changed: make(chan struct{})}}
+	c := &cluster{Cluster: controllertest.New(t, objects...), t: t,
+		ca: &bundle{text: pem, changed: make(chan struct{})}}
 	c.Client.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, kruntime.Object, error) {
 		if a.GetSubresource() != "token" {
 			return false, nil, nil
@@ -65,7 +66,8 @@ func start(t *testing.T, objects ...kruntime.Object) *cluster {
 		ref := req.Spec.BoundObjectRef
 		c.issued++
 		req.Status.Token = fmt.Sprintf("%d for %s of %s", c.issued, ref.UID, a.(clienttesting.CreateActionImpl).Name)
-		if len(req.Spec.Audiences) != 1 || req.Spec.Audiences[0] != "kubernetes/serviceaccount" || ref.Kind != "Secret" {
+		if len(req.Spec.Audiences) != 1 || req.Spec.Audiences[0] != "kubernetes/serviceaccount" ||
+			ref.Kind != "Secret" {
 			t.Errorf("the request %+v", req.Spec)
 		}
 		return true, req, nil
@@ -97,7 +99,8 @@ func account(uid types.UID) *corev1.ServiceAccount {
 
 func secret(change func(*corev1.Secret)) *corev1.Secret {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s", UID: "s-1",
-		Annotations: map[string]string{corev1.ServiceAccountNameKey: "robot"}}, Type: corev1.SecretTypeServiceAccountToken}
+		Annotations: map[string]string{corev1.ServiceAccountNameKey: "robot"}},
+		Type: corev1.SecretTypeServiceAccountToken}
 	if change != nil {
 		change(s)
 	}
@@ -108,11 +111,13 @@ func secret(change func(*corev1.Secret)) *corev1.Secret {
 // is removed, and is deleted with its account.
 func TestTheLifeOfATokenSecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := start(t, account("a-1"), secret(func(s *corev1.Secret) { s.Data = map[string][]byte{"extra": []byte("x")} }))
+		c := start(t, account("a-1"),
+			secret(func(s *corev1.Secret) { s.Data = map[string][]byte{"extra": []byte("x")} }))
 		check := func(what, token, ca string) *corev1.Secret {
 			t.Helper()
 			s := c.secret()
-			if s == nil || string(s.Data["token"]) != token || string(s.Data["ca.crt"]) != ca || string(s.Data["namespace"]) != "ns" ||
+			if s == nil || string(s.Data["token"]) != token || string(s.Data["ca.crt"]) != ca ||
+				string(s.Data["namespace"]) != "ns" ||
 				string(s.Data["extra"]) != "x" || s.Annotations[corev1.ServiceAccountUIDKey] != "a-1" {
 				t.Fatalf("%s: %+v", what, s)
 			}
@@ -129,7 +134,8 @@ func TestTheLifeOfATokenSecret(t *testing.T) {
 			t.Fatal(err)
 		}
 		check("without its token", "2 for s-1 of robot", pem+pem)
-		if err := c.Client.CoreV1().ServiceAccounts("ns").Delete(t.Context(), "robot", metav1.DeleteOptions{}); err != nil {
+		if err := c.Client.CoreV1().ServiceAccounts("ns").Delete(t.Context(), "robot",
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if s := c.secret(); s != nil {
@@ -144,9 +150,12 @@ func TestSecretsWithoutTheirAccount(t *testing.T) {
 		secret *corev1.Secret
 		stays  bool
 	}{
-		"no account of that name": {secret: secret(func(s *corev1.Secret) { s.Annotations[corev1.ServiceAccountNameKey] = "nobody" })},
-		"an account before":       {secret: secret(func(s *corev1.Secret) { s.Annotations[corev1.ServiceAccountUIDKey] = "a-0" })},
-		"the account":             {secret: secret(func(s *corev1.Secret) { s.Annotations[corev1.ServiceAccountUIDKey] = "a-1" }), stays: true},
+		"no account of that name": {
+			secret: secret(func(s *corev1.Secret) { s.Annotations[corev1.ServiceAccountNameKey] = "nobody" })},
+		"an account before": {
+			secret: secret(func(s *corev1.Secret) { s.Annotations[corev1.ServiceAccountUIDKey] = "a-0" })},
+		"the account": {
+			secret: secret(func(s *corev1.Secret) { s.Annotations[corev1.ServiceAccountUIDKey] = "a-1" }), stays: true},
 		"another type": {secret: secret(func(s *corev1.Secret) {
 			s.Type = corev1.SecretTypeOpaque
 			s.Annotations[corev1.ServiceAccountNameKey] = "nobody"

@@ -29,9 +29,12 @@ const (
 
 // decide returns the next change for a ServiceCIDR, and the condition for tell. others are the
 // remaining ServiceCIDRs.
-func decide(cidr *networkingv1.ServiceCIDR, others []*networkingv1.ServiceCIDR, addresses []*networkingv1.IPAddress) (action, metav1.Condition) {
+func decide(
+	cidr *networkingv1.ServiceCIDR, others []*networkingv1.ServiceCIDR, addresses []*networkingv1.IPAddress,
+) (action, metav1.Condition) {
 	protected := slices.Contains(cidr.Finalizers, finalizer)
-	ready := metav1.Condition{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue, Message: readyMessage}
+	ready := metav1.Condition{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue,
+		Message: readyMessage}
 	switch {
 	case cidr.DeletionTimestamp == nil && !protected:
 		return protect, ready

@@ -147,7 +147,9 @@ func pointers[T any](items []T) []*T {
 	return out
 }
 
-func (t *term) act(ctx context.Context, key runtime.Key, next *networkingv1.ServiceCIDR, do action, condition metav1.Condition) error {
+func (t *term) act(
+	ctx context.Context, key runtime.Key, next *networkingv1.ServiceCIDR, do action, condition metav1.Condition,
+) error {
 	cidrs := t.client.NetworkingV1().ServiceCIDRs()
 	var err error
 	switch do {

@@ -17,7 +17,8 @@ import (
 )
 
 func newCIDR(name string, cidrs ...string) *networkingv1.ServiceCIDR {
-	return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}}
+	return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}}
 }
 
 // going is a ServiceCIDR that is being deleted.
@@ -28,7 +29,8 @@ func going(name string, cidrs ...string) *networkingv1.ServiceCIDR {
 }
 
 func newIP(name string) *networkingv1.IPAddress {
-	return &networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{networkingv1.LabelManagedBy: managedBy}}}
+	return &networkingv1.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{networkingv1.LabelManagedBy: managedBy}}}
 }
 
 func conditioned(c *networkingv1.ServiceCIDR, condition metav1.Condition) *networkingv1.ServiceCIDR {
@@ -49,19 +51,26 @@ func TestDecide(t *testing.T) {
 		ips    []*networkingv1.IPAddress
 		want   action
 	}{
-		"new":                    {newCIDR("c", "10.0.0.0/24"), nil, nil, protect},
-		"protected":              {protected, nil, nil, tell},
-		"ready":                  {conditioned(protected.DeepCopy(), ready), nil, nil, nothing},
-		"unready":                {conditioned(protected.DeepCopy(), blocked), nil, nil, tell},
-		"unused":                 {going("c", "10.0.0.0/24"), nil, []*networkingv1.IPAddress{newIP("10.0.1.1"), newIP("fd00::1")}, release},
-		"used":                   {going("c", "10.0.0.0/24"), nil, []*networkingv1.IPAddress{newIP("10.0.0.1")}, tell},
-		"used, and told":         {conditioned(going("c", "10.0.0.0/24"), blocked), nil, []*networkingv1.IPAddress{newIP("10.0.0.1")}, nothing},
-		"used in IPv6":           {going("c", "10.0.0.0/24", "fd00::/112"), nil, []*networkingv1.IPAddress{newIP("fd00::1")}, tell},
-		"used by somebody else":  {going("c", "10.0.0.0/24"), nil, []*networkingv1.IPAddress{foreign}, release},
-		"in a larger one":        {going("c", "10.0.0.0/24"), []*networkingv1.ServiceCIDR{newCIDR("d", "10.0.0.0/16")}, []*networkingv1.IPAddress{newIP("10.0.0.1")}, release},
-		"in a smaller one":       {going("c", "10.0.0.0/24"), []*networkingv1.ServiceCIDR{newCIDR("d", "10.0.0.0/28")}, []*networkingv1.IPAddress{newIP("10.0.0.1")}, release},
-		"beyond a smaller one":   {going("c", "10.0.0.0/24"), []*networkingv1.ServiceCIDR{newCIDR("d", "10.0.0.0/28")}, []*networkingv1.IPAddress{newIP("10.0.0.99")}, tell},
-		"broadcast of a smaller": {going("c", "10.0.0.0/24"), []*networkingv1.ServiceCIDR{newCIDR("d", "10.0.0.0/28")}, []*networkingv1.IPAddress{newIP("10.0.0.15")}, tell},
+		"new":       {newCIDR("c", "10.0.0.0/24"), nil, nil, protect},
+		"protected": {protected, nil, nil, tell},
+		"ready":     {conditioned(protected.DeepCopy(), ready), nil, nil, nothing},
+		"unready":   {conditioned(protected.DeepCopy(), blocked), nil, nil, tell},
+		"unused": {going("c", "10.0.0.0/24"), nil,
+			[]*networkingv1.IPAddress{newIP("10.0.1.1"), newIP("fd00::1")}, release},
+		"used": {going("c", "10.0.0.0/24"), nil, []*networkingv1.IPAddress{newIP("10.0.0.1")}, tell},
+		"used, and told": {conditioned(going("c", "10.0.0.0/24"), blocked), nil,
+			[]*networkingv1.IPAddress{newIP("10.0.0.1")}, nothing},
+		"used in IPv6": {going("c", "10.0.0.0/24", "fd00::/112"), nil,
+			[]*networkingv1.IPAddress{newIP("fd00::1")}, tell},
+		"used by somebody else": {going("c", "10.0.0.0/24"), nil, []*networkingv1.IPAddress{foreign}, release},
+		"in a larger one": {going("c", "10.0.0.0/24"), []*networkingv1.ServiceCIDR{newCIDR("d", "10.0.0.0/16")},
+			[]*networkingv1.IPAddress{newIP("10.0.0.1")}, release},
+		"in a smaller one": {going("c", "10.0.0.0/24"), []*networkingv1.ServiceCIDR{newCIDR("d", "10.0.0.0/28")},
+			[]*networkingv1.IPAddress{newIP("10.0.0.1")}, release},
+		"beyond a smaller one": {going("c", "10.0.0.0/24"), []*networkingv1.ServiceCIDR{newCIDR("d", "10.0.0.0/28")},
+			[]*networkingv1.IPAddress{newIP("10.0.0.99")}, tell},
+		"broadcast of a smaller": {going("c", "10.0.0.0/24"), []*networkingv1.ServiceCIDR{newCIDR("d", "10.0.0.0/28")},
+			[]*networkingv1.IPAddress{newIP("10.0.0.15")}, tell},
 		"without finalizer": {func() *networkingv1.ServiceCIDR {
 			c := going("c", "10.0.0.0/24")
 			c.Finalizers = []string{"example.com/f"}
@@ -96,7 +105,8 @@ func TestLife(t *testing.T) {
 			return meta.FindStatusCondition(is.Status.Conditions, networkingv1.ServiceCIDRConditionReady)
 		}
 		synctest.Wait()
-		controllertest.Eventually(t, "it is ready", func() bool { r := condition(); return r != nil && r.Status == metav1.ConditionTrue })
+		controllertest.Eventually(t, "it is ready",
+			func() bool { r := condition(); return r != nil && r.Status == metav1.ConditionTrue })
 		is, err := cidrs.Get(t.Context(), "c", metav1.GetOptions{})
 		if err != nil || !slices.Equal(is.Finalizers, []string{finalizer}) {
 			t.Errorf("finalizers %v, %v", is.Finalizers, err)
@@ -104,7 +114,8 @@ func TestLife(t *testing.T) {
 		if err := cidrs.Delete(t.Context(), "c", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		controllertest.Eventually(t, "it tells why it stays", func() bool { return condition().Reason == networkingv1.ServiceCIDRReasonTerminating })
+		controllertest.Eventually(t, "it tells why it stays",
+			func() bool { return condition().Reason == networkingv1.ServiceCIDRReasonTerminating })
 		if err := ips.Delete(t.Context(), "10.0.0.1", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -88,7 +88,8 @@ func New(cfg Config) (*Controller, error) {
 	}
 	core := cfg.Informers.Core().V1()
 	c := &Controller{cfg: cfg, services: core.Services().Informer(), nodes: core.Nodes().Informer(),
-		spaces: core.Namespaces().Informer(), slices: cfg.Informers.Discovery().V1().EndpointSlices().Informer(), list: core.Services().Lister()}
+		spaces: core.Namespaces().Informer(), slices: cfg.Informers.Discovery().V1().EndpointSlices().Informer(),
+		list: core.Services().Lister()}
 	return c, c.services.AddIndexers(cache.Indexers{indexName: func(obj any) ([]string, error) {
 		if s, ok := obj.(*corev1.Service); ok && s.Spec.Type == corev1.ServiceTypeLoadBalancer {
 			return []string{""}, nil

@@ -26,7 +26,8 @@ func retention(set *appsv1.StatefulSet) (whenScaled, whenDeleted bool) {
 	if r == nil {
 		return false, false
 	}
-	return r.WhenScaled == appsv1.DeletePersistentVolumeClaimRetentionPolicyType, r.WhenDeleted == appsv1.DeletePersistentVolumeClaimRetentionPolicyType
+	return r.WhenScaled == appsv1.DeletePersistentVolumeClaimRetentionPolicyType,
+		r.WhenDeleted == appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 }
 
 // claimsFor creates the missing claims of an ordinal's pod; pod is nil before the pod is created.
@@ -41,7 +42,8 @@ func (v *view) claimsFor(p *plan, ordinal int, pod *corev1.Pod) {
 			continue
 		}
 		claim := t.DeepCopy()
-		claim.ObjectMeta = metav1.ObjectMeta{Namespace: v.set.Namespace, Name: name, Labels: maps.Clone(t.Labels), Annotations: claim.Annotations, Finalizers: claim.Finalizers}
+		claim.ObjectMeta = metav1.ObjectMeta{Namespace: v.set.Namespace, Name: name, Labels: maps.Clone(t.Labels),
+			Annotations: claim.Annotations, Finalizers: claim.Finalizers}
 		claim.Status = corev1.PersistentVolumeClaimStatus{}
 		if claim.Labels == nil {
 			claim.Labels = map[string]string{}
@@ -65,9 +67,14 @@ func (v *view) mayCreate(p *plan, ordinal int) bool {
 		switch {
 		case claim == nil:
 		case claim.DeletionTimestamp != nil:
-			p.events = append(p.events, event{corev1.EventTypeWarning, "FailedCreate", fmt.Sprintf("create Pod %s in StatefulSet %s failed error: pvc %s is being deleted", nameOf(v.set, ordinal), v.set.Name, claim.Name)})
+			p.events = append(p.events,
+				event{corev1.EventTypeWarning, "FailedCreate",
+					fmt.Sprintf("create Pod %s in StatefulSet %s failed error: pvc %s is being deleted",
+						nameOf(v.set, ordinal), v.set.Name, claim.Name)})
 			return false
-		case scaled && slices.ContainsFunc(claim.OwnerReferences, func(ref metav1.OwnerReference) bool { return names(ref, podKind, nameOf(v.set, ordinal)) }):
+		case scaled &&
+			slices.ContainsFunc(claim.OwnerReferences,
+				func(ref metav1.OwnerReference) bool { return names(ref, podKind, nameOf(v.set, ordinal)) }):
 			return false // of a pod that is gone: the garbage collector is about to take it
 		}
 	}
@@ -131,7 +138,8 @@ func (v *view) fixOwners(p *plan, claim *corev1.PersistentVolumeClaim, pod *core
 
 func (v *view) conflict(p *plan, claim *corev1.PersistentVolumeClaim) {
 	p.events = append(p.events, event{corev1.EventTypeWarning, "ConflictingController",
-		fmt.Sprintf("PersistentVolumeClaim %s has a conflicting OwnerReference that acts as a managing controller, the retention policy is ignored for this claim", claim.Name)})
+		fmt.Sprintf(
+			"PersistentVolumeClaim %s has a conflicting OwnerReference that acts as a managing controller, the retention policy is ignored for this claim", claim.Name)})
 }
 
 // names reports whether a reference is to an object of that kind and name, with any UID.

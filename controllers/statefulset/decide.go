@@ -61,7 +61,8 @@ func decide(o observed, now time.Time) (plan, error) {
 	v := look(o, now)
 	p := plan{status: v.status()}
 	for _, pod := range o.pods {
-		if _, wait := pods.Available(pod, o.set.Spec.MinReadySeconds, now); wait > 0 && (p.again == 0 || wait < p.again) {
+		if _, wait := pods.Available(pod, o.set.Spec.MinReadySeconds, now); wait > 0 &&
+			(p.again == 0 || wait < p.again) {
 			p.again = wait
 		}
 	}
@@ -232,7 +233,8 @@ func (v *view) roll(p *plan) error {
 	}
 	for place := len(v.replicas) - 1; place >= partition(v.set); place-- {
 		pod := v.replicas[place]
-		if pod == nil || pod.DeletionTimestamp != nil || revisionOf(pod) == v.update.name || slices.Contains(p.delete, pod) {
+		if pod == nil || pod.DeletionTimestamp != nil || revisionOf(pod) == v.update.name ||
+			slices.Contains(p.delete, pod) {
 			continue
 		}
 		switch {
@@ -264,13 +266,15 @@ func (v *view) tellBlocked(p *plan) {
 		}
 		return
 	}
-	message := fmt.Sprintf("Pod %s of revision %s is not ready, and revision %s waits for it. To go on: kubectl delete pod %s -n %s",
+	message := fmt.Sprintf(
+		"Pod %s of revision %s is not ready, and revision %s waits for it. To go on: kubectl delete pod %s -n %s",
 		pod.Name, revisionOf(pod), v.update.name, pod.Name, pod.Namespace)
 	if i >= 0 && p.status.Conditions[i].Message == message {
 		return
 	}
 	p.events = append(p.events, event{corev1.EventTypeWarning, "RolloutBlocked", message})
-	c := appsv1.StatefulSetCondition{Type: blocked, Status: corev1.ConditionTrue, Reason: "PodNotReady", Message: message, LastTransitionTime: timeOf(v.now)}
+	c := appsv1.StatefulSetCondition{Type: blocked, Status: corev1.ConditionTrue, Reason: "PodNotReady",
+		Message: message, LastTransitionTime: timeOf(v.now)}
 	if i < 0 {
 		p.status.Conditions = append(p.status.Conditions, c)
 		return

@@ -22,7 +22,8 @@ func set(replicas int32, edits ...func(*appsv1.StatefulSet)) *appsv1.StatefulSet
 	s := &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "web", UID: "web", Generation: 2},
 		Spec: appsv1.StatefulSetSpec{
-			Replicas: &replicas, ServiceName: "svc", Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}},
+			Replicas: &replicas, ServiceName: "svc",
+			Selector:       &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}},
 			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType},
 		},
 	}
@@ -39,7 +40,8 @@ func from(n int32) func(*appsv1.StatefulSet) {
 func rolling(partition int32, unavailable string) func(*appsv1.StatefulSet) {
 	return func(s *appsv1.StatefulSet) {
 		u := intstr.Parse(unavailable)
-		s.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{Partition: &partition, MaxUnavailable: &u}
+		s.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{Partition: &partition,
+			MaxUnavailable: &u}
 	}
 }
 func onDelete(s *appsv1.StatefulSet) {
@@ -47,8 +49,10 @@ func onDelete(s *appsv1.StatefulSet) {
 }
 func claimed(scaled, deleted appsv1.PersistentVolumeClaimRetentionPolicyType) func(*appsv1.StatefulSet) {
 	return func(s *appsv1.StatefulSet) {
-		s.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data", Labels: map[string]string{"l": "m"}}}}
-		s.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenScaled: scaled, WhenDeleted: deleted}
+		s.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{
+			{ObjectMeta: metav1.ObjectMeta{Name: "data", Labels: map[string]string{"l": "m"}}}}
+		s.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+			WhenScaled: scaled, WhenDeleted: deleted}
 	}
 }
 
@@ -61,10 +65,13 @@ const (
 func pod(ordinal int, edits ...func(*corev1.Pod)) *corev1.Pod {
 	name := fmt.Sprint("web-", ordinal)
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name + "-uid"), CreationTimestamp: metav1.NewTime(now.Add(-time.Hour)),
-			Labels: map[string]string{appsv1.StatefulSetRevisionLabel: "new", appsv1.StatefulSetPodNameLabel: name}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name + "-uid"),
+			CreationTimestamp: metav1.NewTime(now.Add(-time.Hour)),
+			Labels: map[string]string{appsv1.StatefulSetRevisionLabel: "new",
+				appsv1.StatefulSetPodNameLabel: name}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{
-			{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-10 * time.Second))}}},
+			{Type: corev1.PodReady, Status: corev1.ConditionTrue,
+				LastTransitionTime: metav1.NewTime(now.Add(-10 * time.Second))}}},
 	}
 	for _, e := range edits {
 		e(p)
@@ -80,13 +87,18 @@ func young(p *corev1.Pod)   { p.CreationTimestamp = metav1.NewTime(now) }
 func strange(p *corev1.Pod) { delete(p.Labels, appsv1.StatefulSetPodNameLabel) }
 
 func volume(ordinal int, owners ...metav1.OwnerReference) *corev1.PersistentVolumeClaim {
-	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: fmt.Sprint("data-web-", ordinal), OwnerReferences: owners}}
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: fmt.Sprint("data-web-", ordinal), OwnerReferences: owners}}
 }
 
 func observe(s *appsv1.StatefulSet, pods []*corev1.Pod, claims ...*corev1.PersistentVolumeClaim) observed {
 	o := observed{set: s, pods: pods, claims: map[string]*corev1.PersistentVolumeClaim{},
-		current: version{"old", &corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: "old"}}}}},
-		update:  version{"new", &corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: "new"}}, Volumes: []corev1.Volume{{Name: "data"}, {Name: "tmp"}}}}}}
+		current: version{"old",
+			&corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: "old"}}}}},
+		update: version{"new",
+			&corev1.PodTemplateSpec{
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: "new"}},
+					Volumes: []corev1.Volume{{Name: "data"}, {Name: "tmp"}}}}}}
 	for _, c := range claims {
 		o.claims[c.Name] = c
 	}
@@ -115,7 +127,8 @@ func TestDecide(t *testing.T) {
 		{name: "the first", set: set(3), create: "0"},
 		{name: "the next", set: set(3), pods: []*corev1.Pod{pod(0)}, create: "1"},
 		{name: "not before the first is ready", set: set(3), pods: []*corev1.Pod{pod(0, unready)}},
-		{name: "not before it is available", set: set(3, func(s *appsv1.StatefulSet) { s.Spec.MinReadySeconds = 30 }), pods: []*corev1.Pod{pod(0)}, again: 20 * time.Second},
+		{name: "not before it is available", set: set(3, func(s *appsv1.StatefulSet) { s.Spec.MinReadySeconds = 30 }),
+			pods: []*corev1.Pod{pod(0)}, again: 20 * time.Second},
 		{name: "not while it goes", set: set(3), pods: []*corev1.Pod{pod(0, going)}},
 		{name: "all at once", set: set(3, parallel), pods: []*corev1.Pod{pod(1, unready)}, create: "0 2"},
 		{name: "ordinals from five", set: set(2, from(5)), pods: []*corev1.Pod{pod(5)}, create: "6"},
@@ -127,8 +140,10 @@ func TestDecide(t *testing.T) {
 		{name: "the last goes first", set: set(1), pods: all(), delete: "2"},
 		{name: "one after the other", set: set(1), pods: []*corev1.Pod{pod(0), pod(1), pod(2, going)}},
 		{name: "not while another is ill", set: set(1), pods: []*corev1.Pod{pod(0), pod(1, unready), pod(2, unready)}},
-		{name: "unless it is the ill one", set: set(1), pods: []*corev1.Pod{pod(0), pod(1), pod(2, unready)}, delete: "2"},
-		{name: "all go at once", set: set(1, parallel), pods: []*corev1.Pod{pod(0, unready), pod(1), pod(2)}, delete: "2 1"},
+		{name: "unless it is the ill one", set: set(1), pods: []*corev1.Pod{pod(0), pod(1), pod(2, unready)},
+			delete: "2"},
+		{name: "all go at once", set: set(1, parallel), pods: []*corev1.Pod{pod(0, unready), pod(1), pod(2)},
+			delete: "2 1"},
 		{name: "to nothing", set: set(0), pods: []*corev1.Pod{pod(0, unready)}, delete: "0"},
 		{name: "rollout from the last", set: set(3), pods: all(old), delete: "2"},
 		{name: "rollout goes on", set: set(3), pods: []*corev1.Pod{pod(0, old), pod(1, old), pod(2)}, delete: "1"},
@@ -136,11 +151,17 @@ func TestDecide(t *testing.T) {
 		{name: "partition", set: set(3, rolling(2, "1")), pods: []*corev1.Pod{pod(0, old), pod(1, old), pod(2)}},
 		{name: "two may be down", set: set(3, rolling(0, "2")), pods: all(old), delete: "2 1"},
 		{name: "a share of them is rounded down", set: set(3, rolling(0, "50%")), pods: all(old), delete: "2"},
-		{name: "parallel rollout takes what is down", set: set(3, parallel, rolling(0, "1")), pods: []*corev1.Pod{pod(0, old, unready), pod(1, old), pod(2, old, unready)}, delete: "2 0"},
-		{name: "parallel rollout waits", set: set(3, parallel), pods: []*corev1.Pod{pod(0, old), pod(1, old), pod(2, going)}},
+		{name: "parallel rollout takes what is down", set: set(3, parallel, rolling(0, "1")),
+			pods: []*corev1.Pod{pod(0, old, unready), pod(1, old), pod(2, old, unready)}, delete: "2 0"},
+		{name: "parallel rollout waits", set: set(3, parallel),
+			pods: []*corev1.Pod{pod(0, old), pod(1, old), pod(2, going)}},
 		{name: "when the user deletes them", set: set(3, onDelete), pods: all(old)},
-		{name: "of other names", set: set(1), pods: []*corev1.Pod{pod(0), func() *corev1.Pod { p := pod(0); p.Name = "web-00"; return p }(), func() *corev1.Pod { p := pod(0); p.Name = "web-x"; return p }()}},
-		{name: "being deleted", set: set(3, func(s *appsv1.StatefulSet) { s.DeletionTimestamp = &metav1.Time{Time: now} }), pods: []*corev1.Pod{pod(0)}},
+		{name: "of other names", set: set(1),
+			pods: []*corev1.Pod{pod(0), func() *corev1.Pod { p := pod(0); p.Name = "web-00"; return p }(),
+				func() *corev1.Pod { p := pod(0); p.Name = "web-x"; return p }()}},
+		{name: "being deleted",
+			set:  set(3, func(s *appsv1.StatefulSet) { s.DeletionTimestamp = &metav1.Time{Time: now} }),
+			pods: []*corev1.Pod{pod(0)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, err := decide(observe(c.set, c.pods), now)
@@ -148,7 +169,8 @@ func TestDecide(t *testing.T) {
 				t.Fatal(err)
 			}
 			if podNames(p.create) != c.create || podNames(p.delete) != c.delete || p.again != c.again {
-				t.Errorf("create %q, delete %q, again %v; want %q, %q, %v", podNames(p.create), podNames(p.delete), p.again, c.create, c.delete, c.again)
+				t.Errorf("create %q, delete %q, again %v; want %q, %q, %v", podNames(p.create), podNames(p.delete),
+					p.again, c.create, c.delete, c.again)
 			}
 		})
 	}
@@ -164,14 +186,18 @@ func TestIdentity(t *testing.T) {
 		t.Fatalf("plan %+v", p)
 	}
 	made := p.create[0]
-	if made.Name != "web-1" || made.GenerateName != "" || made.Spec.Hostname != "web-1" || made.Spec.Subdomain != "svc" || made.Spec.Containers[0].Image != "new" ||
-		made.Labels[appsv1.StatefulSetPodNameLabel] != "web-1" || made.Labels[appsv1.PodIndexLabel] != "1" || made.Labels[appsv1.StatefulSetRevisionLabel] != "new" || !metav1.IsControlledBy(made, s) {
+	if made.Name != "web-1" || made.GenerateName != "" || made.Spec.Hostname != "web-1" ||
+		made.Spec.Subdomain != "svc" || made.Spec.Containers[0].Image != "new" ||
+		made.Labels[appsv1.StatefulSetPodNameLabel] != "web-1" || made.Labels[appsv1.PodIndexLabel] != "1" ||
+		made.Labels[appsv1.StatefulSetRevisionLabel] != "new" || !metav1.IsControlledBy(made, s) {
 		t.Errorf("pod %+v", made)
 	}
-	if v := made.Spec.Volumes; len(v) != 2 || v[0].PersistentVolumeClaim == nil || v[0].PersistentVolumeClaim.ClaimName != "data-web-1" || v[1].Name != "tmp" {
+	if v := made.Spec.Volumes; len(v) != 2 || v[0].PersistentVolumeClaim == nil ||
+		v[0].PersistentVolumeClaim.ClaimName != "data-web-1" || v[1].Name != "tmp" {
 		t.Errorf("volumes %+v", v)
 	}
-	if c := p.createClaims[0]; c.Name != "data-web-1" || c.Labels["app"] != "x" || c.Labels["l"] != "m" || len(c.OwnerReferences) != 0 {
+	if c := p.createClaims[0]; c.Name != "data-web-1" || c.Labels["app"] != "x" || c.Labels["l"] != "m" ||
+		len(c.OwnerReferences) != 0 {
 		t.Errorf("claim %+v", c)
 	}
 	if p.relabel[0].Labels[appsv1.StatefulSetPodNameLabel] != "web-0" {
@@ -182,7 +208,8 @@ func TestIdentity(t *testing.T) {
 	}
 	// Below the partition the current revision comes back.
 	p, err = decide(observe(s, nil), now)
-	if err != nil || len(p.create) != 1 || revisionOf(p.create[0]) != "old" || p.create[0].Spec.Containers[0].Image != "old" {
+	if err != nil || len(p.create) != 1 || revisionOf(p.create[0]) != "old" ||
+		p.create[0].Spec.Containers[0].Image != "old" {
 		t.Errorf("below the partition: %v, %v", p.create, err)
 	}
 }
@@ -216,16 +243,18 @@ func TestClaimRetention(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := set(1, claimed(c.scaled, c.deleted))
-			p, err := decide(observe(s, []*corev1.Pod{pod(0), pod(1)}, volume(c.of, c.has...), volume(1-c.of, func() []metav1.OwnerReference {
-				// The other one is as it should be.
-				switch {
-				case c.of == 0 && c.scaled == drop:
-					return []metav1.OwnerReference{byPod(1)}
-				case c.deleted == drop:
-					return []metav1.OwnerReference{bySet}
-				}
-				return nil
-			}()...)), now)
+			p, err := decide(
+				observe(s, []*corev1.Pod{pod(0), pod(1)}, volume(c.of, c.has...),
+					volume(1-c.of, func() []metav1.OwnerReference {
+						// The other one is as it should be.
+						switch {
+						case c.of == 0 && c.scaled == drop:
+							return []metav1.OwnerReference{byPod(1)}
+						case c.deleted == drop:
+							return []metav1.OwnerReference{bySet}
+						}
+						return nil
+					}()...)), now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -264,7 +293,8 @@ func TestStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := appsv1.StatefulSetStatus{ObservedGeneration: 2, Replicas: 3, ReadyReplicas: 2, AvailableReplicas: 2, CurrentReplicas: 1, UpdatedReplicas: 1,
+	want := appsv1.StatefulSetStatus{ObservedGeneration: 2, Replicas: 3, ReadyReplicas: 2, AvailableReplicas: 2,
+		CurrentReplicas: 1, UpdatedReplicas: 1,
 		CurrentRevision: "old", UpdateRevision: "new", CollisionCount: new(int32)}
 	if !equality.Semantic.DeepEqual(p.status, want) {
 		t.Errorf("status %+v", p.status)
@@ -285,7 +315,8 @@ func TestBlockedRolloutIsTold(t *testing.T) {
 		t.Errorf("at first: %+v, %v", p, err)
 	}
 	p, err = decide(observe(s, []*corev1.Pod{pod(0), pod(1, broken)}), now)
-	if err != nil || len(p.events) != 1 || len(p.status.Conditions) != 1 || !strings.Contains(p.events[0].message, "kubectl delete pod web-1 -n d") || len(p.delete) > 0 {
+	if err != nil || len(p.events) != 1 || len(p.status.Conditions) != 1 ||
+		!strings.Contains(p.events[0].message, "kubectl delete pod web-1 -n d") || len(p.delete) > 0 {
 		t.Errorf("later: %+v, %v", p, err)
 	}
 	s.Status = p.status
@@ -328,7 +359,8 @@ func TestProperties(t *testing.T) {
 			p := look()
 			s.Status = p.status
 			s.Status.CurrentRevision = "old" // observe says so
-			if done = len(p.create)+len(p.delete) == 0 && int(p.status.UpdatedReplicas) == replicasOf(s) && len(here) == replicasOf(s) && int(p.status.AvailableReplicas) == replicasOf(s); done {
+			if done = len(p.create)+len(p.delete) == 0 && int(p.status.UpdatedReplicas) == replicasOf(s) &&
+				len(here) == replicasOf(s) && int(p.status.AvailableReplicas) == replicasOf(s); done {
 				break
 			}
 			if ordered(s) && len(p.create)+len(p.delete) > most {
@@ -345,11 +377,13 @@ func TestProperties(t *testing.T) {
 			for _, gone := range p.delete {
 				gone.DeletionTimestamp = &metav1.Time{Time: at}
 			}
-			here = slices.DeleteFunc(here, func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil && r.IntN(2) == 0 })
+			here = slices.DeleteFunc(here,
+				func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil && r.IntN(2) == 0 })
 			for _, p := range here {
 				if r.IntN(2) == 0 {
 					p.Status.Phase = corev1.PodRunning
-					p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(at)}}
+					p.Status.Conditions = []corev1.PodCondition{
+						{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(at)}}
 				}
 			}
 		}

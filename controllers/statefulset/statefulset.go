@@ -59,8 +59,10 @@ func New(cfg Config) (*Controller, error) {
 	}
 	apps, core := cfg.Informers.Apps().V1(), cfg.Informers.Core().V1()
 	c := &Controller{
-		cfg: cfg, sets: apps.StatefulSets().Informer(), pods: core.Pods().Informer(), claims: core.PersistentVolumeClaims().Informer(),
-		revisions: apps.ControllerRevisions().Informer(), list: apps.StatefulSets().Lister(), listClaims: core.PersistentVolumeClaims().Lister(),
+		cfg: cfg, sets: apps.StatefulSets().Informer(), pods: core.Pods().Informer(),
+		claims:    core.PersistentVolumeClaims().Informer(),
+		revisions: apps.ControllerRevisions().Informer(), list: apps.StatefulSets().Lister(),
+		listClaims: core.PersistentVolumeClaims().Lister(),
 	}
 	return c, errors.Join(runtime.EnsureControllerIndex(c.pods), runtime.EnsureControllerIndex(c.revisions))
 }
@@ -177,7 +179,10 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 }
 
 // observe gathers the input of decide, and notes the current template in the history.
-func (t *term) observe(ctx context.Context, key runtime.Key, set *appsv1.StatefulSet, mine []*corev1.Pod, revisions []*appsv1.ControllerRevision, record history.Plan) (observed, error) {
+func (t *term) observe(
+	ctx context.Context, key runtime.Key, set *appsv1.StatefulSet, mine []*corev1.Pod,
+	revisions []*appsv1.ControllerRevision, record history.Plan,
+) (observed, error) {
 	o := observed{set: set, pods: mine, claims: map[string]*corev1.PersistentVolumeClaim{}}
 	update := record.Current
 	if set.DeletionTimestamp == nil {
@@ -269,7 +274,8 @@ func (t *term) act(ctx context.Context, key runtime.Key, set *appsv1.StatefulSet
 	}
 	return pods.Parallel(len(p.delete), func(i int) error {
 		pod := p.delete[i]
-		err := t.client.CoreV1().Pods(set.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+		err := t.client.CoreV1().Pods(set.Namespace).Delete(ctx, pod.Name,
+			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			return nil // it is gone, or another pod has its name
 		}
@@ -305,9 +311,11 @@ var titles = map[string]string{"create": "Create", "update": "Update", "delete":
 func (t *term) tell(ctx context.Context, set *appsv1.StatefulSet, verb string, pod *corev1.Pod, err error) {
 	switch {
 	case err == nil:
-		t.recorder.Eventf(set, corev1.EventTypeNormal, "Successful"+titles[verb], "%s Pod %s in StatefulSet %s successful", verb, pod.Name, set.Name)
+		t.recorder.Eventf(set, corev1.EventTypeNormal, "Successful"+titles[verb],
+			"%s Pod %s in StatefulSet %s successful", verb, pod.Name, set.Name)
 	case ctx.Err() == nil:
-		t.recorder.Eventf(set, corev1.EventTypeWarning, "Failed"+titles[verb], "%s Pod %s in StatefulSet %s failed error: %s", verb, pod.Name, set.Name, err)
+		t.recorder.Eventf(set, corev1.EventTypeWarning, "Failed"+titles[verb],
+			"%s Pod %s in StatefulSet %s failed error: %s", verb, pod.Name, set.Name, err)
 	}
 }
 
@@ -317,14 +325,18 @@ func (t *term) tellClaim(ctx context.Context, set *appsv1.StatefulSet, c *corev1
 	pod := set.Name + c.Name[strings.LastIndexByte(c.Name, '-'):]
 	switch {
 	case err == nil:
-		t.recorder.Eventf(set, corev1.EventTypeNormal, "SuccessfulCreate", "create Claim %s Pod %s in StatefulSet %s success", c.Name, pod, set.Name)
+		t.recorder.Eventf(set, corev1.EventTypeNormal, "SuccessfulCreate",
+			"create Claim %s Pod %s in StatefulSet %s success", c.Name, pod, set.Name)
 	case ctx.Err() == nil:
-		t.recorder.Eventf(set, corev1.EventTypeWarning, "FailedCreate", "create Claim %s for Pod %s in StatefulSet %s failed error: %s", c.Name, pod, set.Name, err)
+		t.recorder.Eventf(set, corev1.EventTypeWarning, "FailedCreate",
+			"create Claim %s for Pod %s in StatefulSet %s failed error: %s", c.Name, pod, set.Name, err)
 	}
 }
 
 // prune deletes the revisions beyond the limit that neither the set nor a pod has.
-func (t *term) prune(ctx context.Context, key runtime.Key, set *appsv1.StatefulSet, record history.Plan, o observed) error {
+func (t *term) prune(
+	ctx context.Context, key runtime.Key, set *appsv1.StatefulSet, record history.Plan, o observed,
+) error {
 	if set.DeletionTimestamp != nil {
 		return nil
 	}
@@ -339,10 +351,13 @@ func (t *term) prune(ctx context.Context, key runtime.Key, set *appsv1.StatefulS
 		}
 	}
 	record.Old = idle // live ones do not count towards the limit
-	return t.history.Delete(ctx, key, record.Beyond(set.Spec.RevisionHistoryLimit, func(*appsv1.ControllerRevision) bool { return false }))
+	return t.history.Delete(ctx, key,
+		record.Beyond(set.Spec.RevisionHistoryLimit, func(*appsv1.ControllerRevision) bool { return false }))
 }
 
-func (t *term) writeStatus(ctx context.Context, key runtime.Key, set *appsv1.StatefulSet, status appsv1.StatefulSetStatus) error {
+func (t *term) writeStatus(
+	ctx context.Context, key runtime.Key, set *appsv1.StatefulSet, status appsv1.StatefulSetStatus,
+) error {
 	return runtime.WriteStatus(ctx, t.loop, key, t.sets, set.Status, status, func() (*appsv1.StatefulSet, error) {
 		now := set.DeepCopy()
 		now.Status = status

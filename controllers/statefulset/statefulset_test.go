@@ -24,8 +24,10 @@ func newWorld(t *testing.T, replicas int32, edits ...func(*appsv1.StatefulSet)) 
 	set := &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "web"},
 		Spec: appsv1.StatefulSetSpec{
-			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, ServiceName: "web", RevisionHistoryLimit: &limit,
-			Template:             corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "v1"}}}},
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, ServiceName: "web",
+			RevisionHistoryLimit: &limit,
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "v1"}}}},
 			UpdateStrategy:       appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType},
 			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}},
 		},
@@ -84,7 +86,8 @@ func (w *world) done(name string, replicas int32) {
 				return false
 			}
 		}
-		return len(l.Items) == int(replicas) && s.Status.ObservedGeneration == s.Generation && s.Status.AvailableReplicas == replicas &&
+		return len(l.Items) == int(replicas) && s.Status.ObservedGeneration == s.Generation &&
+			s.Status.AvailableReplicas == replicas &&
 			s.Status.UpdatedReplicas == replicas && s.Status.CurrentRevision == s.Status.UpdateRevision
 	})
 }
@@ -140,7 +143,8 @@ func TestBrokenRevision(t *testing.T) {
 		time.Sleep(time.Hour)
 		w.change(image("v2"))
 		time.Sleep(time.Minute)
-		if c := w.get().Status.Conditions; len(c) != 1 || c[0].Type != "RolloutBlocked" || c[0].Status != corev1.ConditionTrue {
+		if c := w.get().Status.Conditions; len(c) != 1 || c[0].Type != "RolloutBlocked" ||
+			c[0].Status != corev1.ConditionTrue {
 			t.Errorf("conditions %+v", c)
 		}
 		if err := w.Client.CoreV1().Pods("d").Delete(t.Context(), "web-1", metav1.DeleteOptions{}); err != nil {
@@ -171,7 +175,8 @@ func TestNoSecondPodOfAName(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(24 * time.Hour)
-		if now, err := w.Client.CoreV1().Pods("d").Get(t.Context(), "web-0", metav1.GetOptions{}); err != nil || now.UID != p.UID {
+		if now, err := w.Client.CoreV1().Pods("d").Get(t.Context(), "web-0", metav1.GetOptions{}); err != nil ||
+			now.UID != p.UID {
 			t.Errorf("the pod was replaced: %v, %v", now, err)
 		}
 	})

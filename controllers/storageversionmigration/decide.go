@@ -49,7 +49,8 @@ func decide(m *migrationv1.StorageVersionMigration, all []*migrationv1.StorageVe
 		return migrating
 	}
 	for _, other := range all {
-		if other.UID == m.UID || other.Spec.Resource != m.Spec.Resource || ended(other) && !is(other, migrationv1.MigrationRunning) {
+		if other.UID == m.UID || other.Spec.Resource != m.Spec.Resource ||
+			ended(other) && !is(other, migrationv1.MigrationRunning) {
 			continue
 		}
 		if is(other, migrationv1.MigrationRunning) || before(other, m) {
@@ -96,8 +97,13 @@ func (p progress) running() string {
 }
 
 // with returns a copy of the status in which a condition is set.
-func with(s migrationv1.StorageVersionMigrationStatus, t migrationv1.MigrationConditionType, status metav1.ConditionStatus, reason, message string, now time.Time) migrationv1.StorageVersionMigrationStatus {
+func with(
+	s migrationv1.StorageVersionMigrationStatus, t migrationv1.MigrationConditionType, status metav1.ConditionStatus,
+	reason, message string, now time.Time,
+) migrationv1.StorageVersionMigrationStatus {
 	s.Conditions = slices.Clone(s.Conditions)
-	meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: string(t), Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(now)})
+	meta.SetStatusCondition(&s.Conditions,
+		metav1.Condition{Type: string(t), Status: status, Reason: reason, Message: message,
+			LastTransitionTime: metav1.NewTime(now)})
 	return s
 }

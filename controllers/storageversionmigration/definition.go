@@ -15,7 +15,9 @@ import (
 // Definitions is the client of CustomResourceDefinitions.
 type Definitions interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*apiextensionsv1.CustomResourceDefinition, error)
-	UpdateStatus(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition, opts metav1.UpdateOptions) (*apiextensionsv1.CustomResourceDefinition, error)
+	UpdateStatus(
+		ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition, opts metav1.UpdateOptions,
+	) (*apiextensionsv1.CustomResourceDefinition, error)
 }
 
 // begin writes into a CustomResourceDefinition, if the resource has one, that its objects are being
@@ -31,7 +33,9 @@ func (t *term) finish(ctx context.Context, m *migrationv1.StorageVersionMigratio
 	})
 }
 
-func (t *term) change(ctx context.Context, m *migrationv1.StorageVersionMigration, edit func(*apiextensionsv1.CustomResourceDefinition)) error {
+func (t *term) change(
+	ctx context.Context, m *migrationv1.StorageVersionMigration, edit func(*apiextensionsv1.CustomResourceDefinition),
+) error {
 	name := m.Spec.Resource.Resource + "." + m.Spec.Resource.Group
 	crd, err := t.crds.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -65,10 +69,13 @@ func finished(crd *apiextensionsv1.CustomResourceDefinition, succeeded bool, now
 		set(crd, apiextensionsv1.ConditionFalse, "MigrationFailed", "The migration has failed", now)
 		return
 	case !same:
-		set(crd, apiextensionsv1.ConditionFalse, "MigrationSucceeded", "The migration has succeeded but the stored versions have not been updated due to a generation mismatch", now)
+		set(crd, apiextensionsv1.ConditionFalse, "MigrationSucceeded",
+			"The migration has succeeded but the stored versions have not been updated due to a generation mismatch",
+			now)
 		return
 	}
-	set(crd, apiextensionsv1.ConditionFalse, "MigrationSucceeded", "The migration has succeeded and the stored versions have been updated", now)
+	set(crd, apiextensionsv1.ConditionFalse, "MigrationSucceeded",
+		"The migration has succeeded and the stored versions have been updated", now)
 	for _, v := range crd.Spec.Versions {
 		if v.Storage {
 			crd.Status.StoredVersions = []string{v.Name}
@@ -80,8 +87,12 @@ func isMigrating(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
 	return c.Type == apiextensionsv1.StorageMigrating
 }
 
-func set(crd *apiextensionsv1.CustomResourceDefinition, status apiextensionsv1.ConditionStatus, reason, message string, now time.Time) {
-	c := apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.StorageMigrating, Status: status, Reason: reason, Message: message,
+func set(
+	crd *apiextensionsv1.CustomResourceDefinition, status apiextensionsv1.ConditionStatus, reason, message string,
+	now time.Time,
+) {
+	c := apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.StorageMigrating, Status: status,
+		Reason: reason, Message: message,
 		LastTransitionTime: metav1.NewTime(now), ObservedGeneration: crd.Generation}
 	if i := slices.IndexFunc(crd.Status.Conditions, isMigrating); i >= 0 {
 		crd.Status.Conditions[i] = c

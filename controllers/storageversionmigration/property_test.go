@@ -35,7 +35,8 @@ func TestDecideConverges(t *testing.T) {
 			case marking:
 				m.Status.ResourceVersion = "5"
 			case migrating:
-				how := []migrationv1.MigrationConditionType{migrationv1.MigrationSucceeded, migrationv1.MigrationFailed}[r.IntN(2)]
+				how := []migrationv1.MigrationConditionType{migrationv1.MigrationSucceeded,
+					migrationv1.MigrationFailed}[r.IntN(2)]
 				m.Status = with(m.Status, how, metav1.ConditionTrue, "r", "", now)
 			case finishing:
 				m.Status = with(m.Status, migrationv1.MigrationRunning, metav1.ConditionFalse, "r", "", now)

@@ -131,7 +131,10 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 		if err := t.begin(ctx, m); err != nil {
 			return 0, err
 		}
-		return 0, t.write(ctx, key, m, with(m.Status, migrationv1.MigrationRunning, metav1.ConditionTrue, reasonRunning, progress{}.running(), now))
+		return 0,
+			t.write(ctx, key, m,
+				with(m.Status, migrationv1.MigrationRunning, metav1.ConditionTrue, reasonRunning, progress{}.running(),
+					now))
 	case marking:
 		return 0, t.mark(ctx, key, m)
 	case migrating:
@@ -140,26 +143,39 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 		if err := t.finish(ctx, m); err != nil {
 			return 0, err
 		}
-		return 0, t.write(ctx, key, m, with(m.Status, migrationv1.MigrationRunning, metav1.ConditionFalse, reasonCompleted, "Migration completed", now))
+		return 0,
+			t.write(ctx, key, m,
+				with(m.Status, migrationv1.MigrationRunning, metav1.ConditionFalse, reasonCompleted,
+					"Migration completed", now))
 	}
 	return 0, nil
 }
 
-func (t *term) write(ctx context.Context, key runtime.Key, m *migrationv1.StorageVersionMigration, status migrationv1.StorageVersionMigrationStatus) error {
-	return runtime.WriteStatus(ctx, t.loop, key, t.migrations, m.Status, status, func() (*migrationv1.StorageVersionMigration, error) {
-		next := m.DeepCopy()
-		next.Status = status
-		return t.client.StoragemigrationV1().StorageVersionMigrations().UpdateStatus(ctx, next, metav1.UpdateOptions{})
-	})
+func (t *term) write(
+	ctx context.Context, key runtime.Key, m *migrationv1.StorageVersionMigration,
+	status migrationv1.StorageVersionMigrationStatus,
+) error {
+	return runtime.WriteStatus(ctx, t.loop, key, t.migrations, m.Status, status,
+		func() (*migrationv1.StorageVersionMigration, error) {
+			next := m.DeepCopy()
+			next.Status = status
+			return t.client.StoragemigrationV1().StorageVersionMigrations().UpdateStatus(ctx, next,
+				metav1.UpdateOptions{})
+		})
 }
 
-func (t *term) fail(ctx context.Context, key runtime.Key, m *migrationv1.StorageVersionMigration, message string) error {
-	return t.write(ctx, key, m, with(m.Status, migrationv1.MigrationFailed, metav1.ConditionTrue, reasonFailed, message, time.Now()))
+func (t *term) fail(
+	ctx context.Context, key runtime.Key, m *migrationv1.StorageVersionMigration, message string,
+) error {
+	return t.write(ctx, key, m,
+		with(m.Status, migrationv1.MigrationFailed, metav1.ConditionTrue, reasonFailed, message, time.Now()))
 }
 
 // unserved waits for a resource, or fails with a message if it should be there by now. Right after
 // a CRD is made, one server may know it while the next does not.
-func (t *term) unserved(ctx context.Context, key runtime.Key, m *migrationv1.StorageVersionMigration, message string) error {
+func (t *term) unserved(
+	ctx context.Context, key runtime.Key, m *migrationv1.StorageVersionMigration, message string,
+) error {
 	if time.Since(m.CreationTimestamp.Time) < unknown {
 		return fmt.Errorf("the API does not serve %s yet", m.Spec.Resource.String())
 	}
@@ -178,7 +194,8 @@ func (t *term) mark(ctx context.Context, key runtime.Key, m *migrationv1.Storage
 	needed := []string{"update", "patch", "list"}
 	for _, verb := range needed {
 		if !slices.Contains(r.Verbs, verb) {
-			return t.fail(ctx, key, m, fmt.Sprintf("resource %q does not support discovery operations: %v", gvr.String(), needed))
+			return t.fail(ctx, key, m,
+				fmt.Sprintf("resource %q does not support discovery operations: %v", gvr.String(), needed))
 		}
 	}
 	list, err := t.meta.Resource(gvr).List(ctx, metav1.ListOptions{Limit: 1})
@@ -220,20 +237,29 @@ func (t *term) migrate(ctx context.Context, key runtime.Key, m *migrationv1.Stor
 			return context.Cause(ctx)
 		case passes(err):
 			p.problem = err
-			return errors.Join(err, t.write(ctx, key, m, with(m.Status, migrationv1.MigrationRunning, metav1.ConditionTrue, reasonRunning, p.running(), time.Now())))
+			return errors.Join(err,
+				t.write(ctx, key, m,
+					with(m.Status, migrationv1.MigrationRunning, metav1.ConditionTrue, reasonRunning, p.running(),
+						time.Now())))
 		default:
 			m = m.DeepCopy()
-			status := with(m.Status, migrationv1.MigrationRunning, metav1.ConditionTrue, reasonRunning, p.running(), time.Now())
+			status := with(m.Status, migrationv1.MigrationRunning, metav1.ConditionTrue, reasonRunning, p.running(),
+				time.Now())
 			return t.write(ctx, key, m, with(status, migrationv1.MigrationFailed, metav1.ConditionTrue, reasonFailed,
-				fmt.Sprintf("%d/%d not yet migrated. migration encountered unhandled error: %v", p.left, p.total, err), time.Now()))
+				fmt.Sprintf("%d/%d not yet migrated. migration encountered unhandled error: %v", p.left, p.total, err),
+				time.Now()))
 		}
 	}
 	status := with(m.Status, migrationv1.MigrationRunning, metav1.ConditionTrue, reasonRunning, p.running(), time.Now())
-	return t.write(ctx, key, m, with(status, migrationv1.MigrationSucceeded, metav1.ConditionTrue, reasonSucceeded, "Migration completed", time.Now()))
+	return t.write(ctx, key, m,
+		with(status, migrationv1.MigrationSucceeded, metav1.ConditionTrue, reasonSucceeded, "Migration completed",
+			time.Now()))
 }
 
 // olderThan lists the objects that are not newer than a revision, and counts all.
-func (t *term) olderThan(ctx context.Context, gvr schema.GroupVersionResource, revision string) (older []*metav1.PartialObjectMetadata, total int, err error) {
+func (t *term) olderThan(
+	ctx context.Context, gvr schema.GroupVersionResource, revision string,
+) (older []*metav1.PartialObjectMetadata, total int, err error) {
 	opts := metav1.ListOptions{Limit: page}
 	for {
 		list, err := t.meta.Resource(gvr).List(ctx, opts)
@@ -258,20 +284,27 @@ func (t *term) olderThan(ctx context.Context, gvr schema.GroupVersionResource, r
 }
 
 // rewrite patches an object with nothing but its resourceVersion.
-func (t *term) rewrite(ctx context.Context, gvr schema.GroupVersionResource, kind string, obj *metav1.PartialObjectMetadata) error {
+func (t *term) rewrite(
+	ctx context.Context, gvr schema.GroupVersionResource, kind string, obj *metav1.PartialObjectMetadata,
+) error {
 	apiVersion, _ := gvr.GroupVersion().WithKind(kind).ToAPIVersionAndKind()
-	patch, err := json.Marshal(map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"resourceVersion": obj.ResourceVersion}})
+	patch, err := json.Marshal(
+		map[string]any{"apiVersion": apiVersion, "kind": kind,
+			"metadata": map[string]any{"resourceVersion": obj.ResourceVersion}})
 	if err != nil {
 		return err
 	}
-	_, err = t.meta.Resource(gvr).Namespace(obj.Namespace).Patch(ctx, obj.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: manager})
+	_, err = t.meta.Resource(gvr).Namespace(obj.Namespace).Patch(ctx, obj.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: manager})
 	return err
 }
 
 // passes reports whether a request that failed so may succeed later.
 func passes(err error) bool {
-	return utilnet.IsConnectionReset(err) || utilnet.IsConnectionRefused(err) || utilnet.IsHTTP2ConnectionLost(err) || utilnet.IsProbableEOF(err) ||
-		apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsTimeout(err)
+	return utilnet.IsConnectionReset(err) || utilnet.IsConnectionRefused(err) || utilnet.IsHTTP2ConnectionLost(err) ||
+		utilnet.IsProbableEOF(err) ||
+		apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsInternalError(err) || apierrors.IsTimeout(err)
 }
 
 // find returns a resource in the version that the API prefers, nil when it is not served.

@@ -35,8 +35,10 @@ import (
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func newMigration(name string, conditions ...migrationv1.MigrationConditionType) *migrationv1.StorageVersionMigration {
-	m := &migrationv1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(now)},
-		Spec: migrationv1.StorageVersionMigrationSpec{Resource: metav1.GroupResource{Group: "example.com", Resource: "tabs"}}}
+	m := &migrationv1.StorageVersionMigration{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(now)},
+		Spec: migrationv1.StorageVersionMigrationSpec{
+			Resource: metav1.GroupResource{Group: "example.com", Resource: "tabs"}}}
 	for _, c := range conditions {
 		m.Status = with(m.Status, c, metav1.ConditionTrue, "r", "", now)
 	}
@@ -44,7 +46,8 @@ func newMigration(name string, conditions ...migrationv1.MigrationConditionType)
 }
 
 func TestDecide(t *testing.T) {
-	const running, succeeded, failed = migrationv1.MigrationRunning, migrationv1.MigrationSucceeded, migrationv1.MigrationFailed
+	const running, succeeded, failed = migrationv1.MigrationRunning, migrationv1.MigrationSucceeded,
+		migrationv1.MigrationFailed
 	marked := newMigration("m", running)
 	marked.Status.ResourceVersion = "5"
 	younger, elsewhere := newMigration("a"), newMigration("a", running)
@@ -55,18 +58,21 @@ func TestDecide(t *testing.T) {
 		others []*migrationv1.StorageVersionMigration
 		want   step
 	}{
-		"alone":               {newMigration("m"), nil, beginning},
-		"runs":                {newMigration("m", running), nil, marking},
-		"marked":              {marked, nil, migrating},
-		"done":                {newMigration("m", running, succeeded), nil, finishing},
-		"failed":              {newMigration("m", running, failed), nil, finishing},
-		"over":                {newMigration("m", succeeded), nil, over},
-		"behind a running":    {newMigration("m"), []*migrationv1.StorageVersionMigration{newMigration("z", running)}, waiting},
-		"behind one that was": {newMigration("m"), []*migrationv1.StorageVersionMigration{newMigration("z", running, succeeded)}, waiting},
-		"behind an older":     {newMigration("m"), []*migrationv1.StorageVersionMigration{newMigration("a")}, waiting},
-		"before a younger":    {newMigration("m"), []*migrationv1.StorageVersionMigration{younger}, beginning},
-		"after one":           {newMigration("m"), []*migrationv1.StorageVersionMigration{newMigration("a", succeeded)}, beginning},
-		"of other things":     {newMigration("m"), []*migrationv1.StorageVersionMigration{elsewhere}, beginning},
+		"alone":  {newMigration("m"), nil, beginning},
+		"runs":   {newMigration("m", running), nil, marking},
+		"marked": {marked, nil, migrating},
+		"done":   {newMigration("m", running, succeeded), nil, finishing},
+		"failed": {newMigration("m", running, failed), nil, finishing},
+		"over":   {newMigration("m", succeeded), nil, over},
+		"behind a running": {newMigration("m"), []*migrationv1.StorageVersionMigration{newMigration("z", running)},
+			waiting},
+		"behind one that was": {newMigration("m"),
+			[]*migrationv1.StorageVersionMigration{newMigration("z", running, succeeded)}, waiting},
+		"behind an older":  {newMigration("m"), []*migrationv1.StorageVersionMigration{newMigration("a")}, waiting},
+		"before a younger": {newMigration("m"), []*migrationv1.StorageVersionMigration{younger}, beginning},
+		"after one": {newMigration("m"), []*migrationv1.StorageVersionMigration{newMigration("a", succeeded)},
+			beginning},
+		"of other things": {newMigration("m"), []*migrationv1.StorageVersionMigration{elsewhere}, beginning},
 	} {
 		if got := decide(c.of, append(c.others, c.of)); got != c.want {
 			t.Errorf("%s: step %d, want %d", name, got, c.want)
@@ -76,10 +82,11 @@ func TestDecide(t *testing.T) {
 
 func TestProgress(t *testing.T) {
 	for want, p := range map[string]progress{
-		"The migration is running":                                                         {},
-		"The migration is running, 2/3 objects not yet migrated":                           {left: 2, total: 3},
-		"The migration is running, 3 objects verified migrated":                            {total: 3},
-		"The migration is running, 2/3 objects not yet migrated; transient error: not now": {2, 3, errors.New("not now")},
+		"The migration is running":                               {},
+		"The migration is running, 2/3 objects not yet migrated": {left: 2, total: 3},
+		"The migration is running, 3 objects verified migrated":  {total: 3},
+		"The migration is running, 2/3 objects not yet migrated; transient error: not now": {2, 3,
+			errors.New("not now")},
 	} {
 		if got := p.running(); got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -88,8 +95,10 @@ func TestProgress(t *testing.T) {
 }
 
 func definition() *apiextensionsv1.CustomResourceDefinition {
-	return &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "tabs.example.com", Generation: 3},
-		Spec:   apiextensionsv1.CustomResourceDefinitionSpec{Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1"}, {Name: "v2", Storage: true}}},
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "tabs.example.com", Generation: 3},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1"}, {Name: "v2", Storage: true}}},
 		Status: apiextensionsv1.CustomResourceDefinitionStatus{StoredVersions: []string{"v1", "v2"}}}
 }
 
@@ -99,8 +108,9 @@ func TestStoredVersions(t *testing.T) {
 		stored, message    string
 	}{
 		"all is well": {false, true, "v2", "The migration has succeeded and the stored versions have been updated"},
-		"changed":     {true, true, "v1 v2", "The migration has succeeded but the stored versions have not been updated due to a generation mismatch"},
-		"failed":      {false, false, "v1 v2", "The migration has failed"},
+		"changed": {true, true, "v1 v2",
+			"The migration has succeeded but the stored versions have not been updated due to a generation mismatch"},
+		"failed": {false, false, "v1 v2", "The migration has failed"},
 	} {
 		crd := definition()
 		begun(crd, "m", now)
@@ -109,7 +119,8 @@ func TestStoredVersions(t *testing.T) {
 		}
 		for range 2 { // the leader may end before it notes that it has done it
 			finished(crd, c.succeeded, now)
-			if got := strings.Join(crd.Status.StoredVersions, " "); got != c.stored || len(crd.Status.Conditions) != 1 || crd.Status.Conditions[0].Message != c.message {
+			if got := strings.Join(crd.Status.StoredVersions, " "); got != c.stored ||
+				len(crd.Status.Conditions) != 1 || crd.Status.Conditions[0].Message != c.message {
 				t.Errorf("%s: %s are stored, %+v", name, got, crd.Status.Conditions)
 			}
 		}
@@ -123,7 +134,9 @@ type definitions struct {
 	updates []string // the messages that were written
 }
 
-func (d *definitions) Get(_ context.Context, name string, _ metav1.GetOptions) (*apiextensionsv1.CustomResourceDefinition, error) {
+func (d *definitions) Get(
+	_ context.Context, name string, _ metav1.GetOptions,
+) (*apiextensionsv1.CustomResourceDefinition, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if name != d.crd.Name {
@@ -132,7 +145,9 @@ func (d *definitions) Get(_ context.Context, name string, _ metav1.GetOptions) (
 	return d.crd.DeepCopy(), nil
 }
 
-func (d *definitions) UpdateStatus(_ context.Context, crd *apiextensionsv1.CustomResourceDefinition, _ metav1.UpdateOptions) (*apiextensionsv1.CustomResourceDefinition, error) {
+func (d *definitions) UpdateStatus(
+	_ context.Context, crd *apiextensionsv1.CustomResourceDefinition, _ metav1.UpdateOptions,
+) (*apiextensionsv1.CustomResourceDefinition, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if crd.ResourceVersion != d.crd.ResourceVersion {
@@ -170,8 +185,10 @@ type store struct {
 }
 
 func newStore() *store {
-	s := &store{revision: 10, pages: map[string][]metav1.PartialObjectMetadata{}, form: strconv.Itoa, after: func() {}, before: func(string) error { return nil }}
-	s.tabs = map[string]stored{"gone": {"v1", 6}, "last": {"v1", 10}, "old": {"v1", 5}, "same": {"v2", 8}, "written": {"v1", 7}}
+	s := &store{revision: 10, pages: map[string][]metav1.PartialObjectMetadata{}, form: strconv.Itoa, after: func() {},
+		before: func(string) error { return nil }}
+	s.tabs = map[string]stored{"gone": {"v1", 6}, "last": {"v1", 10}, "old": {"v1", 5}, "same": {"v2", 8},
+		"written": {"v1", 7}}
 	return s
 }
 
@@ -182,7 +199,8 @@ func (s *store) write(name string) {
 }
 
 func (s *store) partial(name string) *metav1.PartialObjectMetadata {
-	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, ResourceVersion: s.form(s.tabs[name].revision)}}
+	return &metav1.PartialObjectMetadata{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, ResourceVersion: s.form(s.tabs[name].revision)}}
 }
 
 // List is here because the fake metadata client does not pass the limit and the continue token to a
@@ -206,7 +224,8 @@ func (s *store) List(_ context.Context, opts metav1.ListOptions) (*metav1.Partia
 			items = append(items, *s.partial(name))
 		}
 	}
-	list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: s.form(revision)}, Items: items}
+	list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: s.form(revision)},
+		Items: items}
 	if most := int(min(opts.Limit, 2)); opts.Limit > 0 && len(items) > most { // a server may send less than asked for
 		list.Continue = fmt.Sprintf("%d/%d", revision, len(items)-most)
 		list.Items, s.pages[list.Continue] = items[:most], items[most:]
@@ -227,8 +246,10 @@ func (s *store) patch(a clienttesting.Action) (bool, kruntime.Object, error) {
 		return true, nil, err
 	}
 	var of metav1.PartialObjectMetadata
-	if err := json.Unmarshal(p.GetPatch(), &of); err != nil || a.GetNamespace() != "d" || a.GetResource().Version != "v2" {
-		return true, nil, apierrors.NewBadRequest(fmt.Sprint("a patch of ", a.GetNamespace(), " ", a.GetResource(), ": ", err))
+	if err := json.Unmarshal(p.GetPatch(), &of); err != nil || a.GetNamespace() != "d" ||
+		a.GetResource().Version != "v2" {
+		return true, nil,
+			apierrors.NewBadRequest(fmt.Sprint("a patch of ", a.GetNamespace(), " ", a.GetResource(), ": ", err))
 	}
 	switch tab, exists := s.tabs[name]; {
 	case !exists:
@@ -301,7 +322,9 @@ func (k known) ServerPreferredResources() ([]*metav1.APIResourceList, error) {
 }
 
 // migrate runs new migrations of a store for five minutes, and returns the result of each.
-func migrate(t *testing.T, s *store, crds *definitions, migrations ...*migrationv1.StorageVersionMigration) map[string]migrationv1.StorageVersionMigrationStatus {
+func migrate(
+	t *testing.T, s *store, crds *definitions, migrations ...*migrationv1.StorageVersionMigration,
+) map[string]migrationv1.StorageVersionMigrationStatus {
 	t.Helper()
 	c := controllertest.New(t)
 	for _, m := range migrations {
@@ -372,11 +395,13 @@ func TestMigrates(t *testing.T) {
 		got := migrate(t, s, crds, newMigration("first"), newMigration("second"), views, none)
 		// new is 11, written 12, last 13, old 14.
 		for name, revision := range map[string]string{"first": "10", "second": "14"} {
-			if m := got[name]; message(m, "Succeeded") != "Migration completed" || !isOver(m) || m.ResourceVersion != revision {
+			if m := got[name]; message(m, "Succeeded") != "Migration completed" || !isOver(m) ||
+				m.ResourceVersion != revision {
 				t.Errorf("%s: %+v", name, m)
 			}
 		}
-		if m := got["views"]; !strings.Contains(message(m, "Failed"), `does not support discovery operations: [update patch list]`) || !isOver(m) {
+		if m := got["views"]; !strings.Contains(message(m, "Failed"),
+			`does not support discovery operations: [update patch list]`) || !isOver(m) {
 			t.Errorf("views: %+v", m)
 		}
 		if m := got["none"]; message(m, "Failed") != "resource does not exist in discovery" || !isOver(m) {
@@ -387,7 +412,8 @@ func TestMigrates(t *testing.T) {
 		if got, want := s.patched(), "gone last old same written"+" same"+" last new old same written"; got != want {
 			t.Errorf("patched %s, want %s", got, want)
 		}
-		if len(s.patches) > 2 && s.patches[2] != `old application/merge-patch+json {"apiVersion":"example.com/v2","kind":"Tab","metadata":{"resourceVersion":"5"}}` {
+		if len(s.patches) > 2 &&
+			s.patches[2] != `old application/merge-patch+json {"apiVersion":"example.com/v2","kind":"Tab","metadata":{"resourceVersion":"5"}}` {
 			t.Errorf("patch %s", s.patches[2])
 		}
 		for name, tab := range s.tabs {
@@ -395,12 +421,14 @@ func TestMigrates(t *testing.T) {
 				t.Errorf("%s is stored in %s", name, tab.version)
 			}
 		}
-		if got := crds.crd.Status; strings.Join(got.StoredVersions, " ") != "v2" || len(got.Conditions) != 1 || got.Conditions[0].Status != apiextensionsv1.ConditionFalse {
+		if got := crds.crd.Status; strings.Join(got.StoredVersions, " ") != "v2" || len(got.Conditions) != 1 ||
+			got.Conditions[0].Status != apiextensionsv1.ConditionFalse {
 			t.Errorf("definition: %+v", got)
 		}
 		// One after the other.
 		const done = "The migration has succeeded and the stored versions have been updated"
-		if want := []string{"Migration first is running", done, "Migration second is running", done}; !slices.Equal(crds.updates, want) {
+		if want := []string{"Migration first is running", done, "Migration second is running",
+			done}; !slices.Equal(crds.updates, want) {
 			t.Errorf("definition: %q", crds.updates)
 		}
 	})
@@ -422,7 +450,8 @@ func TestFails(t *testing.T) {
 				}
 				return strconv.Itoa(n)
 			}
-		}, "migration encountered unhandled error: comparing the resourceVersion of tabs old: resource version is not well formed: v5"},
+		},
+			"migration encountered unhandled error: comparing the resourceVersion of tabs old: resource version is not well formed: v5"},
 		"an object is refused": {func(s *store) {
 			s.before = func(name string) error {
 				if name == "old" {
@@ -445,7 +474,8 @@ func TestFails(t *testing.T) {
 						t.Errorf("%s: %+v", name, m)
 					}
 				}
-				if got := crds.crd.Status; strings.Join(got.StoredVersions, " ") != "v1 v2" || len(got.Conditions) != 1 || got.Conditions[0].Message != "The migration has failed" {
+				if got := crds.crd.Status; strings.Join(got.StoredVersions, " ") != "v1 v2" ||
+					len(got.Conditions) != 1 || got.Conditions[0].Message != "The migration has failed" {
 					t.Errorf("definition: %+v", got)
 				}
 				if len(crds.updates) != 4 {

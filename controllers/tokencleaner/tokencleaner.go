@@ -45,9 +45,10 @@ func New(cfg Config) (*Controller, error) {
 
 // Run cleans for one term of leadership.
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
-	loop := runtime.NewLoop("tokencleaner", 1, c.cfg.Logger, func(ctx context.Context, key runtime.Key) (time.Duration, error) {
-		return c.reconcile(ctx, client, key)
-	})
+	loop := runtime.NewLoop("tokencleaner", 1, c.cfg.Logger,
+		func(ctx context.Context, key runtime.Key) (time.Duration, error) {
+			return c.reconcile(ctx, client, key)
+		})
 	runtime.Watch(loop, c.secrets, func(_, now *corev1.Secret) []runtime.Key {
 		if now == nil || now.Namespace != namespace || now.Type != tokenType {
 			return nil
@@ -57,7 +58,9 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return loop.Run(ctx)
 }
 
-func (c *Controller) reconcile(ctx context.Context, client kubernetes.Interface, key runtime.Key) (time.Duration, error) {
+func (c *Controller) reconcile(
+	ctx context.Context, client kubernetes.Interface, key runtime.Key,
+) (time.Duration, error) {
 	secret, err := c.list.Secrets(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		return 0, nil

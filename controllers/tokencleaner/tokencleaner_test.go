@@ -17,7 +17,8 @@ func TestTokensGoWhenTheyExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t)
 		add := func(name, expiration string, kind corev1.SecretType) {
-			s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}, Type: kind, Data: map[string][]byte{}}
+			s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}, Type: kind,
+				Data: map[string][]byte{}}
 			if expiration != "" {
 				s.Data["expiration"] = []byte(expiration)
 			}

@@ -84,7 +84,8 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	// The time may have been raised a moment ago: the precondition on the version finds that.
 	foreground := metav1.DeletePropagationForeground
 	err = t.client.BatchV1().Jobs(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
-		PropagationPolicy: &foreground, Preconditions: &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},
+		PropagationPolicy: &foreground,
+		Preconditions:     &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return 0, fmt.Errorf("deleting Job %s, whose time has passed: %w", key, err)

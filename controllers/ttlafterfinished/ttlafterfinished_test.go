@@ -14,8 +14,10 @@ import (
 )
 
 func example(name string, ttl int32, finished time.Time, edits ...func(*batchv1.Job)) *batchv1.Job {
-	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name}, Spec: batchv1.JobSpec{TTLSecondsAfterFinished: &ttl}}
-	j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(finished)}}
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name},
+		Spec: batchv1.JobSpec{TTLSecondsAfterFinished: &ttl}}
+	j.Status.Conditions = []batchv1.JobCondition{
+		{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(finished)}}
 	for _, edit := range edits {
 		edit(j)
 	}
@@ -32,9 +34,13 @@ func TestLeft(t *testing.T) {
 		{"some time left", example("j", 60, now.Add(-20*time.Second)), 40 * time.Second},
 		{"none left", example("j", 60, now.Add(-time.Hour)), 0},
 		{"at once", example("j", 0, now), 0},
-		{"failed counts", example("j", 9, now, func(j *batchv1.Job) { j.Status.Conditions[0].Type = batchv1.JobFailed }), 9 * time.Second},
-		{"about to fail does not", example("j", 9, now, func(j *batchv1.Job) { j.Status.Conditions[0].Type = batchv1.JobFailureTarget }), -1},
-		{"no longer finished", example("j", 9, now, func(j *batchv1.Job) { j.Status.Conditions[0].Status = corev1.ConditionFalse }), -1},
+		{"failed counts",
+			example("j", 9, now, func(j *batchv1.Job) { j.Status.Conditions[0].Type = batchv1.JobFailed }),
+			9 * time.Second},
+		{"about to fail does not",
+			example("j", 9, now, func(j *batchv1.Job) { j.Status.Conditions[0].Type = batchv1.JobFailureTarget }), -1},
+		{"no longer finished",
+			example("j", 9, now, func(j *batchv1.Job) { j.Status.Conditions[0].Status = corev1.ConditionFalse }), -1},
 		{"for ever", example("j", 9, now, func(j *batchv1.Job) { j.Spec.TTLSecondsAfterFinished = nil }), -1},
 		{"going", example("j", 0, now, func(j *batchv1.Job) { j.DeletionTimestamp = &metav1.Time{Time: now} }), -1},
 	} {

@@ -42,16 +42,18 @@ func New(cfg Config) (*Controller, error) {
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
 	recorder, stop := runtime.Recorder(ctx, client, "volume_expand")
 	defer stop()
-	loop := runtime.NewLoop("volumeexpand", 1, c.cfg.Logger, func(_ context.Context, key runtime.Key) (time.Duration, error) {
-		claim, err := c.list.PersistentVolumeClaims(key.Namespace).Get(key.Name)
-		if apierrors.IsNotFound(err) {
-			return 0, nil
-		}
-		if err == nil && wantsMore(claim) {
-			recorder.Event(claim, corev1.EventTypeNormal, "ExternalExpanding", "waiting for an external controller to expand this PVC")
-		}
-		return 0, err
-	})
+	loop := runtime.NewLoop("volumeexpand", 1, c.cfg.Logger,
+		func(_ context.Context, key runtime.Key) (time.Duration, error) {
+			claim, err := c.list.PersistentVolumeClaims(key.Namespace).Get(key.Name)
+			if apierrors.IsNotFound(err) {
+				return 0, nil
+			}
+			if err == nil && wantsMore(claim) {
+				recorder.Event(claim, corev1.EventTypeNormal, "ExternalExpanding",
+					"waiting for an external controller to expand this PVC")
+			}
+			return 0, err
+		})
 	runtime.Watch(loop, c.claims, func(old, now *corev1.PersistentVolumeClaim) []runtime.Key {
 		if now == nil || !wantsMore(now) || old != nil && wantsMore(old) && requested(old) == requested(now) {
 			return nil

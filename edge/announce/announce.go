@@ -70,7 +70,8 @@ func New(c Config) *Announcer {
 		c.Conflict = func(netip.Addr, net.HardwareAddr, string) {}
 	}
 	counter := func(name, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "barque_edge_" + name, Help: help}, []string{"family"})
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "barque_edge_" + name, Help: help},
+			[]string{"family"})
 	}
 	return &Announcer{config: c, open: map[key]*reader{}, told: map[string]time.Time{}, metrics: &metrics{
 		counter("neighbour_answers_total", "Answers to questions for held addresses, by ARP and neighbour discovery."),
@@ -240,7 +241,9 @@ func (r *reader) memberships(of map[netip.Addr]bool) (err error) {
 	}
 	for addr := range r.joined {
 		// Another address of the same group may still need it.
-		if !of[addr] && !slices.ContainsFunc(slices.Collect(maps.Keys(of)), func(o netip.Addr) bool { return group(o) == group(addr) }) {
+		if !of[addr] &&
+			!slices.ContainsFunc(slices.Collect(maps.Keys(of)),
+				func(o netip.Addr) bool { return group(o) == group(addr) }) {
 			err = errors.Join(err, r.leave(addr))
 		}
 		if !of[addr] {
@@ -315,7 +318,8 @@ func (a *Announcer) conflict(r *reader, addr netip.Addr, mac net.HardwareAddr) {
 	if !report {
 		return
 	}
-	a.config.Logger.Warn("another machine answers for an address that this node holds", "address", addr, "mac", mac, "link", r.link.name)
+	a.config.Logger.Warn("another machine answers for an address that this node holds", "address", addr, "mac", mac,
+		"link", r.link.name)
 	a.config.Conflict(addr, mac, r.link.name)
 	a.say(r, addr)
 }

@@ -57,7 +57,8 @@ func ownNetwork(t *testing.T) (node, other link) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
 	}
-	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "node", HardwareAddr: ours}, PeerName: "peer", PeerHardwareAddr: peer}
+	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "node", HardwareAddr: ours}, PeerName: "peer",
+		PeerHardwareAddr: peer}
 	if err := netlink.LinkAdd(pair); err != nil {
 		t.Fatal(err)
 	}
@@ -153,9 +154,11 @@ func TestOnTheWire(t *testing.T) {
 	at4, at6 := listen(t, other, false), listen(t, other, true)
 	h := &holder{changed: make(chan struct{})}
 	conflicts := make(chan string, 10)
-	a := New(Config{Holder: h, Own: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Conflict: func(addr netip.Addr, mac net.HardwareAddr, link string) {
-		conflicts <- addr.String() + " " + mac.String() + " " + link
-	}})
+	a := New(
+		Config{Holder: h, Own: []netip.Addr{netip.MustParseAddr("10.0.0.1")},
+			Conflict: func(addr netip.Addr, mac net.HardwareAddr, link string) {
+				conflicts <- addr.String() + " " + mac.String() + " " + link
+			}})
 	h.set(held4, held6)
 	// The sockets are opened here, because Run may be on another thread, in another namespace.
 	if err := a.settle([]netip.Addr{held4, held6}); err != nil {
@@ -170,7 +173,8 @@ func TestOnTheWire(t *testing.T) {
 	at6.expect(t, held6, func() { at6.ask(t, solicit(held6, peer6)) })
 
 	stranger := net.HardwareAddr{2, 0, 0, 0, 0, 9}
-	at4.expect(t, held4, func() { at4.ask(t, arp(arpReply, held4, stranger, peer4, peer, broadcast)) }) // it repeats its claim
+	// it repeats its claim
+	at4.expect(t, held4, func() { at4.ask(t, arp(arpReply, held4, stranger, peer4, peer, broadcast)) })
 	if got, want := <-conflicts, "10.0.0.10 02:00:00:00:00:09 node"; got != want {
 		t.Errorf("conflict %q, want %q", got, want)
 	}

@@ -40,8 +40,9 @@ func TestQuestionsAreAnswered(t *testing.T) {
 		to       net.HardwareAddr
 		asks     netip.Addr
 	}{
-		"ARP":            {arp(arpRequest, peer4, peer, held4, make(net.HardwareAddr, 6), broadcast), peer, held4},
-		"an ARP probe":   {arp(arpRequest, netip.IPv4Unspecified(), peer, held4, make(net.HardwareAddr, 6), broadcast), peer, held4},
+		"ARP": {arp(arpRequest, peer4, peer, held4, make(net.HardwareAddr, 6), broadcast), peer, held4},
+		"an ARP probe": {arp(arpRequest, netip.IPv4Unspecified(), peer, held4, make(net.HardwareAddr, 6), broadcast),
+			peer, held4},
 		"a solicitation": {solicit(held6, peer6), peer, held6},
 		"one that looks for duplicates": {solicit(held6, netip.IPv6Unspecified()),
 			groupMAC(allNodes), held6},
@@ -75,7 +76,9 @@ func TestAnnouncementsAreClaims(t *testing.T) {
 
 // TestKnownFrames compares with frames that Linux has sent: arping, and ndisc6.
 func TestKnownFrames(t *testing.T) {
-	request, err := hex.DecodeString("ffffffffffff" + "020000000002" + "0806" + "0001080006040001" + "020000000002" + "0a000002" + "000000000000" + "0a00000a")
+	request, err := hex.DecodeString(
+		"ffffffffffff" + "020000000002" + "0806" + "0001080006040001" + "020000000002" + "0a000002" + "000000000000" +
+			"0a00000a")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,8 +127,10 @@ func TestForeignFramesAreNotRead(t *testing.T) {
 
 // FuzzParse: foreign bytes never panic, and each question has an answer that is a claim.
 func FuzzParse(f *testing.F) {
-	for _, frame := range [][]byte{solicit(held6, peer6), solicit(held6, netip.IPv6Unspecified()), advise(held6, peer, allNodes, groupMAC(allNodes), false),
-		arp(arpRequest, peer4, peer, held4, make(net.HardwareAddr, 6), broadcast), arp(arpReply, peer4, peer, held4, ours, ours)} {
+	for _, frame := range [][]byte{solicit(held6, peer6), solicit(held6, netip.IPv6Unspecified()),
+		advise(held6, peer, allNodes, groupMAC(allNodes), false),
+		arp(arpRequest, peer4, peer, held4, make(net.HardwareAddr, 6), broadcast),
+		arp(arpReply, peer4, peer, held4, ours, ours)} {
 		f.Add(frame)
 	}
 	f.Fuzz(func(t *testing.T, frame []byte) {

@@ -71,7 +71,8 @@ func install(ctx context.Context, clients Clients) error {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: Account, Namespace: metav1.NamespaceSystem}}
 	accounts := clients.API.CoreV1().ServiceAccounts(account.Namespace)
 	if _, err := accounts.Get(ctx, account.Name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
-		if _, err := accounts.Create(ctx, account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		if _, err := accounts.Create(ctx, account, metav1.CreateOptions{}); err != nil &&
+			!apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("create the service account %s: %w", account.Name, err)
 		}
 	} else if err != nil {
@@ -95,7 +96,8 @@ func install(ctx context.Context, clients Clients) error {
 		ObjectMeta: metav1.ObjectMeta{Name: translate.Class},
 		Spec:       gatewayv1.GatewayClassSpec{ControllerName: translate.GatewayController, Description: &description},
 	}
-	if _, err := clients.Gateways.GatewayClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := clients.Gateways.GatewayClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil &&
+		!apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create the GatewayClass %s: %w", class.Name, err)
 	}
 	return nil

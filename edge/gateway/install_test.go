@@ -19,8 +19,10 @@ import (
 // nothing.
 func installed(t *testing.T, definitions ...runtime.Object) Clients {
 	t.Helper()
-	client, extensions, gateways := fake.NewClientset(), apiextensionsfake.NewClientset(definitions...), gatewayfake.NewSimpleClientset()
-	clients := Clients{API: client, Definitions: extensions.ApiextensionsV1().CustomResourceDefinitions(), Gateways: gateways.GatewayV1()}
+	client, extensions, gateways := fake.NewClientset(), apiextensionsfake.NewClientset(definitions...),
+		gatewayfake.NewSimpleClientset()
+	clients := Clients{API: client, Definitions: extensions.ApiextensionsV1().CustomResourceDefinitions(),
+		Gateways: gateways.GatewayV1()}
 	if err := install(t.Context(), clients); err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +42,8 @@ func installed(t *testing.T, definitions ...runtime.Object) Clients {
 
 func TestInstall(t *testing.T) {
 	clients := installed(t)
-	if _, err := clients.API.CoreV1().ServiceAccounts("kube-system").Get(t.Context(), Account, metav1.GetOptions{}); err != nil {
+	if _, err := clients.API.CoreV1().ServiceAccounts("kube-system").Get(t.Context(), Account,
+		metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
 	all, err := crds.All()
@@ -66,7 +69,8 @@ func TestInstall(t *testing.T) {
 // no.
 func TestDefaultIngressClass(t *testing.T) {
 	class := func(name, value string) runtime.Object {
-		c := &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.IngressClassSpec{Controller: "x/y"}}
+		c := &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: networkingv1.IngressClassSpec{Controller: "x/y"}}
 		if value != "" {
 			c.Annotations = map[string]string{networkingv1.AnnotationIsDefaultIngressClass: value}
 		}
@@ -83,7 +87,8 @@ func TestDefaultIngressClass(t *testing.T) {
 		{"another default comes", []runtime.Object{class("nginx", "true"), class("barque", "true")}, ""},
 		{"the other default has gone", []runtime.Object{class("barque", "")}, "true"},
 		{"somebody said no", []runtime.Object{class("barque", "false")}, "false"},
-		{"somebody said no, beside the default one", []runtime.Object{class("nginx", "true"), class("barque", "false")}, "false"},
+		{"somebody said no, beside the default one", []runtime.Object{class("nginx", "true"), class("barque", "false")},
+			"false"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			client := fake.NewClientset(c.classes...)
@@ -123,7 +128,8 @@ func TestDefinitionsOfUsers(t *testing.T) {
 		{"without annotations", nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			have := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: all[0].Name, Annotations: c.annotations}}
+			have := &apiextensionsv1.CustomResourceDefinition{
+				ObjectMeta: metav1.ObjectMeta{Name: all[0].Name, Annotations: c.annotations}}
 			clients := installed(t, have)
 			got, err := clients.Definitions.Get(t.Context(), all[0].Name, metav1.GetOptions{})
 			if err != nil {

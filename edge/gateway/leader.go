@@ -141,7 +141,10 @@ func (s *Statuses) addresses() ([]string, error) {
 }
 
 // Lead writes statuses until ctx ends, with the rights of the status writer in the leader's term.
-func (s *Statuses) Lead(ctx context.Context, client kubernetes.Interface, gateways gatewayclient.GatewayV1Interface, recorder record.EventRecorder) error {
+func (s *Statuses) Lead(
+	ctx context.Context, client kubernetes.Interface, gateways gatewayclient.GatewayV1Interface,
+	recorder record.EventRecorder,
+) error {
 	defer s.routed.Store(nil)
 	w := &statusWriter{Statuses: s, client: client, gateways: gateways, recorder: recorder, told: map[toldOf]string{}}
 	return lifecycle.All(ctx, s.secrets.Run, s.authorities.Run, func(ctx context.Context) error {
@@ -152,7 +155,8 @@ func (s *Statuses) Lead(ctx context.Context, client kubernetes.Interface, gatewa
 			err := w.write(ctx)
 			pause = nextPause(pause, err != nil)
 			if err != nil && ctx.Err() == nil {
-				s.config.Logger.Warn("some statuses of routes are not written; trying again", "err", err, "after", pause)
+				s.config.Logger.Warn("some statuses of routes are not written; trying again", "err", err, "after",
+					pause)
 				s.poke()
 			}
 			timer := time.NewTimer(pause)
@@ -209,12 +213,15 @@ func (w *statusWriter) write(ctx context.Context) error {
 	for _, g := range list[gatewayv1.Gateway](o.gateways) {
 		if translate.Ours(cluster.GatewayClass(string(g.Spec.GatewayClassName))) {
 			t, sets := translate.TranslateGateway(cluster, ports, g), translate.TranslateListenerSets(cluster, ports, g)
-			served = append(served, routed{origin: model.Origin{Kind: "Gateway", NamespacedName: nameOf(g)}, certificates: certificatesFor(open(t.Listeners))})
+			served = append(served,
+				routed{origin: model.Origin{Kind: "Gateway", NamespacedName: nameOf(g)},
+					certificates: certificatesFor(open(t.Listeners))})
 			keep(w.gateway(ctx, g, t, sets, routes, addresses))
 			for i := range sets {
 				set := &sets[i]
 				served = append(served, routed{
-					origin: model.Origin{Kind: "ListenerSet", NamespacedName: nameOf(set.Set)}, certificates: certificatesFor(open(set.Listeners)),
+					origin:       model.Origin{Kind: "ListenerSet", NamespacedName: nameOf(set.Set)},
+					certificates: certificatesFor(open(set.Listeners)),
 				})
 				keep(w.listenerSet(ctx, set, routes, len(addresses) > 0))
 			}
@@ -274,7 +281,9 @@ type reached struct {
 
 // routes writes the statuses of all routes.
 func (w *statusWriter) routes(ctx context.Context, cluster view, ports translate.Ports, keep func(error)) reached {
-	o, all := w.objects, reached{attached: map[translate.Attached]int32{}, gateways: map[types.NamespacedName]map[types.NamespacedName]bool{}}
+	o, all := w.objects,
+		reached{attached: map[translate.Attached]int32{},
+			gateways: map[types.NamespacedName]map[types.NamespacedName]bool{}}
 	count := func(r translate.Route) []gatewayv1.RouteParentStatus {
 		for _, a := range r.Attached {
 			all.attached[a]++
@@ -343,7 +352,8 @@ func (w *statusWriter) class(ctx context.Context, c *gatewayv1.GatewayClass, por
 }
 
 func (w *statusWriter) gateway(
-	ctx context.Context, g *gatewayv1.Gateway, t translate.Gateway, sets []translate.ListenerSet, routes reached, addresses []string,
+	ctx context.Context, g *gatewayv1.Gateway, t translate.Gateway, sets []translate.ListenerSet, routes reached,
+	addresses []string,
 ) error {
 	next := g.DeepCopy()
 	next.Status.Conditions, _ = conditions(g.Status.Conditions, t.Conditions(sets, len(addresses) > 0))
@@ -385,7 +395,9 @@ func (w *statusWriter) gateway(
 	return err
 }
 
-func (w *statusWriter) listenerSet(ctx context.Context, t *translate.ListenerSet, routes reached, addressed bool) error {
+func (w *statusWriter) listenerSet(
+	ctx context.Context, t *translate.ListenerSet, routes reached, addressed bool,
+) error {
 	s := t.Set
 	next := s.DeepCopy()
 	next.Status.Conditions, _ = conditions(s.Status.Conditions, t.Conditions(addressed))
@@ -470,7 +482,8 @@ func routeStatus(have gatewayv1.RouteStatus, ours []gatewayv1.RouteParentStatus)
 	for _, p := range ours {
 		var before []metav1.Condition
 		for _, old := range have.Parents {
-			if old.ControllerName == translate.GatewayController && equality.Semantic.DeepEqual(old.ParentRef, p.ParentRef) {
+			if old.ControllerName == translate.GatewayController &&
+				equality.Semantic.DeepEqual(old.ParentRef, p.ParentRef) {
 				before = old.Conditions
 			}
 		}
@@ -480,7 +493,9 @@ func routeStatus(have gatewayv1.RouteStatus, ours []gatewayv1.RouteParentStatus)
 	return next, !equality.Semantic.DeepEqual(have.Parents, next.Parents) && len(have.Parents)+len(next.Parents) > 0
 }
 
-func (w *statusWriter) ingress(ctx context.Context, in *networkingv1.Ingress, t translate.Ingress, addresses []string) error {
+func (w *statusWriter) ingress(
+	ctx context.Context, in *networkingv1.Ingress, t translate.Ingress, addresses []string,
+) error {
 	reason := "NoEffect"
 	if t.Refused {
 		reason = "Refused"

@@ -148,7 +148,8 @@ func nodeWith(address string, labels map[string]string, ready corev1.ConditionSt
 func TestStatuses(t *testing.T) {
 	on := map[string]string{NodeLabel: "true"}
 	r := newRig(t,
-		nodeWith("192.0.2.1", on, corev1.ConditionTrue), nodeWith("192.0.2.2", nil, corev1.ConditionTrue), nodeWith("192.0.2.3", on, corev1.ConditionFalse),
+		nodeWith("192.0.2.1", on, corev1.ConditionTrue), nodeWith("192.0.2.2", nil, corev1.ConditionTrue),
+		nodeWith("192.0.2.3", on, corev1.ConditionFalse),
 		read[corev1.Service](t, "metadata: {name: s, namespace: a}\nspec: {ports: [{port: 80, name: http}]}"),
 		read[gatewayv1.Gateway](t, `
 metadata: {name: g, namespace: a, generation: 3}
@@ -159,8 +160,10 @@ spec:
   - {name: web, port: 80, protocol: HTTP}
   - {name: tls, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: cert}]}}
 `),
-		read[gatewayv1.Gateway](t, "metadata: {name: foreign, namespace: a}\nspec: {gatewayClassName: other, listeners: [{name: web, port: 80, protocol: HTTP}]}"),
-		read[gatewayv1.ListenerSet](t, "metadata: {name: l, namespace: a}\nspec: {parentRef: {name: g}, listeners: [{name: more, port: 80, protocol: HTTP, hostname: more.example.com}]}"),
+		read[gatewayv1.Gateway](t,
+			"metadata: {name: foreign, namespace: a}\nspec: {gatewayClassName: other, listeners: [{name: web, port: 80, protocol: HTTP}]}"),
+		read[gatewayv1.ListenerSet](t,
+			"metadata: {name: l, namespace: a}\nspec: {parentRef: {name: g}, listeners: [{name: more, port: 80, protocol: HTTP, hostname: more.example.com}]}"),
 		read[gatewayv1.HTTPRoute](t, `
 metadata: {name: r, namespace: a}
 spec:
@@ -213,7 +216,8 @@ spec: {ingressClassName: barque, defaultBackend: {service: {name: s, port: {numb
 	if l := g.Status.Listeners[0]; l.Name != "web" || l.AttachedRoutes != 1 || reasons(l.Conditions) != good {
 		t.Errorf("%+v", l)
 	}
-	if l := g.Status.Listeners[1]; l.AttachedRoutes != 0 || !strings.Contains(reasons(l.Conditions), "ResolvedRefs=False/InvalidCertificateRef") {
+	if l := g.Status.Listeners[1]; l.AttachedRoutes != 0 ||
+		!strings.Contains(reasons(l.Conditions), "ResolvedRefs=False/InvalidCertificateRef") {
 		t.Errorf("without its Secret: %+v", l)
 	}
 	if n := g.Status.AttachedListenerSets; n == nil || *n != 1 {
@@ -283,7 +287,8 @@ spec: {ingressClassName: barque, defaultBackend: {service: {name: s, port: {numb
 	if have := reasons(gateway().Status.Conditions); have != "Accepted=True/Accepted Programmed=True/Programmed" {
 		t.Error(have)
 	}
-	if have := reasons(policy().Status.Ancestors[1].Conditions); have != "Accepted=True/Accepted ResolvedRefs=True/ResolvedRefs" {
+	if have := reasons(
+		policy().Status.Ancestors[1].Conditions); have != "Accepted=True/Accepted ResolvedRefs=True/ResolvedRefs" {
 		t.Error(have)
 	}
 }
@@ -293,8 +298,10 @@ spec: {ingressClassName: barque, defaultBackend: {service: {name: s, port: {numb
 func TestLead(t *testing.T) {
 	certificate, key := selfSigned(t, "example.com")
 	r := newRig(t, nodeWith("192.0.2.1", map[string]string{NodeLabel: "true"}, corev1.ConditionTrue),
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "cert", Namespace: "a"}, Data: map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key}},
-		read[gatewayv1.Gateway](t, "metadata: {name: g, namespace: a}\nspec: {gatewayClassName: barque, listeners: [{name: tls, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: cert}]}}]}"),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "cert", Namespace: "a"},
+			Data: map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key}},
+		read[gatewayv1.Gateway](t,
+			"metadata: {name: g, namespace: a}\nspec: {gatewayClassName: barque, listeners: [{name: tls, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: cert}]}}]}"),
 	)
 	written, err := r.gateways.Gateways("a").Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -305,7 +312,8 @@ func TestLead(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Lead(ctx, r.client, r.gateways, s.events) }()
 	for event := range written.ResultChan() {
-		if g, ok := event.Object.(*gatewayv1.Gateway); ok && reasons(g.Status.Conditions) == "Accepted=True/Accepted Programmed=True/Programmed" {
+		if g, ok := event.Object.(*gatewayv1.Gateway); ok &&
+			reasons(g.Status.Conditions) == "Accepted=True/Accepted Programmed=True/Programmed" {
 			break
 		}
 	}

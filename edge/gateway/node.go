@@ -92,8 +92,9 @@ type Node struct {
 func NewNode(config NodeConfig) (*Node, error) {
 	n := &Node{
 		config: config, objects: config.Objects, dirty: map[model.Origin]bool{}, all: true,
-		moved: map[types.NamespacedName]bool{}, wake: make(chan struct{}, 1), listeners: map[model.Origin][]model.Listener{},
-		wanted: map[model.Origin][]types.NamespacedName{}, services: map[model.Origin][]types.NamespacedName{},
+		moved: map[types.NamespacedName]bool{}, wake: make(chan struct{}, 1),
+		listeners: map[model.Origin][]model.Listener{},
+		wanted:    map[model.Origin][]types.NamespacedName{}, services: map[model.Origin][]types.NamespacedName{},
 		users: map[types.NamespacedName]map[model.Origin]bool{}, left: map[string]int{},
 	}
 	n.endpoints = proxy.NewEndpoints(n.endpointsOf)
@@ -134,7 +135,8 @@ func (n *Node) follow() error {
 	slice := each(func(name types.NamespacedName, obj any) {
 		if s, ok := obj.(*discoveryv1.EndpointSlice); ok {
 			n.note(func() {
-				n.moved[types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}] = true
+				n.moved[types.NamespacedName{Namespace: s.Namespace,
+					Name: s.Labels[discoveryv1.LabelServiceName]}] = true
 			})
 		}
 	})
@@ -142,17 +144,19 @@ func (n *Node) follow() error {
 		informer cache.SharedIndexInformer
 		handler  cache.ResourceEventHandler
 	}{
-		{o.ingresses, one("Ingress")}, {o.httpRoutes, one("HTTPRoute")}, {o.grpcRoutes, one("GRPCRoute")}, {o.tlsRoutes, one("TLSRoute")},
+		{o.ingresses, one("Ingress")}, {o.httpRoutes, one("HTTPRoute")}, {o.grpcRoutes, one("GRPCRoute")},
+		{o.tlsRoutes, one("TLSRoute")},
 		{o.ingressClasses, everything}, {o.classes, everything}, {o.gateways, everything},
 		{o.listenerSets, everything}, {o.grants, everything},
 		{o.namespaces, relabelled(func() { n.note(func() { n.all = true }) })},
 		{o.services, service}, {o.services, holding(func() { n.note(func() { n.all = true }) })}, {o.slices, slice},
-		{o.policies, cache.ResourceEventHandlerFuncs{AddFunc: policy, DeleteFunc: policy, UpdateFunc: func(before, now any) {
-			if !onlyStatus(before, now) {
-				policy(before)
-				policy(now)
-			}
-		}}},
+		{o.policies,
+			cache.ResourceEventHandlerFuncs{AddFunc: policy, DeleteFunc: policy, UpdateFunc: func(before, now any) {
+				if !onlyStatus(before, now) {
+					policy(before)
+					policy(now)
+				}
+			}}},
 	} {
 		if _, err := f.informer.AddEventHandler(f.handler); err != nil {
 			return err
@@ -189,7 +193,8 @@ func onlyStatus(before, now any) bool {
 	if err != nil || b.GetGeneration() == 0 {
 		return false
 	}
-	return a.GetUID() == b.GetUID() && a.GetGeneration() == b.GetGeneration() && maps.Equal(a.GetAnnotations(), b.GetAnnotations())
+	return a.GetUID() == b.GetUID() && a.GetGeneration() == b.GetGeneration() &&
+		maps.Equal(a.GetAnnotations(), b.GetAnnotations())
 }
 
 // relabelled calls f when the labels of a namespace have changed, or a namespace has come or gone.
@@ -282,7 +287,8 @@ func (n *Node) reconcile() {
 // without logs how many objects of a kind are too many, when that changes.
 func (n *Node) without(kind string, left int) {
 	if n.left[kind] != left {
-		n.config.Logger.Warn("routes name too many objects: the gateway does without the others", "kind", kind, "limit", mostWatched, "others", left)
+		n.config.Logger.Warn("routes name too many objects: the gateway does without the others", "kind", kind, "limit",
+			mostWatched, "others", left)
 	}
 	n.left[kind] = left
 }
@@ -302,7 +308,8 @@ func (n *Node) everything() []model.Origin {
 	} {
 		for _, key := range informer.GetStore().ListKeys() {
 			if name, err := cache.ParseObjectName(key); err == nil {
-				all[model.Origin{Kind: kind, NamespacedName: types.NamespacedName{Namespace: name.Namespace, Name: name.Name}}] = true
+				all[model.Origin{Kind: kind,
+					NamespacedName: types.NamespacedName{Namespace: name.Namespace, Name: name.Name}}] = true
 			}
 		}
 	}
@@ -341,7 +348,9 @@ func (n *Node) listen(cluster view, ports translate.Ports, origin model.Origin) 
 }
 
 // translate returns the route of an object, or nil if there is none.
-func (n *Node) translate(cluster view, ports translate.Ports, origin model.Origin) (*model.Route, []types.NamespacedName) {
+func (n *Node) translate(
+	cluster view, ports translate.Ports, origin model.Origin,
+) (*model.Route, []types.NamespacedName) {
 	key := origin.String()
 	var of translate.Route
 	switch origin.Kind {
@@ -395,7 +404,8 @@ func (n *Node) uses(origin model.Origin, services []types.NamespacedName) {
 
 // endpointsOf is a proxy.Lookup.
 func (n *Node) endpointsOf(name types.NamespacedName) (*corev1.Service, []*discoveryv1.EndpointSlice) {
-	return view{Objects: n.objects}.Service(name), indexed[discoveryv1.EndpointSlice](n.objects.slices, serviceIndex, name.String())
+	return view{Objects: n.objects}.Service(name),
+		indexed[discoveryv1.EndpointSlice](n.objects.slices, serviceIndex, name.String())
 }
 
 // authoritiesWanted are the ConfigMaps of the policies whose Services have a route.

@@ -43,8 +43,10 @@ func newServed(t *testing.T, r *rig, refuse ...uint16) *served {
 		s.refuse[p] = true
 	}
 	n, err := NewNode(NodeConfig{
-		Objects: r.objects, Client: r.client, Settings: Settings{HTTPPort: 80, HTTPSPort: 443, Ports: []uint16{80, 443, 8080}},
-		Listen: s.listen, Refused: func(port uint16, _ error) { s.refused <- port }, Logger: slog.New(slog.DiscardHandler),
+		Objects: r.objects, Client: r.client,
+		Settings: Settings{HTTPPort: 80, HTTPSPort: 443, Ports: []uint16{80, 443, 8080}},
+		Listen:   s.listen, Refused: func(port uint16, _ error) { s.refused <- port },
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -116,26 +118,33 @@ func (s *served) until(port uint16, host, want string) {
 // backend makes a Service of a server.
 func (r *rig) backend(name string, at net.Addr) {
 	tcp := at.(*net.TCPAddr)
-	r.add(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "a"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}})
+	r.add(
+		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "a"},
+			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}})
 	r.add(&discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "a", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
-		Ports:      []discoveryv1.EndpointPort{{Name: ptr.To(""), Port: ptr.To(int32(tcp.Port))}},
-		Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{tcp.IP.String()}}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "a",
+			Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+		Ports:     []discoveryv1.EndpointPort{{Name: ptr.To(""), Port: ptr.To(int32(tcp.Port))}},
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{tcp.IP.String()}}},
 	})
 }
 
 // TestNode: routes and listeners come and go, and the ports with them.
 func TestNode(t *testing.T) {
 	r := newRig(t,
-		read[networkingv1.Ingress](t, "metadata: {name: i, namespace: a}\nspec: {ingressClassName: barque, rules: [{host: i.example.com, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: s, port: {number: 80}}}}]}}]}"),
-		read[networkingv1.Ingress](t, "metadata: {name: foreign, namespace: a}\nspec: {ingressClassName: other, rules: [{host: o.example.com, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: s, port: {number: 80}}}}]}}]}"),
+		read[networkingv1.Ingress](t,
+			"metadata: {name: i, namespace: a}\nspec: {ingressClassName: barque, rules: [{host: i.example.com, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: s, port: {number: 80}}}}]}}]}"),
+		read[networkingv1.Ingress](t,
+			"metadata: {name: foreign, namespace: a}\nspec: {ingressClassName: other, rules: [{host: o.example.com, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: s, port: {number: 80}}}}]}}]}"),
 		read[gatewayv1.Gateway](t, `
 metadata: {name: g, namespace: a}
 spec: {gatewayClassName: barque, allowedListeners: {namespaces: {from: Same}}, listeners: [{name: web, port: 80, protocol: HTTP, hostname: g.example.com}]}
 `),
-		read[gatewayv1.HTTPRoute](t, "metadata: {name: r, namespace: a}\nspec: {parentRefs: [{name: g}, {name: l, kind: ListenerSet}], rules: [{backendRefs: [{name: s, port: 80}]}]}"),
+		read[gatewayv1.HTTPRoute](t,
+			"metadata: {name: r, namespace: a}\nspec: {parentRefs: [{name: g}, {name: l, kind: ListenerSet}], rules: [{backendRefs: [{name: s, port: 80}]}]}"),
 	)
-	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
+	backend := httptest.NewServer(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
 	t.Cleanup(backend.Close)
 	r.backend("s", backend.Listener.Addr())
 	s := newServed(t, r)
@@ -144,7 +153,9 @@ spec: {gatewayClassName: barque, allowedListeners: {namespaces: {from: Same}}, l
 	if got := s.get(80, "o.example.com"); !strings.HasPrefix(got, "404") {
 		t.Errorf("an Ingress of another class: %s", got)
 	}
-	r.add(read[gatewayv1.ListenerSet](t, "metadata: {name: l, namespace: a}\nspec: {parentRef: {name: g}, listeners: [{name: more, port: 8080, protocol: HTTP, hostname: l.example.com}]}"))
+	r.add(
+		read[gatewayv1.ListenerSet](t,
+			"metadata: {name: l, namespace: a}\nspec: {parentRef: {name: g}, listeners: [{name: more, port: 8080, protocol: HTTP, hostname: l.example.com}]}"))
 	s.until(8080, "l.example.com", "200 hello")
 	if got := s.get(8080, "g.example.com"); !strings.HasPrefix(got, "404") {
 		t.Errorf("the host of the Gateway at the port of the set: %s", got)
@@ -163,10 +174,13 @@ func TestNodeVerifies(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRig(t,
-		read[gatewayv1.Gateway](t, "metadata: {name: g, namespace: a}\nspec: {gatewayClassName: barque, listeners: [{name: web, port: 80, protocol: HTTP}]}"),
-		read[gatewayv1.HTTPRoute](t, "metadata: {name: r, namespace: a}\nspec: {parentRefs: [{name: g}], rules: [{backendRefs: [{name: s, port: 80}]}]}"),
+		read[gatewayv1.Gateway](t,
+			"metadata: {name: g, namespace: a}\nspec: {gatewayClassName: barque, listeners: [{name: web, port: 80, protocol: HTTP}]}"),
+		read[gatewayv1.HTTPRoute](t,
+			"metadata: {name: r, namespace: a}\nspec: {parentRefs: [{name: g}], rules: [{backendRefs: [{name: s, port: 80}]}]}"),
 	)
-	backend := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
+	backend := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
 	backend.TLS = &tls.Config{Certificates: []tls.Certificate{own}}
 	backend.StartTLS()
 	t.Cleanup(backend.Close)
@@ -178,10 +192,13 @@ metadata: {name: p, namespace: a}
 spec: {targetRefs: [{group: '', kind: Service, name: s}], validation: {hostname: s.example.com, caCertificateRefs: [{group: '', kind: ConfigMap, name: ca}]}}
 `))
 	s.until(80, "x", "502")
-	if r.objects.Names("configmaps", "a", "other") || !r.objects.Names("configmaps", "a", "ca") || r.objects.Names("secrets", "a", "ca") {
+	if r.objects.Names("configmaps", "a", "other") || !r.objects.Names("configmaps", "a", "ca") ||
+		r.objects.Names("secrets", "a", "ca") {
 		t.Error("the gateway may read other ConfigMaps than the one of the policy")
 	}
-	r.add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "ca", Namespace: "a"}, Data: map[string]string{"ca.crt": string(certificate)}})
+	r.add(
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "ca", Namespace: "a"},
+			Data: map[string]string{"ca.crt": string(certificate)}})
 	s.until(80, "x", "200 hello")
 	if err := r.client.CoreV1().ConfigMaps("a").Delete(t.Context(), "ca", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -195,7 +212,9 @@ spec: {targetRefs: [{group: '', kind: Service, name: s}], validation: {hostname:
 
 // TestNodeShowsCertificates: a Secret is read when a listener names it, and shown when it is there.
 func TestNodeShowsCertificates(t *testing.T) {
-	r := newRig(t, read[gatewayv1.Gateway](t, "metadata: {name: g, namespace: a}\nspec: {gatewayClassName: barque, listeners: [{name: web, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: cert}]}}]}"))
+	r := newRig(t,
+		read[gatewayv1.Gateway](t,
+			"metadata: {name: g, namespace: a}\nspec: {gatewayClassName: barque, listeners: [{name: web, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: cert}]}}]}"))
 	s := newServed(t, r)
 	shown := func() string {
 		c, err := tls.Dial("tcp", s.addr(443), &tls.Config{ServerName: "x.example.com", InsecureSkipVerify: true})
@@ -208,11 +227,14 @@ func TestNodeShowsCertificates(t *testing.T) {
 	if got := shown(); got != "" {
 		t.Errorf("without the Secret: a certificate of %s", got)
 	}
-	if !r.objects.Names("secrets", "a", "cert") || r.objects.Names("secrets", "a", "other") || r.objects.Names("pods", "a", "cert") {
+	if !r.objects.Names("secrets", "a", "cert") || r.objects.Names("secrets", "a", "other") ||
+		r.objects.Names("pods", "a", "cert") {
 		t.Error("the gateway may read other Secrets than the one of the listener")
 	}
 	certificate, key := selfSigned(t, "x.example.com")
-	r.add(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "cert", Namespace: "a"}, Data: map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key}})
+	r.add(
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "cert", Namespace: "a"},
+			Data: map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key}})
 	for shown() != "x.example.com" {
 		if t.Context().Err() != nil {
 			t.Fatal("the certificate is not shown")
@@ -222,7 +244,9 @@ func TestNodeShowsCertificates(t *testing.T) {
 
 // TestPortInUse: a port that cannot be opened is told once, and the others are open.
 func TestPortInUse(t *testing.T) {
-	r := newRig(t, read[gatewayv1.Gateway](t, "metadata: {name: g, namespace: a}\nspec: {gatewayClassName: barque, listeners: [{name: a, port: 80, protocol: HTTP}, {name: b, port: 8080, protocol: HTTP}]}"))
+	r := newRig(t,
+		read[gatewayv1.Gateway](t,
+			"metadata: {name: g, namespace: a}\nspec: {gatewayClassName: barque, listeners: [{name: a, port: 80, protocol: HTTP}, {name: b, port: 8080, protocol: HTTP}]}"))
 	s := newServed(t, r, 80)
 	if port := <-s.refused; port != 80 {
 		t.Errorf("port %d", port)
@@ -253,7 +277,9 @@ func TestAuthorityOf(t *testing.T) {
 			if (err == nil) != (c.want != nil) {
 				t.Fatalf("%v, %v", got, err)
 			}
-			if err == nil && !slices.EqualFunc(got.Certificates, c.want, func(c *x509.Certificate, name string) bool { return c.DNSNames[0] == name }) {
+			if err == nil &&
+				!slices.EqualFunc(got.Certificates, c.want,
+					func(c *x509.Certificate, name string) bool { return c.DNSNames[0] == name }) {
 				t.Errorf("%v", got.Certificates)
 			}
 		})

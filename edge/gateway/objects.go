@@ -74,7 +74,9 @@ func NewObjects(config *rest.Config, shared Shared, logger *slog.Logger) (*Objec
 	return newObjects(client, gateways, shared, logger)
 }
 
-func newObjects(client kubernetes.Interface, gateways gatewayclient.GatewayV1Interface, shared Shared, logger *slog.Logger) (*Objects, error) {
+func newObjects(
+	client kubernetes.Interface, gateways gatewayclient.GatewayV1Interface, shared Shared, logger *slog.Logger,
+) (*Objects, error) {
 	o := &Objects{
 		ingresses: networkinginformers.NewIngressInformer(client, metav1.NamespaceAll, 0, cache.Indexers{
 			secretIndex: func(obj any) ([]string, error) {
@@ -83,8 +85,9 @@ func newObjects(client kubernetes.Interface, gateways gatewayclient.GatewayV1Int
 			},
 		}),
 		ingressClasses: networkinginformers.NewIngressClassInformer(client, 0, cache.Indexers{}),
-		services:       shared.Services.Informer(), slices: shared.EndpointSlices.Informer(), namespaces: shared.Namespaces.Informer(),
-		logger: logger,
+		services:       shared.Services.Informer(), slices: shared.EndpointSlices.Informer(),
+		namespaces: shared.Namespaces.Informer(),
+		logger:     logger,
 	}
 	if o.slices.GetIndexer().GetIndexers()[serviceIndex] == nil {
 		if err := o.slices.AddIndexers(cache.Indexers{serviceIndex: func(obj any) ([]string, error) {
@@ -102,34 +105,41 @@ func newObjects(client kubernetes.Interface, gateways gatewayclient.GatewayV1Int
 			return nil, err
 		}
 	}
-	for resource, i := range map[string]cache.SharedIndexInformer{"ingresses": o.ingresses, "ingressclasses": o.ingressClasses} {
+	for resource, i := range map[string]cache.SharedIndexInformer{"ingresses": o.ingresses,
+		"ingressclasses": o.ingressClasses} {
 		o.patient(i, resource)
 	}
 	all := metav1.NamespaceAll
-	o.classes = informer(o, gateways, gateways.GatewayClasses(), "gatewayclasses", &gatewayv1.GatewayClass{}, cache.Indexers{})
+	o.classes = informer(o, gateways, gateways.GatewayClasses(), "gatewayclasses", &gatewayv1.GatewayClass{},
+		cache.Indexers{})
 	o.gateways = informer(o, gateways, gateways.Gateways(all), "gateways", &gatewayv1.Gateway{}, cache.Indexers{})
-	o.listenerSets = informer(o, gateways, gateways.ListenerSets(all), "listenersets", &gatewayv1.ListenerSet{}, cache.Indexers{
-		parentIndex: func(obj any) ([]string, error) {
-			if parent, ok := translate.Parent(obj.(*gatewayv1.ListenerSet)); ok {
-				return []string{parent.String()}, nil
-			}
-			return nil, nil
-		},
-	})
-	o.grants = informer(o, gateways, gateways.ReferenceGrants(all), "referencegrants", &gatewayv1.ReferenceGrant{}, cache.Indexers{
-		cache.NamespaceIndex: cache.MetaNamespaceIndexFunc,
-	})
-	o.httpRoutes = informer(o, gateways, gateways.HTTPRoutes(all), "httproutes", &gatewayv1.HTTPRoute{}, cache.Indexers{})
-	o.grpcRoutes = informer(o, gateways, gateways.GRPCRoutes(all), "grpcroutes", &gatewayv1.GRPCRoute{}, cache.Indexers{})
+	o.listenerSets = informer(o, gateways, gateways.ListenerSets(all), "listenersets", &gatewayv1.ListenerSet{},
+		cache.Indexers{
+			parentIndex: func(obj any) ([]string, error) {
+				if parent, ok := translate.Parent(obj.(*gatewayv1.ListenerSet)); ok {
+					return []string{parent.String()}, nil
+				}
+				return nil, nil
+			},
+		})
+	o.grants = informer(o, gateways, gateways.ReferenceGrants(all), "referencegrants", &gatewayv1.ReferenceGrant{},
+		cache.Indexers{
+			cache.NamespaceIndex: cache.MetaNamespaceIndexFunc,
+		})
+	o.httpRoutes = informer(o, gateways, gateways.HTTPRoutes(all), "httproutes", &gatewayv1.HTTPRoute{},
+		cache.Indexers{})
+	o.grpcRoutes = informer(o, gateways, gateways.GRPCRoutes(all), "grpcroutes", &gatewayv1.GRPCRoute{},
+		cache.Indexers{})
 	o.tlsRoutes = informer(o, gateways, gateways.TLSRoutes(all), "tlsroutes", &gatewayv1.TLSRoute{}, cache.Indexers{})
-	o.policies = informer(o, gateways, gateways.BackendTLSPolicies(all), "backendtlspolicies", &gatewayv1.BackendTLSPolicy{}, cache.Indexers{
-		targetIndex: func(obj any) ([]string, error) {
-			return texts(translate.Targets(obj.(*gatewayv1.BackendTLSPolicy))), nil
-		},
-		mapIndex: func(obj any) ([]string, error) {
-			return texts(translate.Authorities(obj.(*gatewayv1.BackendTLSPolicy))), nil
-		},
-	})
+	o.policies = informer(o, gateways, gateways.BackendTLSPolicies(all), "backendtlspolicies",
+		&gatewayv1.BackendTLSPolicy{}, cache.Indexers{
+			targetIndex: func(obj any) ([]string, error) {
+				return texts(translate.Targets(obj.(*gatewayv1.BackendTLSPolicy))), nil
+			},
+			mapIndex: func(obj any) ([]string, error) {
+				return texts(translate.Authorities(obj.(*gatewayv1.BackendTLSPolicy))), nil
+			},
+		})
 	return o, nil
 }
 
@@ -168,7 +178,9 @@ func listWatch[L runtime.Object](client any, resource lists[L], fields string) c
 }
 
 // informer watches a custom resource.
-func informer[L runtime.Object](o *Objects, client any, resource lists[L], name string, of runtime.Object, indexers cache.Indexers) cache.SharedIndexInformer {
+func informer[L runtime.Object](
+	o *Objects, client any, resource lists[L], name string, of runtime.Object, indexers cache.Indexers,
+) cache.SharedIndexInformer {
 	i := cache.NewSharedIndexInformer(listWatch(client, resource, ""), of, 0, indexers)
 	o.patient(i, name)
 	return i
@@ -180,7 +192,8 @@ func (o *Objects) patient(i cache.SharedIndexInformer, resource string) {
 	// Only an informer that runs refuses a handler.
 	_ = i.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-			o.logger.Info("the gateway cannot read a kind yet; trying again", "resource", resource, "reason", apierrors.ReasonForError(err))
+			o.logger.Info("the gateway cannot read a kind yet; trying again", "resource", resource, "reason",
+				apierrors.ReasonForError(err))
 			return
 		}
 		cache.DefaultWatchErrorHandler(ctx, r, err)
@@ -193,7 +206,8 @@ func (o *Objects) own() []cache.SharedIndexInformer {
 
 // api are the informers of the Gateway API, whose definitions may be missing.
 func (o *Objects) api() []cache.SharedIndexInformer {
-	return []cache.SharedIndexInformer{o.classes, o.gateways, o.listenerSets, o.grants, o.httpRoutes, o.grpcRoutes, o.tlsRoutes, o.policies}
+	return []cache.SharedIndexInformer{o.classes, o.gateways, o.listenerSets, o.grants, o.httpRoutes, o.grpcRoutes,
+		o.tlsRoutes, o.policies}
 }
 
 // bootstrapped waits until the cluster has its default objects, the roles among them. Their last
@@ -240,7 +254,8 @@ const definitionPatience = 5 * time.Second
 // waitForSync waits for Ingresses and what is shared, and for the Gateway API for some seconds: its
 // definitions may be missing. It returns false when ctx has ended.
 func (o *Objects) waitForSync(ctx context.Context) bool {
-	if !cache.WaitForCacheSync(ctx.Done(), o.ingresses.HasSynced, o.ingressClasses.HasSynced, o.services.HasSynced, o.slices.HasSynced, o.namespaces.HasSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), o.ingresses.HasSynced, o.ingressClasses.HasSynced, o.services.HasSynced,
+		o.slices.HasSynced, o.namespaces.HasSynced) {
 		return false
 	}
 	patience, cancel := context.WithTimeout(ctx, definitionPatience)

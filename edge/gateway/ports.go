@@ -193,7 +193,8 @@ func (p *Ports) Follow(ctx context.Context, changed func()) error {
 		return err
 	}
 	all := each(func(types.NamespacedName, any) { poke() })
-	for _, i := range []cache.SharedIndexInformer{o.ingresses, o.ingressClasses, o.classes, o.gateways, o.listenerSets} {
+	for _, i := range []cache.SharedIndexInformer{o.ingresses, o.ingressClasses, o.classes, o.gateways,
+		o.listenerSets} {
 		if err := follow(i, all); err != nil {
 			return err
 		}

@@ -53,14 +53,16 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 	core := r.shared.Core().V1()
 	var err error
 	r.objects, err = newObjects(r.client, r.gateways, Shared{
-		Services: core.Services(), EndpointSlices: r.shared.Discovery().V1().EndpointSlices(), Namespaces: core.Namespaces(),
+		Services: core.Services(), EndpointSlices: r.shared.Discovery().V1().EndpointSlices(),
+		Namespaces: core.Namespaces(),
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	core.Nodes().Informer()
 	for _, o := range append([]runtime.Object{
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
 		read[gatewayv1.GatewayClass](t, "metadata: {name: barque}\nspec: {controllerName: barque.io/gateway}"),
 		read[networkingv1.IngressClass](t, "metadata: {name: barque}\nspec: {controller: barque.io/ingress}"),
 	}, objects...) {
@@ -136,7 +138,8 @@ func selfSigned(t *testing.T, name string) (certificate, key []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{name}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{name}, NotBefore: time.Unix(0, 0),
+		NotAfter: time.Unix(1<<33, 0)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	if err != nil {
 		t.Fatal(err)

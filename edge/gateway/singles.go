@@ -32,8 +32,11 @@ type single[V any] struct {
 	value *V                 // nil until the object is read, and when there is none
 }
 
-func newSingles[O runtime.Object, V any](kind O, source func(namespace, selector string) cache.ListerWatcher, read func(O) V, changed func()) *singles[O, V] {
-	return &singles[O, V]{kind: kind, source: source, read: read, changed: changed, watched: map[types.NamespacedName]*single[V]{}}
+func newSingles[O runtime.Object, V any](
+	kind O, source func(namespace, selector string) cache.ListerWatcher, read func(O) V, changed func(),
+) *singles[O, V] {
+	return &singles[O, V]{kind: kind, source: source, read: read, changed: changed,
+		watched: map[types.NamespacedName]*single[V]{}}
 }
 
 // Run watches until ctx ends.

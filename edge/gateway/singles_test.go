@@ -21,7 +21,8 @@ func TestObjectsThatAreTooMany(t *testing.T) {
 	for i := range 100 { // before the others by their names
 		names[types.NamespacedName{Namespace: "a", Name: fmt.Sprint(i)}] = true
 	}
-	if left := s.Want(names); left != 99 || len(s.watched) != mostWatched || s.watched[types.NamespacedName{Namespace: "m", Name: "0"}] == nil {
+	if left := s.Want(names); left != 99 || len(s.watched) != mostWatched ||
+		s.watched[types.NamespacedName{Namespace: "m", Name: "0"}] == nil {
 		t.Errorf("%d have no room, %d are watched", left, len(s.watched))
 	}
 	delete(names, types.NamespacedName{Namespace: "m", Name: "0"})

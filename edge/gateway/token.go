@@ -40,14 +40,17 @@ func (t *tokens) Token() (*oauth2.Token, error) {
 	if err != nil {
 		return nil, fmt.Errorf("a token for the gateway: read this Node: %w", err)
 	}
-	answer, err := t.client.CoreV1().ServiceAccounts(metav1.NamespaceSystem).CreateToken(ctx, Account, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{
-			ExpirationSeconds: ptr.To(int64(tokenLifetime / time.Second)),
-			BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID},
-		},
-	}, metav1.CreateOptions{})
+	answer, err := t.client.CoreV1().ServiceAccounts(metav1.NamespaceSystem).CreateToken(ctx, Account,
+		&authenticationv1.TokenRequest{
+			Spec: authenticationv1.TokenRequestSpec{
+				ExpirationSeconds: ptr.To(int64(tokenLifetime / time.Second)),
+				BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name,
+					UID: node.UID},
+			},
+		}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("a token for the gateway: %w", err)
 	}
-	return &oauth2.Token{AccessToken: answer.Status.Token, TokenType: "Bearer", Expiry: answer.Status.ExpirationTimestamp.Time}, nil
+	return &oauth2.Token{AccessToken: answer.Status.Token, TokenType: "Bearer",
+		Expiry: answer.Status.ExpirationTimestamp.Time}, nil
 }

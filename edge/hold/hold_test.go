@@ -389,7 +389,8 @@ type lateLink struct {
 
 func (l *lateLink) Send(m Message) error {
 	if m.Kind == Request {
-		time.AfterFunc(l.late, func() { l.answers <- Message{Kind: Answer, Granted: []netip.Addr{first}, For: Duration} })
+		time.AfterFunc(l.late,
+			func() { l.answers <- Message{Kind: Answer, Granted: []netip.Addr{first}, For: Duration} })
 	}
 	return nil
 }
@@ -406,7 +407,9 @@ func TestAHoldIsCountedFromBeforeTheRequest(t *testing.T) {
 		h := NewHolder(clock)
 		link := &lateLink{answers: make(chan Message, 10), late: Duration * 3 / 4}
 		link.answers <- Message{Kind: Hello, Term: 1, Session: 1}
-		n := NewNode(NodeConfig{Holder: h, Clock: clock, Dial: func(context.Context) (Link, <-chan struct{}, error) { return link, nil, nil }})
+		n := NewNode(
+			NodeConfig{Holder: h, Clock: clock,
+				Dial: func(context.Context) (Link, <-chan struct{}, error) { return link, nil, nil }})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- n.Run(ctx) }()
@@ -466,13 +469,14 @@ func TestALedgerOfANewTerm(t *testing.T) {
 	if got, fresh := l.grant(3, 2); !slices.Equal(got, []netip.Addr{first}) || fresh != nil {
 		t.Errorf("b keeps %v, new %v", got, fresh)
 	}
-	if double, _ := l.hear(Instant(Duration+Margin)+4, 1, []netip.Addr{second}); !slices.Equal(double, []netip.Addr{second}) {
+	if double, _ := l.hear(Instant(Duration+Margin)+4, 1, []netip.Addr{second}); !slices.Equal(double,
+		[]netip.Addr{second}) {
 		t.Errorf("a claims what nobody has granted: %v", double)
 	}
 }
 
-// TestClaimsAtATermsBeginning: a node that cannot have been granted an address blocks it for as long
-// as an earlier leader's grant may last, and not longer; it takes it from no node that can.
+// TestClaimsAtATermsBeginning: a node that cannot have been granted an address blocks it for as
+// long as an earlier leader's grant may last, and not longer; it takes it from no node that can.
 func TestClaimsAtATermsBeginning(t *testing.T) {
 	limit, addr := Instant(Duration+Margin), []netip.Addr{first}
 	fresh := func() *ledger {
@@ -540,7 +544,8 @@ func TestClaimsAreLoggedInFewLines(t *testing.T) {
 		l.unfounded("thief", claims)
 	}
 	lines := strings.Count(out.String(), "\n")
-	if lines == 0 || lines > loglimit.Burst || len(out.String()) > 1000*lines || !strings.Contains(out.String(), "count=20000") {
+	if lines == 0 || lines > loglimit.Burst || len(out.String()) > 1000*lines ||
+		!strings.Contains(out.String(), "count=20000") {
 		t.Errorf("%d lines of %d bytes", lines, len(out.String()))
 	}
 }
@@ -597,7 +602,9 @@ func TestTheBootClock(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := NewLeader(LeaderConfig{Clock: Boot, Demands: func() ([]Demand, bool, <-chan struct{}) { return nil, false, nil }}).Lead(ctx, 1); err != nil {
+	if err := NewLeader(
+		LeaderConfig{Clock: Boot, Demands: func() ([]Demand, bool, <-chan struct{}) { return nil, false, nil }}).Lead(
+		ctx, 1); err != nil {
 		t.Error(err)
 	}
 }
@@ -605,8 +612,10 @@ func TestTheBootClock(t *testing.T) {
 // FuzzParse: a message of a peer is refused, or stays the same when it is sent on.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
-		`{"kind":"hello","term":7,"session":3}`, `{"kind":"request","term":7,"session":3,"held":["192.0.2.1","2001:db8::1","fe80::1%eth0"]}`,
-		`{"kind":"answer","granted":["192.0.2.1"],"for":2000000000}`, `{"kind":"wake"}`, `{"kind":"answer","for":-1}`, `{"held":[null,""]}`, `[]`, `null`, "",
+		`{"kind":"hello","term":7,"session":3}`,
+		`{"kind":"request","term":7,"session":3,"held":["192.0.2.1","2001:db8::1","fe80::1%eth0"]}`,
+		`{"kind":"answer","granted":["192.0.2.1"],"for":2000000000}`, `{"kind":"wake"}`, `{"kind":"answer","for":-1}`,
+		`{"held":[null,""]}`, `[]`, `null`, "",
 	} {
 		f.Add([]byte(seed))
 	}
@@ -625,7 +634,8 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n, err := parse(again); err != nil || n.Kind != m.Kind || n.Term != m.Term || n.Session != m.Session || n.For != m.For ||
+		if n, err := parse(again); err != nil || n.Kind != m.Kind || n.Term != m.Term || n.Session != m.Session ||
+			n.For != m.For ||
 			!slices.Equal(n.Held, m.Held) || !slices.Equal(n.Granted, m.Granted) {
 			t.Errorf("%q became %q: %v", line, again, err)
 		}

@@ -29,8 +29,8 @@ const (
 // Handler takes the sessions of agents.
 type Handler struct {
 	Leader *Leader
-	// Agent returns the name of the agent that makes a request, by its certificate. An error may have
-	// the status of the answer: HTTPStatus() int.
+	// Agent returns the name of the agent that makes a request, by its certificate. An error may
+	// have the status of the answer: HTTPStatus() int.
 	Agent func(r *http.Request) (string, error)
 	// LeaderAt returns the address of the leader's API; false if it is unknown.
 	LeaderAt func() (netip.AddrPort, bool)
@@ -57,7 +57,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		h.Authenticated(r.Context())
 		cutoff.Proven(r.Context(), cutoff.ByCluster)
-		h.Sessions.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.session(w, r, agent) })).ServeHTTP(w, r)
+		h.Sessions.Handler(
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.session(w, r, agent) })).ServeHTTP(w, r)
 	})).ServeHTTP(w, r)
 }
 
@@ -84,7 +85,8 @@ func (h *Handler) session(w http.ResponseWriter, r *http.Request, agent string) 
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return
 	}
-	if _, err := io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+upgrade+"\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(conn,
+		"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+upgrade+"\r\n\r\n"); err != nil {
 		return
 	}
 	_ = h.Leader.Serve(h.Until, agent, NewLink(upgraded{conn, buffered.Reader})) // the agent asks again
@@ -134,7 +136,8 @@ func begin(ctx context.Context, conn net.Conn, at netip.AddrPort) (Link, error) 
 	if err := conn.SetDeadline(end); err != nil {
 		return nil, err
 	}
-	request := "POST " + Path + " HTTP/1.1\r\nHost: " + at.String() + "\r\nConnection: Upgrade\r\nUpgrade: " + upgrade + "\r\nContent-Length: 0\r\n\r\n"
+	request := "POST " + Path + " HTTP/1.1\r\nHost: " + at.String() + "\r\nConnection: Upgrade\r\nUpgrade: " + upgrade +
+		"\r\nContent-Length: 0\r\n\r\n"
 	if _, err := io.WriteString(conn, request); err != nil {
 		return nil, err
 	}

@@ -78,10 +78,10 @@ func (l *ledger) close(session uint64) { delete(l.sessions, session) }
 // that the node cannot hold by any grant. ok is false if the request is of an earlier session than
 // another one of this node: the node has ended that session.
 //
-// At the beginning of a term a node may hold what an earlier leader has granted, and nobody else can
-// confirm it. Such an address counts as taken for as long as an earlier grant can last, whoever the
-// node is. But a node that cannot have been granted it keeps it from no other one that can: of two
-// honest nodes only one holds it.
+// At the beginning of a term a node may hold what an earlier leader has granted, and nobody else
+// can confirm it. Such an address counts as taken for as long as an earlier grant can last, whoever
+// the node is. But a node that cannot have been granted it keeps it from no other one that can: of
+// two honest nodes only one holds it.
 func (l *ledger) hear(now Instant, session uint64, held []netip.Addr) (unfounded []netip.Addr, ok bool) {
 	v := l.sessions[session]
 	if v == nil || session < l.session[v.node] {
@@ -139,7 +139,8 @@ func (l *ledger) grant(now Instant, session uint64) (granted, fresh []netip.Addr
 		}
 		_, demanded := l.demands[addr]
 		l.grants[addr] = grant{
-			node: v.node, made: now, end: max(g.end, now.Add(Duration+Margin)), claimed: g.claimed && g.node == v.node && !demanded,
+			node: v.node, made: now, end: max(g.end, now.Add(Duration+Margin)),
+			claimed: g.claimed && g.node == v.node && !demanded,
 		}
 		granted = append(granted, addr)
 	}

@@ -169,7 +169,8 @@ func (s *asking) ask(ctx context.Context, patience time.Duration) (dropped bool,
 	sent := s.node.config.Clock()
 	held := holder.addrs()
 	s.woken = false
-	if err := s.link.Send(Message{Kind: Request, Term: s.hello.Term, Session: s.hello.Session, Held: held}); err != nil {
+	if err := s.link.Send(
+		Message{Kind: Request, Term: s.hello.Term, Session: s.hello.Session, Held: held}); err != nil {
 		return false, err
 	}
 	for {

@@ -165,7 +165,8 @@ type simLink struct {
 // connect makes a link between two living processes.
 func (w *world) connect(from *machine, ofFrom *life, to *machine, ofTo *life) (a, b *simLink) {
 	end := func(m, peer *machine, l *life) *simLink {
-		s := &simLink{w: w, from: m, to: peer, ctx: l.ctx, in: make(chan Message), queue: make(chan Message, 64), closed: make(chan struct{}), hangup: make(chan struct{})}
+		s := &simLink{w: w, from: m, to: peer, ctx: l.ctx, in: make(chan Message), queue: make(chan Message, 64),
+			closed: make(chan struct{}), hangup: make(chan struct{})}
 		w.mu.Lock()
 		l.links[s] = true
 		w.mu.Unlock()
@@ -303,9 +304,10 @@ func (w *world) start(m *machine) {
 			},
 		})
 	}
-	n := NewNode(NodeConfig{Holder: l.holder, Clock: m.clock, Dial: func(ctx context.Context) (Link, <-chan struct{}, error) {
-		return w.dial(ctx, m, l)
-	}})
+	n := NewNode(
+		NodeConfig{Holder: l.holder, Clock: m.clock, Dial: func(ctx context.Context) (Link, <-chan struct{}, error) {
+			return w.dial(ctx, m, l)
+		}})
 	w.change(func() { m.alive, m.paused, m.life = true, false, l })
 	w.running.Go(func() {
 		if err := n.Run(l.ctx); err != nil {
@@ -332,7 +334,8 @@ func (w *world) dial(ctx context.Context, m *machine, l *life) (Link, <-chan str
 	w.mu.Lock()
 	var leaders []*machine
 	for _, s := range w.machines {
-		if s.life != nil && s.life.leads != 0 && (s == m || !w.cut[[2]string{m.name, s.name}] && !w.cut[[2]string{s.name, m.name}]) {
+		if s.life != nil && s.life.leads != 0 &&
+			(s == m || !w.cut[[2]string{m.name, s.name}] && !w.cut[[2]string{s.name, m.name}]) {
 			leaders = append(leaders, s)
 		}
 	}
@@ -413,7 +416,8 @@ func (w *world) elect(m *machine) bool {
 				continue
 			}
 			servers++
-			if s == m || s.life != nil && !s.paused && !w.cut[[2]string{m.name, s.name}] && !w.cut[[2]string{s.name, m.name}] {
+			if s == m ||
+				s.life != nil && !s.paused && !w.cut[[2]string{m.name, s.name}] && !w.cut[[2]string{s.name, m.name}] {
 				voters = append(voters, s)
 				term = max(term, s.term)
 			}
@@ -463,7 +467,8 @@ func (w *world) heartbeats() {
 	w.change(func() {
 		for _, a := range w.machines {
 			for _, b := range w.machines {
-				if a.server && b.server && a.life != nil && b.life != nil && !a.paused && !b.paused && !w.cut[[2]string{a.name, b.name}] {
+				if a.server && b.server && a.life != nil && b.life != nil && !a.paused && !b.paused &&
+					!w.cut[[2]string{a.name, b.name}] {
 					w.meet(b, a.term)
 				}
 			}

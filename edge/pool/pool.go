@@ -48,12 +48,14 @@ func ParseRange(text string) (Range, error) {
 	p, err := netip.ParsePrefix(text)
 	switch {
 	case err != nil:
-		return Range{}, fmt.Errorf("%q is neither a CIDR such as 192.0.2.0/28 nor a range such as 192.0.2.10-192.0.2.20", text)
+		return Range{},
+			fmt.Errorf("%q is neither a CIDR such as 192.0.2.0/28 nor a range such as 192.0.2.10-192.0.2.20", text)
 	case p.Addr().Is4In6():
 		return Range{}, fmt.Errorf("%q is an IPv4 address in IPv6 notation; write it as IPv4", text)
 	case p != p.Masked():
-		return Range{}, fmt.Errorf("%s has bits behind its prefix; write %s for the whole network, or %s for one address",
-			text, p.Masked(), netip.PrefixFrom(p.Addr(), p.Addr().BitLen()))
+		return Range{},
+			fmt.Errorf("%s has bits behind its prefix; write %s for the whole network, or %s for one address",
+				text, p.Masked(), netip.PrefixFrom(p.Addr(), p.Addr().BitLen()))
 	}
 	return Range{p.Addr(), lastOf(p)}, nil
 }
@@ -203,7 +205,8 @@ func Choose(s *corev1.Service, namespace labels.Set, in Cluster) (Choice, error)
 	// The message names the first one: it must not change with the order of a list.
 	for _, of := range c.holders {
 		slices.SortFunc(of, func(a, b holder) int {
-			return cmp.Or(cmp.Compare(a.service.Namespace, b.service.Namespace), cmp.Compare(a.service.Name, b.service.Name))
+			return cmp.Or(cmp.Compare(a.service.Namespace, b.service.Namespace),
+				cmp.Compare(a.service.Name, b.service.Name))
 		})
 	}
 	return c.choose()
@@ -305,9 +308,11 @@ func (c *chooser) requests(families []corev1.IPFamily) (map[corev1.IPFamily]neti
 		family := balancers.FamilyOf(address)
 		switch {
 		case wanted[family].IsValid():
-			return nil, nil, Refuse(Invalid, "%s asks for two addresses of the family %s: a Service gets one", where, family)
+			return nil, nil,
+				Refuse(Invalid, "%s asks for two addresses of the family %s: a Service gets one", where, family)
 		case !slices.Contains(families, family):
-			return nil, nil, Refuse(Invalid, "%s asks for %s, and %s is not among the Service's ipFamilies", where, text, family)
+			return nil, nil,
+				Refuse(Invalid, "%s asks for %s, and %s is not among the Service's ipFamilies", where, text, family)
 		}
 		wanted[family] = address
 	}
@@ -348,7 +353,8 @@ func (c *chooser) one(family corev1.IPFamily, wanted, kept netip.Addr, named []s
 		}
 	}
 	return netip.Addr{}, Refuse(Exhausted,
-		"no %s address is free in the pool %s; add addresses to it, or make another AddressPool", family, names(candidates))
+		"no %s address is free in the pool %s; add addresses to it, or make another AddressPool", family,
+		names(candidates))
 }
 
 func names(pools []Pool) string {

@@ -39,7 +39,8 @@ func pool(name string, change func(*Pool), ranges ...string) Pool {
 
 func service(name string, change ...func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: corev1.ServiceSpec{
-		Type: corev1.ServiceTypeLoadBalancer, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}},
+		Type: corev1.ServiceTypeLoadBalancer, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+		Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}},
 	}}
 	for _, c := range change {
 		c(s)
@@ -52,7 +53,8 @@ func has(ips ...string) func(*corev1.Service) {
 	return func(s *corev1.Service) {
 		s.Status.Conditions = []metav1.Condition{{Type: balancers.PoolCondition, Status: metav1.ConditionTrue}}
 		for _, ip := range ips {
-			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, balancers.Ingress(netip.MustParseAddr(ip), balancers.Wanted(s)))
+			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress,
+				balancers.Ingress(netip.MustParseAddr(ip), balancers.Wanted(s)))
 		}
 	}
 }
@@ -130,51 +132,93 @@ func TestChoose(t *testing.T) {
 		others services
 		want   string // the addresses, and the error behind a ";"
 	}{
-		"the first":           {service("a"), []Pool{four}, nil, "192.0.2.0"},
-		"the lowest free":     {service("a"), []Pool{four}, services{service("b", has("192.0.2.0")), service("c", has("192.0.2.2"))}, "192.0.2.1"},
-		"it keeps":            {service("a", has("192.0.2.3")), []Pool{four}, nil, "192.0.2.3"},
-		"itself is no other":  {service("a", has("192.0.2.0")), []Pool{four}, services{service("a", has("192.0.2.0"))}, "192.0.2.0"},
-		"it moves":            {service("a", has("198.51.100.1")), []Pool{four}, nil, "192.0.2.0"},
-		"a faulty pool keeps": {service("a", has("192.0.2.3")), []Pool{pool("f", faulty, "192.0.2.0/30")}, nil, "192.0.2.3"},
+		"the first": {service("a"), []Pool{four}, nil, "192.0.2.0"},
+		"the lowest free": {service("a"), []Pool{four},
+			services{service("b", has("192.0.2.0")), service("c", has("192.0.2.2"))}, "192.0.2.1"},
+		"it keeps": {service("a", has("192.0.2.3")), []Pool{four}, nil, "192.0.2.3"},
+		"itself is no other": {service("a", has("192.0.2.0")), []Pool{four}, services{service("a", has("192.0.2.0"))},
+			"192.0.2.0"},
+		"it moves": {service("a", has("198.51.100.1")), []Pool{four}, nil, "192.0.2.0"},
+		"a faulty pool keeps": {service("a", has("192.0.2.3")), []Pool{pool("f", faulty, "192.0.2.0/30")}, nil,
+			"192.0.2.3"},
 		"a faulty pool gives nothing": {service("a"), []Pool{pool("f", faulty, "192.0.2.0/30")}, nil,
 			";NoPool no AddressPool with IPv4 addresses is ready and for this Service"},
 		"full": {service("a"), []Pool{pool("one", nil, "192.0.2.0/32")}, services{service("b", has("192.0.2.0"))},
 			";PoolExhausted no IPv4 address is free in the pool one; add addresses to it, or make another AddressPool"},
-		"of a foreign status": {service("a"), []Pool{pool("one", nil, "192.0.2.0/32")}, services{service("b", has("192.0.2.0"), func(s *corev1.Service) { s.Status.Conditions = nil })},
+		"of a foreign status": {service("a"), []Pool{pool("one", nil, "192.0.2.0/32")},
+			services{service("b", has("192.0.2.0"), func(s *corev1.Service) { s.Status.Conditions = nil })},
 			";PoolExhausted no IPv4 address is free in the pool one; add addresses to it, or make another AddressPool"},
-		"the next pool":      {service("a"), []Pool{pool("one", nil, "192.0.2.0/32"), pool("two", nil, "198.51.100.0/32")}, services{service("b", has("192.0.2.0"))}, "198.51.100.0"},
-		"priority":           {service("a"), []Pool{four, pool("first", func(p *Pool) { p.Priority = 1 }, "198.51.100.0/30")}, nil, "198.51.100.0"},
-		"manual":             {service("a"), []Pool{pool("m", manual, "192.0.2.0/30")}, nil, ";NoPool no AddressPool with IPv4 addresses is ready and for this Service"},
-		"manual, named":      {service("a", from("m")), []Pool{four, pool("m", manual, "198.51.100.0/30")}, nil, "198.51.100.0"},
-		"manual, asked":      {service("a", ask("198.51.100.2")), []Pool{four, pool("m", manual, "198.51.100.0/30")}, nil, "198.51.100.2"},
-		"named, it moves":    {service("a", from("m"), has("192.0.2.1")), []Pool{four, pool("m", manual, "198.51.100.0/30")}, nil, "198.51.100.0"},
-		"named, none":        {service("a", from("x")), []Pool{four}, nil, ";NoPool no AddressPool x with IPv4 addresses is ready and for this Service"},
-		"selected":           {service("a"), []Pool{pool("s", func(p *Pool) { p.Services = selector("app=x") }, "192.0.2.0/30")}, nil, ";NoPool no AddressPool with IPv4 addresses is ready and for this Service"},
-		"namespace":          {service("a"), []Pool{pool("s", func(p *Pool) { p.Namespaces = selector("team=x") }, "192.0.2.0/30"), pool("t", func(p *Pool) { p.Namespaces = selector("team=y") }, "198.51.100.0/30")}, nil, "198.51.100.0"},
-		"asked":              {service("a", ask("192.0.2.2")), []Pool{four}, nil, "192.0.2.2"},
-		"asked by the field": {service("a", func(s *corev1.Service) { s.Spec.LoadBalancerIP = "192.0.2.2" }), []Pool{four}, nil, "192.0.2.2"},
-		"asked, in use":      {service("a", ask("192.0.2.2")), []Pool{four}, services{service("b", has("192.0.2.2"))}, ";AddressInUse the address 192.0.2.2 is in use by the Service ns/b"},
-		"asked, a node's":    {service("a", ask("192.0.2.1")), []Pool{four}, nil, ";AddressInUse the address 192.0.2.1 is that of the node n1"},
-		"asked, it keeps":    {service("a", has("192.0.2.0"), ask("192.0.2.2")), []Pool{four}, services{service("b", has("192.0.2.2"))}, "192.0.2.0;AddressInUse the address 192.0.2.2 is in use by the Service ns/b"},
-		"asked, elsewhere":   {service("a", ask("203.0.113.1")), []Pool{four}, nil, ";AddressNotInPool the requested address 203.0.113.1 is in no AddressPool that is for this Service"},
-		"asked twice":        {service("a", ask("192.0.2.1,192.0.2.2")), []Pool{four}, nil, ";InvalidRequest the annotation barque.io/load-balancer-ips asks for two addresses of the family IPv4: a Service gets one"},
-		"asked nonsense":     {service("a", ask("x")), []Pool{four}, nil, `;InvalidRequest the annotation barque.io/load-balancer-ips: "x" is no IP address`},
-		"another family":     {service("a", ask("2001:db8::1")), []Pool{four}, nil, ";InvalidRequest the annotation barque.io/load-balancer-ips asks for 2001:db8::1, and IPv6 is not among the Service's ipFamilies"},
-		"both families":      {service("a", dual(corev1.IPFamilyPolicyRequireDualStack)), []Pool{pool("d", nil, "192.0.2.0/30", "2001:db8::/64")}, nil, "192.0.2.0 2001:db8::"},
-		"both asked":         {service("a", dual(corev1.IPFamilyPolicyPreferDualStack), ask("2001:db8::7, 192.0.2.2")), []Pool{pool("d", nil, "192.0.2.0/30", "2001:db8::/64")}, nil, "192.0.2.2 2001:db8::7"},
-		"both required":      {service("a", dual(corev1.IPFamilyPolicyRequireDualStack)), []Pool{four}, nil, ";NoPool no AddressPool with IPv6 addresses is ready and for this Service"},
-		"both preferred":     {service("a", dual(corev1.IPFamilyPolicyPreferDualStack)), []Pool{four}, nil, "192.0.2.0"},
-		"shared":             {service("a", share), []Pool{four}, services{service("b", on(443), has("192.0.2.2"), share)}, "192.0.2.2"},
-		"not shared":         {service("a"), []Pool{four}, services{service("b", on(443), has("192.0.2.0"), share)}, "192.0.2.2"},
-		"one port":           {service("a", share), []Pool{four}, services{service("b", has("192.0.2.2"), share)}, "192.0.2.0"},
-		"one port, asked":    {service("a", share, ask("192.0.2.2")), []Pool{four}, services{service("b", has("192.0.2.2"), share)}, ";AddressInUse the port 80/TCP of the address 192.0.2.2 is in use by the Service ns/b, which shares it"},
-		"another key":        {service("a", annotated(balancers.ShareAnnotation, "l"), ask("192.0.2.2")), []Pool{four}, services{service("b", on(443), has("192.0.2.2"), share)}, ";AddressInUse the address 192.0.2.2 is in use by the Service ns/b, whose annotation barque.io/allow-shared-ip is not l"},
-		"another policy":     {service("a", share, local, selecting("x"), ask("192.0.2.2")), []Pool{four}, services{service("b", on(443), has("192.0.2.2"), share)}, ";AddressInUse the address 192.0.2.2 is in use by the Service ns/b; to share it, both need the same externalTrafficPolicy, and with Local the same selector"},
-		"local, shared":      {service("a", share, local, selecting("x")), []Pool{four}, services{service("b", on(443), has("192.0.2.2"), share, local, selecting("x"))}, "192.0.2.2"},
-		"local, other pods":  {service("a", share, local, selecting("x")), []Pool{four}, services{service("b", on(443), has("192.0.2.2"), share, local, selecting("y"))}, "192.0.2.0"},
+		"the next pool": {service("a"),
+			[]Pool{pool("one", nil, "192.0.2.0/32"), pool("two", nil, "198.51.100.0/32")},
+			services{service("b", has("192.0.2.0"))}, "198.51.100.0"},
+		"priority": {service("a"),
+			[]Pool{four, pool("first", func(p *Pool) { p.Priority = 1 }, "198.51.100.0/30")}, nil, "198.51.100.0"},
+		"manual": {service("a"), []Pool{pool("m", manual, "192.0.2.0/30")}, nil,
+			";NoPool no AddressPool with IPv4 addresses is ready and for this Service"},
+		"manual, named": {service("a", from("m")), []Pool{four, pool("m", manual, "198.51.100.0/30")}, nil,
+			"198.51.100.0"},
+		"manual, asked": {service("a", ask("198.51.100.2")), []Pool{four, pool("m", manual, "198.51.100.0/30")},
+			nil, "198.51.100.2"},
+		"named, it moves": {service("a", from("m"), has("192.0.2.1")),
+			[]Pool{four, pool("m", manual, "198.51.100.0/30")}, nil, "198.51.100.0"},
+		"named, none": {service("a", from("x")), []Pool{four}, nil,
+			";NoPool no AddressPool x with IPv4 addresses is ready and for this Service"},
+		"selected": {service("a"),
+			[]Pool{pool("s", func(p *Pool) { p.Services = selector("app=x") }, "192.0.2.0/30")}, nil,
+			";NoPool no AddressPool with IPv4 addresses is ready and for this Service"},
+		"namespace": {service("a"),
+			[]Pool{pool("s", func(p *Pool) { p.Namespaces = selector("team=x") }, "192.0.2.0/30"),
+				pool("t", func(p *Pool) { p.Namespaces = selector("team=y") }, "198.51.100.0/30")}, nil,
+			"198.51.100.0"},
+		"asked": {service("a", ask("192.0.2.2")), []Pool{four}, nil, "192.0.2.2"},
+		"asked by the field": {service("a", func(s *corev1.Service) { s.Spec.LoadBalancerIP = "192.0.2.2" }),
+			[]Pool{four}, nil, "192.0.2.2"},
+		"asked, in use": {service("a", ask("192.0.2.2")), []Pool{four}, services{service("b", has("192.0.2.2"))},
+			";AddressInUse the address 192.0.2.2 is in use by the Service ns/b"},
+		"asked, a node's": {service("a", ask("192.0.2.1")), []Pool{four}, nil,
+			";AddressInUse the address 192.0.2.1 is that of the node n1"},
+		"asked, it keeps": {service("a", has("192.0.2.0"), ask("192.0.2.2")), []Pool{four},
+			services{service("b", has("192.0.2.2"))},
+			"192.0.2.0;AddressInUse the address 192.0.2.2 is in use by the Service ns/b"},
+		"asked, elsewhere": {service("a", ask("203.0.113.1")), []Pool{four}, nil,
+			";AddressNotInPool the requested address 203.0.113.1 is in no AddressPool that is for this Service"},
+		"asked twice": {service("a", ask("192.0.2.1,192.0.2.2")), []Pool{four}, nil,
+			";InvalidRequest the annotation barque.io/load-balancer-ips asks for two addresses of the family IPv4: a Service gets one"},
+		"asked nonsense": {service("a", ask("x")), []Pool{four}, nil,
+			`;InvalidRequest the annotation barque.io/load-balancer-ips: "x" is no IP address`},
+		"another family": {service("a", ask("2001:db8::1")), []Pool{four}, nil,
+			";InvalidRequest the annotation barque.io/load-balancer-ips asks for 2001:db8::1, and IPv6 is not among the Service's ipFamilies"},
+		"both families": {service("a", dual(corev1.IPFamilyPolicyRequireDualStack)),
+			[]Pool{pool("d", nil, "192.0.2.0/30", "2001:db8::/64")}, nil, "192.0.2.0 2001:db8::"},
+		"both asked": {service("a", dual(corev1.IPFamilyPolicyPreferDualStack), ask("2001:db8::7, 192.0.2.2")),
+			[]Pool{pool("d", nil, "192.0.2.0/30", "2001:db8::/64")}, nil, "192.0.2.2 2001:db8::7"},
+		"both required": {service("a", dual(corev1.IPFamilyPolicyRequireDualStack)), []Pool{four}, nil,
+			";NoPool no AddressPool with IPv6 addresses is ready and for this Service"},
+		"both preferred": {service("a", dual(corev1.IPFamilyPolicyPreferDualStack)), []Pool{four}, nil,
+			"192.0.2.0"},
+		"shared": {service("a", share), []Pool{four},
+			services{service("b", on(443), has("192.0.2.2"), share)}, "192.0.2.2"},
+		"not shared": {service("a"), []Pool{four}, services{service("b", on(443), has("192.0.2.0"), share)},
+			"192.0.2.2"},
+		"one port": {service("a", share), []Pool{four}, services{service("b", has("192.0.2.2"), share)},
+			"192.0.2.0"},
+		"one port, asked": {service("a", share, ask("192.0.2.2")), []Pool{four},
+			services{service("b", has("192.0.2.2"), share)},
+			";AddressInUse the port 80/TCP of the address 192.0.2.2 is in use by the Service ns/b, which shares it"},
+		"another key": {service("a", annotated(balancers.ShareAnnotation, "l"), ask("192.0.2.2")), []Pool{four},
+			services{service("b", on(443), has("192.0.2.2"), share)},
+			";AddressInUse the address 192.0.2.2 is in use by the Service ns/b, whose annotation barque.io/allow-shared-ip is not l"},
+		"another policy": {service("a", share, local, selecting("x"), ask("192.0.2.2")), []Pool{four},
+			services{service("b", on(443), has("192.0.2.2"), share)},
+			";AddressInUse the address 192.0.2.2 is in use by the Service ns/b; to share it, both need the same externalTrafficPolicy, and with Local the same selector"},
+		"local, shared": {service("a", share, local, selecting("x")), []Pool{four},
+			services{service("b", on(443), has("192.0.2.2"), share, local, selecting("x"))}, "192.0.2.2"},
+		"local, other pods": {service("a", share, local, selecting("x")), []Pool{four},
+			services{service("b", on(443), has("192.0.2.2"), share, local, selecting("y"))}, "192.0.2.0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := Cluster{Pools: c.pools, Services: c.others, Reserved: map[netip.Addr]string{netip.MustParseAddr("192.0.2.1"): "the node n1"}}
+			in := Cluster{Pools: c.pools, Services: c.others,
+				Reserved: map[netip.Addr]string{netip.MustParseAddr("192.0.2.1"): "the node n1"}}
 			if name == "the lowest free" {
 				in.Reserved = nil
 			}
@@ -206,7 +250,9 @@ func told(c Choice, err error) string {
 func TestChooseProperties(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 35))
-		pools := []Pool{pool("a", nil, "192.0.2.0/30", "2001:db8::/126"), pool("b", func(p *Pool) { p.Priority, p.Manual = int32(rng.IntN(3)), rng.IntN(4) == 0 }, "198.51.100.0/31", "2001:db8:1::/127")}
+		pools := []Pool{pool("a", nil, "192.0.2.0/30", "2001:db8::/126"),
+			pool("b", func(p *Pool) { p.Priority, p.Manual = int32(rng.IntN(3)), rng.IntN(4) == 0 }, "198.51.100.0/31",
+				"2001:db8:1::/127")}
 		all := map[string]*corev1.Service{}
 		for range 60 {
 			name := fmt.Sprint("s", rng.IntN(9))
@@ -227,7 +273,8 @@ func TestChooseProperties(t *testing.T) {
 				slices.Reverse(in.Services)
 			}
 			if again, againErr := Choose(s, nil, in); told(again, againErr) != told(choice, err) {
-				t.Fatalf("seed %d: the order of Services matters: %s, then %s", seed, told(choice, err), told(again, againErr))
+				t.Fatalf("seed %d: the order of Services matters: %s, then %s", seed, told(choice, err),
+					told(again, againErr))
 			}
 			had := balancers.HeldBy(s)
 			s.Status = corev1.ServiceStatus{}
@@ -241,8 +288,10 @@ func TestChooseProperties(t *testing.T) {
 			if second, secondErr := Choose(s, nil, in); told(second, secondErr) != told(choice, err) {
 				t.Fatalf("seed %d: %s has %s, and then %s", seed, name, told(choice, err), told(second, secondErr))
 			}
-			if err == nil && len(s.Annotations) == 0 && len(had) > 0 && len(choice.Addresses) > 0 && had[0].Address.Is4() && had[0].Address != choice.Addresses[0] && alone(all, had[0].Address) {
-				t.Fatalf("seed %d: %s has moved from %v to %v without need", seed, name, had[0].Address, choice.Addresses[0])
+			if err == nil && len(s.Annotations) == 0 && len(had) > 0 && len(choice.Addresses) > 0 &&
+				had[0].Address.Is4() && had[0].Address != choice.Addresses[0] && alone(all, had[0].Address) {
+				t.Fatalf("seed %d: %s has moved from %v to %v without need", seed, name, had[0].Address,
+					choice.Addresses[0])
 			}
 		}
 	}
@@ -260,7 +309,9 @@ func alone(all map[string]*corev1.Service, a netip.Addr) bool {
 func random(rng *rand.Rand, name string) *corev1.Service {
 	s := service(name, on(80+rng.Int32N(3)))
 	if rng.IntN(3) == 0 {
-		dual([]corev1.IPFamilyPolicy{corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack}[rng.IntN(2)])(s)
+		dual(
+			[]corev1.IPFamilyPolicy{corev1.IPFamilyPolicyPreferDualStack,
+				corev1.IPFamilyPolicyRequireDualStack}[rng.IntN(2)])(s)
 	}
 	if rng.IntN(3) == 0 {
 		annotated(balancers.ShareAnnotation, []string{"k", "l"}[rng.IntN(2)])(s)
@@ -287,8 +338,10 @@ func check(t *testing.T, seed uint64, all map[string]*corev1.Service) {
 					if x.Address != y.Address {
 						continue
 					}
-					both := slices.ContainsFunc(x.Ports, func(p balancers.Port) bool { return slices.Contains(y.Ports, p) })
-					if both || a.Annotations[balancers.ShareAnnotation] == "" || b.Annotations[balancers.ShareAnnotation] == "" {
+					both := slices.ContainsFunc(x.Ports,
+						func(p balancers.Port) bool { return slices.Contains(y.Ports, p) })
+					if both || a.Annotations[balancers.ShareAnnotation] == "" ||
+						b.Annotations[balancers.ShareAnnotation] == "" {
 						t.Fatalf("seed %d: %s and %s have %v", seed, name, other, x.Address)
 					}
 				}
@@ -299,21 +352,26 @@ func check(t *testing.T, seed uint64, all map[string]*corev1.Service) {
 
 func TestJudge(t *testing.T) {
 	object := func(name string, age int, addresses ...string) *Object {
-		return &Object{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Unix(int64(1000-age), 0))}, Spec: Spec{Addresses: addresses}}
+		return &Object{
+			ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Unix(int64(1000-age), 0))},
+			Spec:       Spec{Addresses: addresses}}
 	}
 	off := object("off", 1, "203.0.113.0/30")
 	off.Spec.AutoAssign = ptr.To(false)
 	off.Spec.ServiceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
 	got := map[string]string{}
 	for _, j := range Judge([]*Object{
-		object("young", 1, "192.0.2.8-192.0.2.20"), object("old", 9, "192.0.2.0/28"), object("twice", 5, "198.51.100.0/24", "198.51.100.9/32"),
+		object("young", 1, "192.0.2.8-192.0.2.20"), object("old", 9, "192.0.2.0/28"),
+		object("twice", 5, "198.51.100.0/24", "198.51.100.9/32"),
 		object("pods", 5, "10.42.1.0/24"), object("bad", 5, "x", "2001:db8::/120"), off,
 	}, map[netip.Prefix]string{netip.MustParsePrefix("10.42.0.0/16"): "pods"}) {
 		got[j.Pool.Name] = j.Reason + ": " + j.Message
 		if j.Pool.Faulty != (j.Reason != IsReady) {
 			t.Errorf("%s: faulty is %t", j.Pool.Name, j.Pool.Faulty)
 		}
-		if j.Pool.Name == "off" && (!j.Pool.Manual || !j.Pool.Services.Matches(labels.Set{"a": "b"}) || j.Pool.Services.Matches(labels.Set{})) {
+		if j.Pool.Name == "off" &&
+			(!j.Pool.Manual || !j.Pool.Services.Matches(labels.Set{"a": "b"}) ||
+				j.Pool.Services.Matches(labels.Set{})) {
 			t.Errorf("off is %+v", j.Pool)
 		}
 	}
@@ -333,8 +391,10 @@ func TestJudge(t *testing.T) {
 
 func TestCount(t *testing.T) {
 	p := pool("p", nil, "192.0.2.0/29", "2001:db8::/127")
-	services := []*corev1.Service{service("a", has("192.0.2.1", "2001:db8::")), service("b", has("192.0.2.1")), service("c", has("198.51.100.1"))}
-	reserved := map[netip.Addr]string{netip.MustParseAddr("192.0.2.7"): "a node", netip.MustParseAddr("203.0.113.1"): "a node"}
+	services := []*corev1.Service{service("a", has("192.0.2.1", "2001:db8::")), service("b", has("192.0.2.1")),
+		service("c", has("198.51.100.1"))}
+	reserved := map[netip.Addr]string{netip.MustParseAddr("192.0.2.7"): "a node",
+		netip.MustParseAddr("203.0.113.1"): "a node"}
 	if used, free := Count(p, services, reserved); used != 2 || free != 7 {
 		t.Errorf("%d used, %d free", used, free)
 	}
@@ -374,7 +434,8 @@ func TestDefinition(t *testing.T) {
 	if err := yaml.UnmarshalStrict(Definition, &d); err != nil {
 		t.Fatal(err)
 	}
-	if got := d.Spec.Group + "/" + d.Spec.Versions[0].Name + " " + d.Spec.Names.Plural; got != Resource.GroupVersion().String()+" "+Resource.Resource {
+	if got := d.Spec.Group + "/" + d.Spec.Versions[0].Name + " " +
+		d.Spec.Names.Plural; got != Resource.GroupVersion().String()+" "+Resource.Resource {
 		t.Errorf("it defines %s", got)
 	}
 	spec := d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties

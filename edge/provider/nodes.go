@@ -77,7 +77,9 @@ func chosen(addresses []netip.Addr, has map[netip.Addr]bool) []netip.Addr {
 // nodePorts are the ports that a Service may have at the nodes' addresses. If one of them is in
 // use, a new Service gets none: half a Service would look like a whole one. A Service that has
 // some keeps those.
-func nodePorts(s *corev1.Service, all []*corev1.Service, inUse func(port balancers.Port, has bool) string) ([]balancers.Port, error) {
+func nodePorts(
+	s *corev1.Service, all []*corev1.Service, inUse func(port balancers.Port, has bool) string,
+) ([]balancers.Port, error) {
 	wanted, holders := balancers.Wanted(s), map[balancers.Port]string{}
 	for _, other := range all {
 		same := other.Namespace == s.Namespace && other.Name == s.Name

@@ -168,7 +168,8 @@ func (p *Provider) Pools() []Pool {
 	}
 	var out []Pool
 	for _, j := range pool.Judge(objects, p.clusterRanges()) {
-		of := Pool{Name: j.Pool.Name, Ready: !j.Pool.Faulty, Reason: j.Reason, Message: j.Message, object: byName[j.Pool.Name]}
+		of := Pool{Name: j.Pool.Name, Ready: !j.Pool.Faulty, Reason: j.Reason, Message: j.Message,
+			object: byName[j.Pool.Name]}
 		of.Used, of.Free = pool.Count(j.Pool, services, reserved)
 		out = append(out, of)
 	}
@@ -199,8 +200,10 @@ func (p *Provider) Collect(to chan<- prometheus.Metric) {
 func (p *Provider) show(ctx context.Context, client dynamic.Interface) error {
 	for _, of := range p.Pools() {
 		o := of.object
-		next := pool.Status{Conditions: append([]metav1.Condition(nil), o.Status.Conditions...), Used: of.Used, Free: of.Free}
-		ready := metav1.Condition{Type: pool.Ready, Status: metav1.ConditionTrue, Reason: of.Reason, Message: of.Message,
+		next := pool.Status{Conditions: append([]metav1.Condition(nil), o.Status.Conditions...), Used: of.Used,
+			Free: of.Free}
+		ready := metav1.Condition{Type: pool.Ready, Status: metav1.ConditionTrue, Reason: of.Reason,
+			Message:            of.Message,
 			ObservedGeneration: o.Generation}
 		if !of.Ready {
 			ready.Status = metav1.ConditionFalse

@@ -61,7 +61,8 @@ func Run(ctx context.Context, c Config) error {
 	writer := new(nft.Writer)
 	defer func() {
 		if err := Purge(); err != nil {
-			logger.Warn("cannot remove the rules of the API's address; the kernel forgets its address by itself", "err", err)
+			logger.Warn("cannot remove the rules of the API's address; the kernel forgets its address by itself", "err",
+				err)
 		}
 	}()
 	written := map[nft.Family]bool{nft.IPv4: true, nft.IPv6: true} // by an earlier process, perhaps
@@ -101,7 +102,8 @@ func Run(ctx context.Context, c Config) error {
 // Purge removes the tables. A missing one is no error.
 func Purge() error {
 	w := new(nft.Writer)
-	return errors.Join(w.Purge(nft.Name{Family: nft.IPv4, Table: TableName}), w.Purge(nft.Name{Family: nft.IPv6, Table: TableName}))
+	return errors.Join(w.Purge(nft.Name{Family: nft.IPv4, Table: TableName}),
+		w.Purge(nft.Name{Family: nft.IPv6, Table: TableName}))
 }
 
 // of returns the held addresses of the API of one family.
@@ -127,7 +129,8 @@ func write(w *nft.Writer, family nft.Family, held []netip.Addr, c Config) error 
 		return err
 	}
 	tx.Clear()
-	set := &nftables.Set{Table: tx.Table, Name: setHeld, KeyType: family.TypeAddr(), HasTimeout: true, Timeout: Lifetime}
+	set := &nftables.Set{Table: tx.Table, Name: setHeld, KeyType: family.TypeAddr(), HasTimeout: true,
+		Timeout: Lifetime}
 	tx.MakeSet(set)
 	var elements []nftables.SetElement
 	for _, addr := range held {
@@ -137,7 +140,8 @@ func write(w *nft.Writer, family nft.Family, held []netip.Addr, c Config) error 
 	// The machine's own clients pass output, and all others prerouting. The service proxy's chains
 	// come after, and know nothing of these addresses.
 	before := nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest - 1)
-	for name, at := range map[string]*nftables.ChainHook{"prerouting": nftables.ChainHookPrerouting, "output": nftables.ChainHookOutput} {
+	for name, at := range map[string]*nftables.ChainHook{"prerouting": nftables.ChainHookPrerouting,
+		"output": nftables.ChainHookOutput} {
 		tx.Rule(tx.Hook(name, nftables.ChainTypeNAT, at, before),
 			nft.One(family.LoadDestination(nft.RegA)),
 			nft.One(&expr.Lookup{SourceRegister: nft.RegA, SetName: setHeld}),

@@ -42,11 +42,15 @@ func (s *Source) Demands() ([]Demand, error) {
 		return nil, err
 	}
 	return demands(services, nodes, func(of *corev1.Service) ([]*discoveryv1.EndpointSlice, error) {
-		return s.Slices.EndpointSlices(of.Namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: of.Name}))
+		return s.Slices.EndpointSlices(of.Namespace).List(
+			labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: of.Name}))
 	})
 }
 
-func demands(services []*corev1.Service, nodes []*corev1.Node, slicesOf func(*corev1.Service) ([]*discoveryv1.EndpointSlice, error)) ([]Demand, error) {
+func demands(
+	services []*corev1.Service, nodes []*corev1.Node,
+	slicesOf func(*corev1.Service) ([]*discoveryv1.EndpointSlice, error),
+) ([]Demand, error) {
 	var every, able []string
 	own := map[netip.Addr]bool{} // of nodes, which answer for themselves
 	for _, n := range nodes {
@@ -62,7 +66,8 @@ func demands(services []*corev1.Service, nodes []*corev1.Node, slicesOf func(*co
 	}
 	found := map[netip.Addr]*Demand{}
 	for _, service := range services {
-		if service.Spec.Type != corev1.ServiceTypeLoadBalancer || service.DeletionTimestamp != nil || meta.FindStatusCondition(service.Status.Conditions, balancers.PoolCondition) == nil {
+		if service.Spec.Type != corev1.ServiceTypeLoadBalancer || service.DeletionTimestamp != nil ||
+			meta.FindStatusCondition(service.Status.Conditions, balancers.PoolCondition) == nil {
 			continue
 		}
 		may := able
@@ -83,7 +88,8 @@ func demands(services []*corev1.Service, nodes []*corev1.Node, slicesOf func(*co
 				d = &Demand{Demand: hold.Demand{Addr: addr, Eligible: may, Possible: every}}
 				found[addr] = d
 			} else { // a node that answers for both must be good for both
-				d.Eligible = slices.DeleteFunc(slices.Clone(d.Eligible), func(n string) bool { return !slices.Contains(may, n) })
+				d.Eligible = slices.DeleteFunc(slices.Clone(d.Eligible),
+					func(n string) bool { return !slices.Contains(may, n) })
 			}
 			d.Services = append(d.Services, service)
 		}

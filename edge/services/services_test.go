@@ -24,7 +24,8 @@ func node(name, addr string, ready bool, labels map[string]string) *corev1.Node 
 }
 
 func balanced(name string, change func(*corev1.Service), addrs ...string) *corev1.Service {
-	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}}
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}}
 	s.Status.Conditions = []metav1.Condition{{Type: balancers.PoolCondition, Status: metav1.ConditionTrue}}
 	for _, a := range addrs {
 		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: a})
@@ -42,15 +43,18 @@ func local(s *corev1.Service) {
 func endpoints(on ...string) []*discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{}
 	for _, n := range on {
-		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{NodeName: new(n), Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
+		slice.Endpoints = append(slice.Endpoints,
+			discoveryv1.Endpoint{NodeName: new(n), Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
 	}
-	slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{NodeName: new("d"), Conditions: discoveryv1.EndpointConditions{Ready: new(false)}})
+	slice.Endpoints = append(slice.Endpoints,
+		discoveryv1.Endpoint{NodeName: new("d"), Conditions: discoveryv1.EndpointConditions{Ready: new(false)}})
 	return []*discoveryv1.EndpointSlice{slice}
 }
 
 func TestDemands(t *testing.T) {
 	nodes := []*corev1.Node{
-		node("a", "10.0.0.1", true, nil), node("b", "10.0.0.2", true, nil), node("c", "10.0.0.3", false, nil), node("d", "10.0.0.4", true, nil),
+		node("a", "10.0.0.1", true, nil), node("b", "10.0.0.2", true, nil), node("c", "10.0.0.3", false, nil),
+		node("d", "10.0.0.4", true, nil),
 		node("x", "10.0.0.5", true, map[string]string{corev1.LabelNodeExcludeBalancers: ""}),
 	}
 	services := []*corev1.Service{
@@ -93,7 +97,8 @@ func TestDemands(t *testing.T) {
 	}
 	for i, w := range want {
 		d := got[i]
-		if d.Addr != netip.MustParseAddr(w.addr) || !slices.Equal(d.Eligible, w.eligible) || len(d.Services) != w.services || len(d.Possible) != 5 {
+		if d.Addr != netip.MustParseAddr(w.addr) || !slices.Equal(d.Eligible, w.eligible) ||
+			len(d.Services) != w.services || len(d.Possible) != 5 {
 			t.Errorf("%+v, want %+v", d, w)
 		}
 	}

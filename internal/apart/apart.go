@@ -55,7 +55,8 @@ func Run(t *testing.T, own Namespaces, limit time.Duration, untested string) boo
 	defer runtime.UnlockOSThread()
 	command := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", limit.String())
 	command.Env = append(os.Environ(), variable+"=1")
-	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | uintptr(own), Pdeathsig: syscall.SIGKILL}
+	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | uintptr(own),
+		Pdeathsig: syscall.SIGKILL}
 	output, err := command.CombinedOutput()
 	t.Logf("apart:\n%s", output)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 // TestTheSenderStaysKnown: the sender of an impersonating request stays known.
 func TestTheSenderStaysKnown(t *testing.T) {
 	masters := func(groups []string) bool { return slices.Contains(groups, user.SystemPrivilegedGroup) }
-	ann, root := &user.DefaultInfo{Name: "ann"}, &user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}}
+	ann, root := &user.DefaultInfo{Name: "ann"},
+		&user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}}
 	for name, c := range map[string]struct {
 		header   string
 		from, as user.Info
@@ -31,9 +32,10 @@ func TestTheSenderStaysKnown(t *testing.T) {
 		"nobody":                      {"Impersonate-User", nil, root, nil, false},
 		"not proven":                  {"Impersonate-User", root, root, errors.New("revoked"), false},
 	} {
-		authenticates := Authenticator(authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
-			return &authenticator.Response{User: c.from}, c.from != nil, c.err
-		}))
+		authenticates := Authenticator(
+			authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
+				return &authenticator.Response{User: c.from}, c.from != nil, c.err
+			}))
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		if c.header != "" {
 			r.Header.Set(c.header, "x")

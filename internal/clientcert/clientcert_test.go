@@ -28,7 +28,8 @@ func issue(t *testing.T, parent *pair, ca bool, end time.Time) *pair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: serial.String()}, NotBefore: end.Add(-24 * time.Hour), NotAfter: end,
+	template := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: serial.String()},
+		NotBefore: end.Add(-24 * time.Hour), NotAfter: end,
 		IsCA: ca, BasicConstraintsValid: true, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	if parent == nil {
 		parent = &pair{template, key}
@@ -86,7 +87,9 @@ func TestMemory(t *testing.T) {
 			return c
 		}
 		before := entry()
-		err := m.Verify(step.sent, x509.VerifyOptions{Roots: step.by, CurrentTime: step.at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		err := m.Verify(step.sent,
+			x509.VerifyOptions{Roots: step.by, CurrentTime: step.at,
+				KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 		if (err == nil) != step.valid || (entry() != before) != step.renewed {
 			t.Errorf("%s: %v; verified anew and remembered: %t", step.what, err, entry() != before)
 		}

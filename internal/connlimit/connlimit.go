@@ -35,12 +35,14 @@ type Limits struct {
 	// always.
 	Exempt []netip.Prefix
 	// Bytes bounds what all connections without credentials have sent, until Consumed is called. 0
-	// means the default, and none where Settled or Anonymous is set: such a listener passes bytes on.
+	// means the default, and none where Settled or Anonymous is set: such a listener passes bytes
+	// on.
 	Bytes int64
 	// Settled is the age at which a connection is counted no longer, for listeners that do not
 	// authenticate. 0 is never.
 	Settled time.Duration
-	// Anonymous is set for listeners that do not authenticate, and count a connection until its end.
+	// Anonymous is set for listeners that do not authenticate, and count a connection until its
+	// end.
 	Anonymous bool
 }
 
@@ -157,7 +159,8 @@ func (l *Limiter) Enter(conn net.Conn) *Conn {
 // is to be closed, which may be the same, or nil. The caller holds mu.
 func (l *Limiter) add(c *Conn) (surplus *Conn) {
 	all := l.from[c.source]
-	at, _ := slices.BinarySearchFunc(all, c.number, func(c *Conn, number uint64) int { return cmp.Compare(c.number, number) })
+	at, _ := slices.BinarySearchFunc(all, c.number,
+		func(c *Conn, number uint64) int { return cmp.Compare(c.number, number) })
 	l.from[c.source] = slices.Insert(all, at, c)
 	l.count++
 	c.counted = true
@@ -201,7 +204,8 @@ func (l *Limiter) take(c *Conn, n int) {
 	l.mu.Unlock()
 	for _, c := range full {
 		_ = c.Conn.Close() // its owner reads the end
-		l.say("closed a connection of a source, because clients that have not authenticated have sent too much", c.source)
+		l.say("closed a connection of a source, because clients that have not authenticated have sent too much",
+			c.source)
 	}
 }
 
@@ -239,11 +243,13 @@ func (l *Limiter) say(what string, source netip.Addr) {
 	if !ok {
 		return
 	}
-	l.logger.Warn(what, "source", source, "limit", l.limits.Total, "limitOfOneSource", l.limits.PerSource, "limitOfBytes", l.limits.Bytes, "othersNotLogged", omitted)
+	l.logger.Warn(what, "source", source, "limit", l.limits.Total, "limitOfOneSource", l.limits.PerSource,
+		"limitOfBytes", l.limits.Bytes, "othersNotLogged", omitted)
 }
 
 func (l *Limiter) exempt(source netip.Addr) bool {
-	return source.IsLoopback() || slices.ContainsFunc(l.limits.Exempt, func(p netip.Prefix) bool { return p.Contains(source) })
+	return source.IsLoopback() ||
+		slices.ContainsFunc(l.limits.Exempt, func(p netip.Prefix) bool { return p.Contains(source) })
 }
 
 // heaviest returns the source with the most connections; of several, the one with the oldest.

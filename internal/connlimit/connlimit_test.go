@@ -162,7 +162,8 @@ func TestFloodIsLogged(t *testing.T) {
 // each other's connections.
 func TestClientsStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, limits := range []Limits{{Total: 100, PerSource: 10, Settled: time.Minute}, {Total: 10, PerSource: 100, Settled: time.Minute}, {Total: 100, PerSource: 10, Anonymous: true}} {
+		for _, limits := range []Limits{{Total: 100, PerSource: 10, Settled: time.Minute},
+			{Total: 10, PerSource: 100, Settled: time.Minute}, {Total: 100, PerSource: 10, Anonymous: true}} {
 			l := New(limits, quiet())
 			var open []*Conn
 			for i := range 30 {
@@ -205,15 +206,25 @@ func TestWhatStrangersSendIsBounded(t *testing.T) {
 		clients []client
 		held    int64
 	}{
-		"little":                     {[]client{{"10.0.0.1:1", 40, nil, true}, {"10.0.0.1:2", 60, nil, true}}, 100},
-		"a heavy source":             {[]client{{"10.0.0.1:1", 30, nil, true}, {"10.0.0.1:2", 35, nil, false}, {"10.0.0.2:1", 30, nil, true}, {"10.0.0.3:1", 20, nil, true}}, 80},
-		"many sources":               {[]client{{"10.0.0.1:1", 40, nil, false}, {"10.0.0.2:1", 30, nil, true}, {"10.0.0.3:1", 35, nil, true}}, 65},
-		"at once":                    {[]client{{"10.0.0.1:1", 30, nil, true}, {"10.0.0.2:1", 101, nil, false}}, 30},
-		"a known client":             {[]client{{"10.0.0.1:1", 90, (*Conn).Authenticate, true}, {"10.0.0.2:1", 90, nil, true}}, 90},
-		"answered":                   {[]client{{"10.0.0.1:1", 90, (*Conn).Consumed, true}, {"10.0.0.2:1", 90, nil, true}}, 90},
-		"known, and not any more":    {[]client{{"10.0.0.1:1", 90, func(c *Conn) { c.Authenticate(); c.Estrange() }, true}, {"10.0.0.2:1", 90, nil, true}}, 90},
-		"closed":                     {[]client{{"10.0.0.1:1", 90, func(c *Conn) { _ = c.Close() }, false}, {"10.0.0.2:1", 90, nil, true}}, 90},
-		"closed, and consumed later": {[]client{{"10.0.0.1:1", 90, func(c *Conn) { _ = c.Close(); c.Consumed() }, false}, {"10.0.0.2:1", 90, nil, true}}, 90},
+		"little": {[]client{{"10.0.0.1:1", 40, nil, true}, {"10.0.0.1:2", 60, nil, true}}, 100},
+		"a heavy source": {
+			[]client{{"10.0.0.1:1", 30, nil, true}, {"10.0.0.1:2", 35, nil, false}, {"10.0.0.2:1", 30, nil, true},
+				{"10.0.0.3:1", 20, nil, true}}, 80},
+		"many sources": {
+			[]client{{"10.0.0.1:1", 40, nil, false}, {"10.0.0.2:1", 30, nil, true}, {"10.0.0.3:1", 35, nil, true}}, 65},
+		"at once": {[]client{{"10.0.0.1:1", 30, nil, true}, {"10.0.0.2:1", 101, nil, false}}, 30},
+		"a known client": {
+			[]client{{"10.0.0.1:1", 90, (*Conn).Authenticate, true}, {"10.0.0.2:1", 90, nil, true}}, 90},
+		"answered": {
+			[]client{{"10.0.0.1:1", 90, (*Conn).Consumed, true}, {"10.0.0.2:1", 90, nil, true}}, 90},
+		"known, and not any more": {
+			[]client{{"10.0.0.1:1", 90, func(c *Conn) { c.Authenticate(); c.Estrange() }, true},
+				{"10.0.0.2:1", 90, nil, true}}, 90},
+		"closed": {
+			[]client{{"10.0.0.1:1", 90, func(c *Conn) { _ = c.Close() }, false}, {"10.0.0.2:1", 90, nil, true}}, 90},
+		"closed, and consumed later": {
+			[]client{{"10.0.0.1:1", 90, func(c *Conn) { _ = c.Close(); c.Consumed() }, false},
+				{"10.0.0.2:1", 90, nil, true}}, 90},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := New(Limits{Total: 10, Bytes: 100}, quiet())

@@ -44,7 +44,10 @@ type lasting struct {
 // New returns no requests yet. They are those whose user the proof has proven. revoked returns the
 // reason why a certificate counts no more, or nil; believe returns the CAs that are believed for a
 // certificate; long reports whether a request may be answered for long. A nil revoked revokes none.
-func New(proof Proof, revoked func(leaf *x509.Certificate) error, believe func(leaf *x509.Certificate) (x509.VerifyOptions, bool), long func(*http.Request) bool) *Requests {
+func New(
+	proof Proof, revoked func(leaf *x509.Certificate) error,
+	believe func(leaf *x509.Certificate) (x509.VerifyOptions, bool), long func(*http.Request) bool,
+) *Requests {
 	if revoked == nil {
 		revoked = func(*x509.Certificate) error { return nil }
 	}
@@ -74,7 +77,8 @@ func (q *Requests) Handler(next http.Handler) http.Handler {
 			q.judge(l) // what has changed since it was authenticated, and before it has entered
 		}
 		// Other answers keep their writer, of which handlers demand more than an upgrade needs.
-		if r.ProtoMajor == 1 && strings.Contains(strings.ToLower(strings.Join(r.Header.Values("Connection"), ",")), "upgrade") {
+		if r.ProtoMajor == 1 &&
+			strings.Contains(strings.ToLower(strings.Join(r.Header.Values("Connection"), ",")), "upgrade") {
 			upgraded := &upgradable{ResponseWriter: w, ctx: ctx}
 			defer upgraded.release()
 			w = upgraded

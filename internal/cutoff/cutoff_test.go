@@ -102,8 +102,11 @@ func TestLastingRequestsEnd(t *testing.T) {
 		exiles  bool // of the CA
 		ends    bool
 	}{
-		"revoked": {bad, true, true, false, true}, "not that one": {good, true, true, false, false}, "a short request": {bad, false, true, false, false},
-		"the CA is gone": {good, true, false, true, true}, "a bearer token beside another CA's certificate": {other, true, true, true, false}, "without a certificate": {nil, true, true, true, false},
+		"revoked": {bad, true, true, false, true}, "not that one": {good, true, true, false, false},
+		"a short request": {bad, false, true, false, false},
+		"the CA is gone":  {good, true, false, true, true},
+		"a bearer token beside another CA's certificate": {other, true, true, true, false},
+		"without a certificate":                          {nil, true, true, true, false},
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -119,7 +122,8 @@ func TestLastingRequestsEnd(t *testing.T) {
 				}, func(*x509.Certificate) (x509.VerifyOptions, bool) {
 					mu.Lock()
 					defer mu.Unlock()
-					return x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
+					return x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
+						true
 				}, func(*http.Request) bool { return c.watch })
 				ctx, stop := context.WithCancel(t.Context())
 				var running sync.WaitGroup
@@ -136,13 +140,14 @@ func TestLastingRequestsEnd(t *testing.T) {
 				if c.cert == other {
 					proof = 0
 				}
-				handler := authenticated(proof, q.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					select {
-					case <-r.Context().Done():
-						ended = context.Cause(r.Context())
-					case <-release:
-					}
-				})))
+				handler := authenticated(proof,
+					q.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+						select {
+						case <-r.Context().Done():
+							ended = context.Cause(r.Context())
+						case <-release:
+						}
+					})))
 				r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 				r.TLS = &tls.ConnectionState{}
 				if c.cert != nil {
@@ -212,7 +217,8 @@ func TestARequestThatIsOvertaken(t *testing.T) {
 // before its CA, as certificates are dated back.
 func TestACAThatIsYoungerThanACertificate(t *testing.T) {
 	ca := newAuthority(t)
-	ca.cert = ca.sign(t, &x509.Certificate{IsCA: true, KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Minute)}, nil)
+	ca.cert = ca.sign(t,
+		&x509.Certificate{IsCA: true, KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Minute)}, nil)
 	leaf, revoked := ca.issue(t), errors.New("it is revoked")
 	isRevoked := false
 	q := New(ByCluster, func(*x509.Certificate) error {
@@ -298,17 +304,19 @@ func TestUpgradedRequestsEnd(t *testing.T) {
 	}, func(*x509.Certificate) (x509.VerifyOptions, bool) {
 		return x509.VerifyOptions{Roots: ca.pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
 	}, func(*http.Request) bool { return true })
-	server := httptest.NewUnstartedServer(authenticated(ByCluster, q.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// A watch over WebSocket has a writer of the API machinery between.
-		conn, _, err := responsewriter.WrapForHTTP1Or2(&decorated{w}).(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-		_, _ = io.Copy(conn, conn)
-	}))))
+	server := httptest.NewUnstartedServer(
+		authenticated(ByCluster, q.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			// A watch over WebSocket has a writer of the API machinery between.
+			conn, _, err := responsewriter.WrapForHTTP1Or2(&decorated{w}).(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn,
+				"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			_, _ = io.Copy(conn, conn)
+		}))))
 	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, NextProtos: []string{"http/1.1"}}
 	server.StartTLS()
 	defer server.Close()
@@ -324,7 +332,9 @@ func TestUpgradedRequestsEnd(t *testing.T) {
 	defer running.Wait()
 	defer stop()
 	open := func(cert *x509.Certificate) (io.ReadWriter, *tls.Conn) {
-		conn, err := tls.Dial("tcp", server.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: ca.key}}})
+		conn, err := tls.Dial("tcp", server.Listener.Addr().String(),
+			&tls.Config{InsecureSkipVerify: true,
+				Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: ca.key}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -332,7 +342,8 @@ func TestUpgradedRequestsEnd(t *testing.T) {
 		if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"); err != nil {
+		if _, err := io.WriteString(conn,
+			"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
 		buffered := bufio.NewReader(conn)
@@ -379,11 +390,13 @@ func TestUpgradedRequestsEnd(t *testing.T) {
 // TestAnswersKeepTheirWriters: a handler of a watch demands a writer of the API machinery.
 func TestAnswersKeepTheirWriters(t *testing.T) {
 	ca := newAuthority(t)
-	q := New(ByCluster, func(*x509.Certificate) error { return nil }, func(*x509.Certificate) (x509.VerifyOptions, bool) {
-		return x509.VerifyOptions{Roots: ca.pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
-	}, func(*http.Request) bool { return true })
+	q := New(ByCluster, func(*x509.Certificate) error { return nil },
+		func(*x509.Certificate) (x509.VerifyOptions, bool) {
+			return x509.VerifyOptions{Roots: ca.pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
+		}, func(*http.Request) bool { return true })
 	var given http.ResponseWriter
-	handler := authenticated(ByCluster, q.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { given = w })))
+	handler := authenticated(ByCluster,
+		q.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { given = w })))
 	for _, proto := range []int{1, 2} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/?watch=1", nil)
 		r.ProtoMajor, r.TLS = proto, &tls.ConnectionState{PeerCertificates: []*x509.Certificate{ca.issue(t)}}

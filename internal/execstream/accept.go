@@ -54,20 +54,22 @@ func acceptSPDY(w http.ResponseWriter, r *http.Request, streams Streams, idle ti
 	}
 	news, done := make(chan opened), make(chan struct{})
 	defer close(done)
-	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(stream httpstream.Stream, replied <-chan struct{}) error {
-		select {
-		case news <- opened{stream, replied}:
-			return nil
-		case <-done:
-			return errors.New("the command has all its streams")
-		}
-	})
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r,
+		func(stream httpstream.Stream, replied <-chan struct{}) error {
+			select {
+			case news <- opened{stream, replied}:
+				return nil
+			case <-done:
+				return errors.New("the command has all its streams")
+			}
+		})
 	if conn == nil {
 		return nil, errors.New("the connection was not upgraded")
 	}
 	conn.SetIdleTimeout(idle)
 	c := &client{streams: conn, plainStatus: protocol != remotecommand.StreamProtocolV4Name}
-	resizes := streams.TTY && (protocol == remotecommand.StreamProtocolV4Name || protocol == remotecommand.StreamProtocolV3Name)
+	resizes := streams.TTY &&
+		(protocol == remotecommand.StreamProtocolV4Name || protocol == remotecommand.StreamProtocolV3Name)
 	if err := c.gather(news, streams, resizes); err != nil {
 		conn.Close()
 		return nil, err
@@ -113,7 +115,8 @@ func (c *client) gather(news <-chan opened, streams Streams, resizes bool) error
 		}
 		missing--
 	}
-	if c.status == nil || streams.Stdin && c.stdin == nil || streams.Stdout && c.stdout == nil || streams.Stderr && c.stderr == nil {
+	if c.status == nil || streams.Stdin && c.stdin == nil || streams.Stdout && c.stdout == nil ||
+		streams.Stderr && c.stderr == nil {
 		return errors.New("the client has opened other streams than its request names")
 	}
 	return nil
@@ -162,7 +165,8 @@ func acceptWebSocket(w http.ResponseWriter, r *http.Request, streams Streams, id
 		return nil, err
 	}
 	c := &client{streams: conn, status: ends[remotecommand.StreamErr],
-		stdin: ends[remotecommand.StreamStdIn], stdout: ends[remotecommand.StreamStdOut], stderr: ends[remotecommand.StreamStdErr]}
+		stdin: ends[remotecommand.StreamStdIn], stdout: ends[remotecommand.StreamStdOut],
+		stderr: ends[remotecommand.StreamStdErr]}
 	switch protocol {
 	case "", wsstream.ChannelWebSocketProtocol, wsstream.Base64ChannelWebSocketProtocol:
 		c.plainStatus = true

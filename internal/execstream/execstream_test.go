@@ -27,7 +27,10 @@ func (e exited) String() string  { return e.Error() }
 func (e exited) Exited() bool    { return true }
 func (e exited) ExitStatus() int { return int(e) }
 
-func (c command) ExecInContainer(_ context.Context, _, _, _ string, _ []string, in io.Reader, out, stderr io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize, _ time.Duration) error {
+func (c command) ExecInContainer(
+	_ context.Context, _, _, _ string, _ []string, in io.Reader, out, stderr io.WriteCloser, tty bool,
+	resize <-chan remotecommand.TerminalSize, _ time.Duration,
+) error {
 	if tty {
 		size := <-resize
 		fmt.Fprintf(out, "%dx%d ", size.Width, size.Height)
@@ -59,7 +62,8 @@ func (c command) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusTeapot)
 		return
 	}
-	remotecommand.ServeExec(w, r, c, "pod", "", "main", nil, options, time.Minute, time.Minute, remotecommand.SupportedStreamingProtocols)
+	remotecommand.ServeExec(w, r, c, "pod", "", "main", nil, options, time.Minute, time.Minute,
+		remotecommand.SupportedStreamingProtocols)
 }
 
 // carrier serves clients before a next server.
@@ -95,7 +99,8 @@ func TestWebSocketClients(t *testing.T) {
 		"v5.channel.k8s.io":        {7, false, `"reason":"ExitCode","message":"7"`},
 	} {
 		t.Run(protocol, func(t *testing.T) {
-			server := carrier(t, command{c.exit}, "input=1&output=1&error=1", Streams{Stdin: true, Stdout: true, Stderr: true})
+			server := carrier(t, command{c.exit}, "input=1&output=1&error=1",
+				Streams{Stdin: true, Stdout: true, Stderr: true})
 			dialer := websocket.Dialer{Subprotocols: []string{protocol}}
 			conn, _, err := dialer.DialContext(t.Context(), strings.Replace(server.URL, "http", "ws", 1), nil)
 			if err != nil {
@@ -127,7 +132,8 @@ func TestWebSocketClients(t *testing.T) {
 				}
 				got[channel] += string(data)
 			}
-			if got[1] != "said: hello" || got[2] != "warning" || !strings.Contains(got[3], c.status) || c.status == "" && got[3] != "" {
+			if got[1] != "said: hello" || got[2] != "warning" || !strings.Contains(got[3], c.status) ||
+				c.status == "" && got[3] != "" {
 				t.Errorf("got %q", got)
 			}
 		})
@@ -152,7 +158,8 @@ func TestRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	if body, err := io.ReadAll(response.Body); err != nil || response.StatusCode != http.StatusNotFound || string(body) != "container main does not run\n" {
+	if body, err := io.ReadAll(response.Body); err != nil || response.StatusCode != http.StatusNotFound ||
+		string(body) != "container main does not run\n" {
 		t.Errorf("%s: %q, %v", response.Status, body, err)
 	}
 	dialer := websocket.Dialer{Subprotocols: []string{remotecommand.StreamProtocolV5Name}}
@@ -189,7 +196,8 @@ func TestStatuses(t *testing.T) {
 			t.Errorf("%s: %q, want %q", status, got, want)
 		}
 	}
-	if got := string(failure(errors.New("it broke"))); !strings.Contains(got, `"status":"Failure"`) || !strings.Contains(got, "Internal error occurred: it broke") {
+	if got := string(failure(errors.New("it broke"))); !strings.Contains(got, `"status":"Failure"`) ||
+		!strings.Contains(got, "Internal error occurred: it broke") {
 		t.Error(got)
 	}
 }

@@ -141,7 +141,8 @@ func carry(client *client, next httpstream.Connection, streams Streams) []byte {
 }
 
 // errBroken is the end of a command whose status has not come.
-var errBroken = errors.New("the connection to the container ended before the command's exit status came: output may be missing")
+var errBroken = errors.New(
+	"the connection to the container ended before the command's exit status came: output may be missing")
 
 // failure is a status in the form of version 4 of the streams.
 func failure(err error) []byte {

@@ -65,7 +65,8 @@ func dial(ctx context.Context, location *url.URL, transport *http.Transport) (ht
 	if err := request.Write(conn); err != nil {
 		return fail(fmt.Errorf("error sending request: %w", err))
 	}
-	response, err := http.ReadResponse(bufio.NewReader(conn), request) // nothing follows an upgrade before a stream is opened
+	// nothing follows an upgrade before a stream is opened
+	response, err := http.ReadResponse(bufio.NewReader(conn), request)
 	if err != nil {
 		return fail(fmt.Errorf("error reading response: %w", err))
 	}
@@ -77,7 +78,9 @@ func dial(ctx context.Context, location *url.URL, transport *http.Transport) (ht
 		return fail(&refusal{response.StatusCode, response.Header.Get("Content-Type"), body})
 	}
 	if got := response.Header.Get(httpstream.HeaderProtocolVersion); got != remotecommand.StreamProtocolV4Name {
-		return fail(fmt.Errorf("unable to upgrade connection: the server at %s speaks %q, and not %s", location.Host, got, remotecommand.StreamProtocolV4Name))
+		return fail(
+			fmt.Errorf("unable to upgrade connection: the server at %s speaks %q, and not %s", location.Host, got,
+				remotecommand.StreamProtocolV4Name))
 	}
 	streams, err := spdy.NewClientConnection(conn)
 	if err != nil {

@@ -22,7 +22,8 @@ func TestOneAtATime(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if second, err := filelock.Acquire(ctx, path); !errors.Is(err, filelock.ErrHeld) || !errors.Is(err, context.DeadlineExceeded) {
+		if second, err := filelock.Acquire(ctx, path); !errors.Is(err, filelock.ErrHeld) ||
+			!errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("a second one: %v, %v", second, err)
 		}
 		time.AfterFunc(time.Second, func() { first.Close() })
@@ -39,7 +40,8 @@ func TestOneAtATime(t *testing.T) {
 }
 
 func TestUnusablePath(t *testing.T) {
-	if file, err := filelock.Acquire(t.Context(), filepath.Join(t.TempDir(), "absent", "lock")); err == nil || errors.Is(err, filelock.ErrHeld) {
+	if file, err := filelock.Acquire(t.Context(), filepath.Join(t.TempDir(), "absent", "lock")); err == nil ||
+		errors.Is(err, filelock.ErrHeld) {
 		t.Errorf("without its directory: %v, %v", file, err)
 	}
 }
@@ -60,7 +62,8 @@ func TestHeld(t *testing.T) {
 	if held, err := filelock.Held(path); !held || err != nil {
 		t.Errorf("locked: %v, %v", held, err)
 	}
-	if pid, command, ok := filelock.Holder(path); !ok || pid != os.Getpid() || !strings.Contains(command, filepath.Base(os.Args[0])) {
+	if pid, command, ok := filelock.Holder(path); !ok || pid != os.Getpid() ||
+		!strings.Contains(command, filepath.Base(os.Args[0])) {
 		t.Errorf("its holder: process %d (%s), %v", pid, command, ok)
 	}
 	if err := file.Close(); err != nil {

@@ -52,7 +52,8 @@ func (l *Log) Gather() {
 			case known == nil:
 				told[e.Revision] = e
 			case !slices.Equal(known.Events, e.Events):
-				l.Violated(OneHistory, "two watchers differ: %s was told %s, and %s was told %s", known.by, known, e.by, e)
+				l.Violated(OneHistory, "two watchers differ: %s was told %s, and %s was told %s", known.by, known, e.by,
+					e)
 			}
 		}
 	}
@@ -149,7 +150,8 @@ func (l *Log) At(key string, revision uint64) (item Item, exists bool) {
 // Between returns the known changes after one revision, up to another, in order.
 func (l *Log) Between(after, to uint64) []*Entry {
 	find := func(revision uint64) int {
-		n, _ := slices.BinarySearchFunc(l.entries, revision, func(e *Entry, r uint64) int { return cmp.Or(cmp.Compare(e.Revision, r), -1) })
+		n, _ := slices.BinarySearchFunc(l.entries, revision,
+			func(e *Entry, r uint64) int { return cmp.Or(cmp.Compare(e.Revision, r), -1) })
 		return n
 	}
 	return l.entries[find(after):max(find(after), find(to))]

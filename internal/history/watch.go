@@ -34,7 +34,8 @@ func (l *Log) Watch(name string, wants func(key string) bool) *Watch {
 // revision is compacted. items are the state that it has read there.
 func (w *Watch) Begin(after uint64, items []Item) {
 	if n := len(w.parts); n > 0 && after < w.parts[n-1].last {
-		w.log.Violated(Resumable, "watcher %s began anew at revision %d, and had seen %d", w.Name, after, w.parts[n-1].last)
+		w.log.Violated(Resumable, "watcher %s began anew at revision %d, and had seen %d", w.Name, after,
+			w.parts[n-1].last)
 	}
 	w.parts = append(w.parts, &part{after: after, items: items, last: after, progress: after})
 }
@@ -96,7 +97,8 @@ func (l *Log) Watchers() {
 func (w *Watch) missing(promise string, after, to uint64) (found bool) {
 	for _, e := range w.log.Between(after, to) {
 		if wanted := w.of(e); len(wanted) > 0 {
-			w.log.Violated(promise, "watcher %s was not told: %s (%s was)", w.Name, &Entry{e.Revision, wanted, ""}, e.by)
+			w.log.Violated(promise, "watcher %s was not told: %s (%s was)", w.Name, &Entry{e.Revision, wanted, ""},
+				e.by)
 			return true
 		}
 	}

@@ -65,7 +65,8 @@ func Pace(w http.ResponseWriter, r *http.Request, grace time.Duration) (end func
 		return func() {}
 	}
 	body := &paced{
-		ReadCloser: r.Body, control: http.NewResponseController(w), grace: func() time.Duration { return grace }, http2: r.ProtoMajor > 1,
+		ReadCloser: r.Body, control: http.NewResponseController(w), grace: func() time.Duration { return grace },
+		http2: r.ProtoMajor > 1,
 	}
 	body.begin()
 	r.Body = body

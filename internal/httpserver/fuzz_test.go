@@ -18,11 +18,16 @@ import (
 // client is served.
 func FuzzFirstBytes(f *testing.F) {
 	for _, seed := range []string{
-		"", "\x00", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nx",
-		"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfffffffff\r\n", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-		"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\x01\x05\x00\x00\x00\x01",
-		"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00", "\x16\x03\x01\xff\xff" + strings.Repeat("\x01", 100), "\x80\x2e\x01\x03\x01",
+		"", "\x00", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/9.9\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nx",
+		"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfffffffff\r\n",
+		"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\n\r\n",
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\x01\x05\x00\x00\x00\x01",
+		"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00", "\x16\x03\x01\xff\xff" + strings.Repeat("\x01", 100),
+		"\x80\x2e\x01\x03\x01",
 	} {
 		f.Add([]byte(seed), false)
 		f.Add([]byte(seed), true)
@@ -34,9 +39,10 @@ func FuzzFirstBytes(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		c := Config{Listener: listener, Logger: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, 1))
-		})}
+		c := Config{Listener: listener, Logger: slog.New(slog.DiscardHandler),
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, 1))
+			})}
 		if secure {
 			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate(f)}, NextProtos: []string{"h2", "http/1.1"}}
 		}
@@ -59,7 +65,9 @@ func FuzzFirstBytes(f *testing.F) {
 				t.Fatal(err)
 			}
 			if below {
-				conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{[]string{"http/1.1", "h2"}[len(first)%2]}})
+				conn = tls.Client(conn,
+					&tls.Config{InsecureSkipVerify: true,
+						NextProtos: []string{[]string{"http/1.1", "h2"}[len(first)%2]}})
 			}
 			_, _ = conn.Write(first) // the server may have closed
 			if half, ok := conn.(interface{ CloseWrite() error }); ok {
@@ -74,7 +82,8 @@ func FuzzFirstBytes(f *testing.F) {
 			_ = conn.Close()
 		}
 		scheme := map[bool]string{false: "http", true: "https"}[secure]
-		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+		client := &http.Client{
+			Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 		answer, err := client.Get(scheme + "://" + addresses[secure] + "/")
 		if err != nil {
 			t.Fatal(err)

@@ -176,7 +176,8 @@ func limited(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		body := &paced{ReadCloser: r.Body, control: control, grace: func() time.Duration { return graceOf(conn) }, http2: r.ProtoMajor > 1}
+		body := &paced{ReadCloser: r.Body, control: control, grace: func() time.Duration { return graceOf(conn) },
+			http2: r.ProtoMajor > 1}
 		body.begin()
 		defer body.end()
 		withBody := new(http.Request)

@@ -127,7 +127,8 @@ func certificate(t testing.TB) tls.Certificate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"test"}, NotAfter: time.Now().Add(1000 * time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"test"},
+		NotAfter: time.Now().Add(1000 * time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -214,9 +215,11 @@ func TestSlowBodies(t *testing.T) {
 		{name: "a pause", body: dribble{make([]byte, 100), 9 * time.Second, 1}},
 		{name: "a long pause", body: dribble{make([]byte, 100), 90 * time.Second, 1}, bad: true},
 		{name: "a long pause of a client", credential: true, body: dribble{make([]byte, 100), 90 * time.Second, 1}},
-		{name: "an endless pause of a client", credential: true, body: dribble{make([]byte, 100), time.Hour, 1}, bad: true},
+		{name: "an endless pause of a client", credential: true, body: dribble{make([]byte, 100), time.Hour, 1},
+			bad: true},
 		{name: "one byte a second", body: dribble{[]byte("x"), time.Second, 1000}, bad: true},
-		{name: "one byte a second of a client", credential: true, body: dribble{[]byte("x"), time.Second, 1000}, bad: true},
+		{name: "one byte a second of a client", credential: true, body: dribble{[]byte("x"), time.Second, 1000},
+			bad: true},
 		{name: "a handler that thinks", body: dribble{make([]byte, 3000), time.Second, 10}, thinks: time.Hour},
 	} {
 		for _, http2 := range []bool{false, true} {
@@ -288,7 +291,8 @@ func TestLongAnswers(t *testing.T) {
 						}
 						text, err := io.ReadAll(answer.Body)
 						answer.Body.Close()
-						if events := strings.Count(string(text), "event"); err != nil || method == http.MethodGet && events != 10 {
+						if events := strings.Count(string(text), "event"); err != nil ||
+							method == http.MethodGet && events != 10 {
 							t.Errorf("%d events: %v", events, err)
 						}
 					}
@@ -310,7 +314,8 @@ func TestUnreadAnswer(t *testing.T) {
 			}, func(s *Server, p *pipes) {
 				handled = make(chan error, 1) // of the bubble
 				conn := p.dial()
-				_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n"+map[bool]string{true: "Authorization: x\r\n"}[credential]+"\r\n")
+				_, _ = io.WriteString(conn,
+					"GET / HTTP/1.1\r\nHost: x\r\n"+map[bool]string{true: "Authorization: x\r\n"}[credential]+"\r\n")
 				select {
 				case err := <-handled:
 					if credential || err == nil {
@@ -429,7 +434,8 @@ func TestBadFramesAreLoggedRarely(t *testing.T) {
 	e := &errorLog{logger: slog.New(slog.NewTextHandler(&out, nil)), handshakeFailed: func() { failed++ }}
 	for i := range 10_000 {
 		fmt.Fprintf(e, "http: TLS handshake error from 10.0.0.1:%d: EOF\n", i)
-		fmt.Fprintf(e, "http2: server: error reading preface from client 10.0.0.1:%d: bogus greeting %q\n", i, fmt.Sprint(i))
+		fmt.Fprintf(e, "http2: server: error reading preface from client 10.0.0.1:%d: bogus greeting %q\n", i,
+			fmt.Sprint(i))
 		fmt.Fprintf(e, "http2: server connection error from 10.0.0.1:%d: connection error: PROTOCOL_ERROR\n", i)
 	}
 	if n := strings.Count(out.String(), "\n"); n == 0 || n > 40 || failed != 10_000 {

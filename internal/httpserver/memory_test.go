@@ -22,7 +22,8 @@ func listening(t *testing.T, c Config) (*Server, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Listener, c.Logger, c.HeaderTimeout = listener, slog.New(slog.DiscardHandler), await.Hang // nobody is helped by waiting
+	// nobody is helped by waiting
+	c.Listener, c.Logger, c.HeaderTimeout = listener, slog.New(slog.DiscardHandler), await.Hang
 	if c.Handler == nil {
 		c.Handler = http.NotFoundHandler()
 	}
@@ -67,7 +68,8 @@ func TestTheMemoryOfStrangers(t *testing.T) {
 			cost := heapcost.Of(func() {
 				heapcost.Dial(t, at, clients, heapcost.Sends([]byte(c.send)))
 				await.True(t, "the server has what they have sent", func() bool {
-					return s.Strangers() == clients && (c.begins && begun.Load() == clients || !c.begins && s.Held() == int64(clients*len(c.send)))
+					return s.Strangers() == clients &&
+						(c.begins && begun.Load() == clients || !c.begins && s.Held() == int64(clients*len(c.send)))
 				})
 			})
 			if each := cost / clients; each > heapcost.MostEach {

@@ -12,11 +12,15 @@ func TestOpensStream(t *testing.T) {
 		header http.Header
 		want   bool
 	}{
-		{"/exec/ns/p/c", nil, true}, {"exec/ns/p/c", nil, true}, {"/attach/ns/p/u/c", nil, true}, {"/run/ns/p/c", nil, true},
+		{"/exec/ns/p/c", nil, true}, {"exec/ns/p/c", nil, true}, {"/attach/ns/p/u/c", nil, true},
+		{"/run/ns/p/c", nil, true},
 		{"/portForward/ns/p", nil, true}, {"/portforward/ns/p", nil, true}, {"/cri/exec/token", nil, true},
-		{"//exec/ns/p/c", nil, true}, {"/./exec/ns/p/c", nil, true}, {"/pods/../exec/ns/p/c", nil, true}, {"/exec", nil, true},
-		{"/pods", nil, false}, {"/containerLogs/ns/exec/c", nil, false}, {"/executions", nil, false}, {"/", nil, false}, {"", nil, false},
-		{"/logs/", upgrade, true}, {"/", upgrade, true}, {"", http.Header{"Connection": {"keep-alive"}, "Upgrade": {"h2c"}}, false},
+		{"//exec/ns/p/c", nil, true}, {"/./exec/ns/p/c", nil, true}, {"/pods/../exec/ns/p/c", nil, true},
+		{"/exec", nil, true},
+		{"/pods", nil, false}, {"/containerLogs/ns/exec/c", nil, false}, {"/executions", nil, false}, {"/", nil, false},
+		{"", nil, false},
+		{"/logs/", upgrade, true}, {"/", upgrade, true},
+		{"", http.Header{"Connection": {"keep-alive"}, "Upgrade": {"h2c"}}, false},
 	} {
 		if got := OpensStream(c.path, c.header); got != c.want {
 			t.Errorf("%q with %v: %t", c.path, c.header, got)

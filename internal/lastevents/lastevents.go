@@ -31,7 +31,8 @@ func Start(b record.EventBroadcaster, sink record.EventSink) (stop func()) {
 	return func() {
 		if q.stops() {
 			b.NewRecorder(scheme.Scheme, v1.EventSource{Component: lastKind}).
-				Event(&v1.ObjectReference{Kind: lastKind, Name: lastKind}, v1.EventTypeNormal, "Last", "no event follows")
+				Event(&v1.ObjectReference{Kind: lastKind, Name: lastKind}, v1.EventTypeNormal, "Last",
+					"no event follows")
 			select {
 			case <-q.ended:
 			case <-time.After(Patience):

@@ -52,8 +52,10 @@ func TestLastEvents(t *testing.T) {
 		"a quick API server": {&sink{takes: 10 * time.Millisecond}, 20, 200 * time.Millisecond},
 		"a slow one":         {&sink{takes: 300 * time.Millisecond}, 6, Patience},
 		"one that hangs":     {&sink{takes: time.Hour}, 0, Patience},
-		"none":               {&sink{takes: 10 * time.Millisecond, fails: errors.New("connection refused")}, 0, 10 * time.Millisecond},
-		"one that refuses":   {&sink{takes: 10 * time.Millisecond, fails: apierrors.NewBadRequest("no")}, 0, 200 * time.Millisecond},
+		"none": {&sink{takes: 10 * time.Millisecond, fails: errors.New("connection refused")}, 0,
+			10 * time.Millisecond},
+		"one that refuses": {&sink{takes: 10 * time.Millisecond, fails: apierrors.NewBadRequest("no")}, 0,
+			200 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -63,7 +65,8 @@ func TestLastEvents(t *testing.T) {
 				stop := Start(b, c.sink)
 				began := time.Now() // the bubble's
 				for i := range 20 {
-					recorder.Event(&v1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: fmt.Sprint("p", i)}, v1.EventTypeNormal, "Seen", "it was seen")
+					recorder.Event(&v1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: fmt.Sprint("p", i)},
+						v1.EventTypeNormal, "Seen", "it was seen")
 				}
 				stop()
 				took := time.Since(began)
@@ -88,7 +91,8 @@ func TestStopsAtOnce(t *testing.T) {
 				b := record.NewBroadcaster()
 				stop := Start(b, &sink{fails: fails})
 				b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "tester"}).
-					Event(&v1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: "p"}, v1.EventTypeNormal, "Seen", "it was seen")
+					Event(&v1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: "p"}, v1.EventTypeNormal, "Seen",
+						"it was seen")
 				synctest.Wait()
 				began := time.Now()
 				stop()

@@ -17,7 +17,9 @@ import (
 // component name that kubectl describe shows. stop ends it, once it has written what waits: that is
 // possible at a stop of this server, while it still leads. After a loss of leadership the client
 // writes nothing. Events that cannot be written are lost: they are for humans.
-func Recorder(ctx context.Context, client kubernetes.Interface, component string) (recorder record.EventRecorder, stop func()) {
+func Recorder(
+	ctx context.Context, client kubernetes.Interface, component string,
+) (recorder record.EventRecorder, stop func()) {
 	broadcaster := record.NewBroadcaster()
 	lasting, cancel := lasting(ctx)
 	write := Start(broadcaster, termSink{lasting, client.CoreV1()})

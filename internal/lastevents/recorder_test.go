@@ -34,7 +34,8 @@ func TestRecorder(t *testing.T) {
 	for range 3 {
 		recorder.Event(aPod, corev1.EventTypeNormal, "Seen", "it was seen")
 	}
-	recorder.Event(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "2"}}, corev1.EventTypeWarning, "Lost", "it was lost")
+	recorder.Event(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "2"}}, corev1.EventTypeWarning, "Lost",
+		"it was lost")
 	await.NoError(t, "the events", func(ctx context.Context) error { return written(ctx, client) })
 }
 
@@ -47,7 +48,8 @@ func written(ctx context.Context, client kubernetes.Interface) error {
 	if err != nil {
 		return err
 	}
-	if len(ofPod.Items) != 1 || ofPod.Items[0].Count != 3 || ofPod.Items[0].Source.Component != "tester" || len(ofNode.Items) != 1 {
+	if len(ofPod.Items) != 1 || ofPod.Items[0].Count != 3 || ofPod.Items[0].Source.Component != "tester" ||
+		len(ofNode.Items) != 1 {
 		return errors.New("the events are not there: " + ofPod.String() + ofNode.String())
 	}
 	return nil
@@ -81,7 +83,8 @@ func TestRecorderEndsWithItsTerm(t *testing.T) {
 	asked, ended := make(chan struct{}), make(chan struct{})
 	var tries atomic.Int64
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, err := io.ReadAll(r.Body); err != nil || !strings.HasSuffix(r.URL.Path, "/namespaces/shop/events") { // unread, its end is not seen
+		// unread, its end is not seen
+		if _, err := io.ReadAll(r.Body); err != nil || !strings.HasSuffix(r.URL.Path, "/namespaces/shop/events") {
 			return
 		}
 		if tries.Add(1) == 1 {

@@ -74,7 +74,8 @@ func TestWaitTellsWhoFailed(t *testing.T) {
 	if err := s.Start(t.Context(), j.component("a")); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Start(t.Context(), lifecycle.Component{Name: "store", Run: func(context.Context) error { <-fail; return broken }}); err != nil {
+	if err := s.Start(t.Context(),
+		lifecycle.Component{Name: "store", Run: func(context.Context) error { <-fail; return broken }}); err != nil {
 		t.Fatal(err)
 	}
 	close(fail)
@@ -92,7 +93,9 @@ func TestWaitTellsWhoFailed(t *testing.T) {
 func TestStopNamesWhoDoesNotStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, release := lifecycle.New(quiet()), make(chan struct{})
-		if err := s.Start(t.Context(), lifecycle.Component{Name: "stuck", Run: func(context.Context) error { <-release; return nil }, StopTimeout: time.Minute}); err != nil {
+		if err := s.Start(t.Context(),
+			lifecycle.Component{Name: "stuck", Run: func(context.Context) error { <-release; return nil },
+				StopTimeout: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Stop(); err == nil || !strings.Contains(err.Error(), "stuck") {
@@ -115,7 +118,8 @@ func TestAllEndsTogether(t *testing.T) {
 // A component that waits for a failed one must not wait for ever.
 func TestAFailureEndsTheWaitForAnother(t *testing.T) {
 	s, broken, fail := lifecycle.New(quiet()), errors.New("broken"), make(chan struct{})
-	if err := s.Start(t.Context(), lifecycle.Component{Name: "a", Run: func(context.Context) error { <-fail; return broken }}); err != nil {
+	if err := s.Start(t.Context(),
+		lifecycle.Component{Name: "a", Run: func(context.Context) error { <-fail; return broken }}); err != nil {
 		t.Fatal(err)
 	}
 	err := s.Start(t.Context(), lifecycle.Component{

@@ -275,7 +275,9 @@ func (s state) write(o *Operation) (next state, possible bool) {
 		if o.Revision != 0 && o.Revision <= r.revision {
 			return nil, false
 		}
-		s = s.with(register{key: key, value: value, exists: true, revision: max(r.revision, o.Revision), known: o.Revision != 0})
+		s = s.with(
+			register{key: key, value: value, exists: true, revision: max(r.revision, o.Revision),
+				known: o.Revision != 0})
 	}
 	for _, key := range o.Delete {
 		r := s.get(key)

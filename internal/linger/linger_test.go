@@ -47,7 +47,8 @@ func pair(t *testing.T) (server, client *net.TCPConn) {
 
 func smallInput(_, _ string, raw syscall.RawConn) error {
 	var failed error
-	err := raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 16<<10) })
+	err := raw.Control(
+		func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 16<<10) })
 	return errors.Join(err, failed)
 }
 
@@ -57,7 +58,8 @@ func secured(t *testing.T, server, client net.Conn) (net.Conn, net.Conn) {
 	certified := httptest.NewUnstartedServer(nil)
 	certified.StartTLS()
 	t.Cleanup(certified.Close)
-	return tls.Server(server, &tls.Config{Certificates: certified.TLS.Certificates}), tls.Client(client, &tls.Config{InsecureSkipVerify: true})
+	return tls.Server(server, &tls.Config{Certificates: certified.TLS.Certificates}),
+		tls.Client(client, &tls.Config{InsecureSkipVerify: true})
 }
 
 // readSlowly sends a ping before each read, like clients of streams, and returns the number of
@@ -132,8 +134,10 @@ func TestBounds(t *testing.T) {
 		peer     func(client *net.TCPConn)
 	}{
 		"takes nothing": {Patience{Progress: brief, End: await.Hang}, func(*net.TCPConn) {}},
-		"never closes":  {Patience{Progress: await.Hang, End: brief}, func(client *net.TCPConn) { _, _ = io.Copy(io.Discard, client) }},
-		"is gone":       {Patience{Progress: await.Hang, End: await.Hang}, func(client *net.TCPConn) { _ = client.SetLinger(0); client.Close() }},
+		"never closes": {Patience{Progress: await.Hang, End: brief},
+			func(client *net.TCPConn) { _, _ = io.Copy(io.Discard, client) }},
+		"is gone": {Patience{Progress: await.Hang, End: await.Hang},
+			func(client *net.TCPConn) { _ = client.SetLinger(0); client.Close() }},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -59,5 +59,6 @@ func OnNode(pv *corev1.PersistentVolume, node string) bool {
 		return false
 	}
 	r := terms[0].MatchExpressions[0]
-	return r.Key == corev1.LabelHostname && r.Operator == corev1.NodeSelectorOpIn && len(r.Values) == 1 && r.Values[0] == node
+	return r.Key == corev1.LabelHostname && r.Operator == corev1.NodeSelectorOpIn && len(r.Values) == 1 &&
+		r.Values[0] == node
 }

@@ -63,7 +63,8 @@ func mounted(t *testing.T, point string, args ...string) {
 		t.Fatalf("mount %s: %v: %s", point, err, out)
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(point, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		if err := unix.Unmount(point, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) &&
+			!errors.Is(err, unix.ENOENT) {
 			t.Error(err)
 		}
 	})
@@ -129,7 +130,9 @@ func TestOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	mounted(t, over, "-t", "overlay", "-o", strings.NewReplacer("THEIRS", theirs).Replace("lowerdir=/usr,upperdir=THEIRS/upper,workdir=THEIRS/work"), "overlay")
+	mounted(t, over, "-t", "overlay", "-o",
+		strings.NewReplacer("THEIRS", theirs).Replace("lowerdir=/usr,upperdir=THEIRS/upper,workdir=THEIRS/work"),
+		"overlay")
 	mounted(t, kept, "-o", "loop", at("kept image"))
 	if err := os.WriteFile(net, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -181,11 +184,13 @@ func TestParse(t *testing.T) {
 	mounts, err := parse([]byte("27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n" +
 		"42 27 7:3 / /a\\040b rw shared:1 master:2 - ext4 /dev/loop3 rw\n" +
 		"43 27 0:4 net:[1] /run/netns/x rw master:3 - nsfs nsfs rw\n"))
-	want := []mount{{id: 27, major: 254, point: "/", kind: "ext4"}, {id: 42, major: 7, point: "/a b", shared: true, kind: "ext4"}, {id: 43, point: "/run/netns/x", kind: "nsfs"}}
+	want := []mount{{id: 27, major: 254, point: "/", kind: "ext4"},
+		{id: 42, major: 7, point: "/a b", shared: true, kind: "ext4"}, {id: 43, point: "/run/netns/x", kind: "nsfs"}}
 	if err != nil || !slices.Equal(mounts, want) {
 		t.Errorf("%+v, %v", mounts, err)
 	}
-	for _, wrong := range []string{"27 1 254:0 / /\n", "x 1 254:0 / / rw - ext4 d rw\n", "1 1 x:0 / / rw - ext4 d rw\n", "1 1 1:0 / / rw -\n"} {
+	for _, wrong := range []string{"27 1 254:0 / /\n", "x 1 254:0 / / rw - ext4 d rw\n", "1 1 x:0 / / rw - ext4 d rw\n",
+		"1 1 1:0 / / rw -\n"} {
 		if mounts, err := parse([]byte(wrong)); err == nil {
 			t.Errorf("%q is read as %+v", wrong, mounts)
 		}

@@ -15,7 +15,9 @@ import (
 func Check(name string) error {
 	bad := validation.IsDNS1123Subdomain(name)
 	if len(name) > validation.LabelValueMaxLength {
-		bad = append(bad, fmt.Sprintf("must be no more than %d characters, and has %d: it is the value of the label %s", validation.LabelValueMaxLength, len(name), corev1.LabelHostname))
+		bad = append(bad,
+			fmt.Sprintf("must be no more than %d characters, and has %d: it is the value of the label %s",
+				validation.LabelValueMaxLength, len(name), corev1.LabelHostname))
 	}
 	if len(bad) > 0 {
 		return fmt.Errorf("node name %q: %s", name, strings.Join(bad, "; "))
@@ -33,8 +35,9 @@ func CheckLabel(key, value string) error {
 	}
 	switch domain, _, _ := strings.Cut(key, "/"); {
 	case Restricted(key):
-		return fmt.Errorf("label %q: a node may not give it to itself: of the domains kubernetes.io and k8s.io it may have those of kubelet.kubernetes.io and node.kubernetes.io, and some that describe the machine. "+
-			"Once it has joined, an administrator may: kubectl label node NAME %s=%s", key, key, value)
+		return fmt.Errorf(
+			"label %q: a node may not give it to itself: of the domains kubernetes.io and k8s.io it may have those of kubelet.kubernetes.io and node.kubernetes.io, and some that describe the machine. "+
+				"Once it has joined, an administrator may: kubectl label node NAME %s=%s", key, key, value)
 	case strings.Contains(key, "/") && within(domain, reserved):
 		return fmt.Errorf("label %q: labels of the domain %s are Barque's own", key, reserved)
 	}
@@ -50,8 +53,10 @@ func Restricted(key string) bool {
 
 func ofKubelet(key, domain string) bool {
 	switch key {
-	case corev1.LabelHostname, corev1.LabelOSStable, corev1.LabelArchStable, corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
-		corev1.LabelInstanceTypeStable, corev1.LabelInstanceType, corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
+	case corev1.LabelHostname, corev1.LabelOSStable, corev1.LabelArchStable, corev1.LabelTopologyZone,
+		corev1.LabelTopologyRegion,
+		corev1.LabelInstanceTypeStable, corev1.LabelInstanceType, corev1.LabelFailureDomainBetaZone,
+		corev1.LabelFailureDomainBetaRegion,
 		"beta.kubernetes.io/os", "beta.kubernetes.io/arch":
 		return true
 	}

@@ -23,7 +23,8 @@ import (
 // The names, labels and buckets are the same in every component of Kubernetes.
 var (
 	requests = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "rest_client_requests_total", Help: "Requests to API servers, by status code, method and host."}, []string{"code", "method", "host"})
+		Name: "rest_client_requests_total", Help: "Requests to API servers, by status code, method and host."},
+		[]string{"code", "method", "host"})
 	durations = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "rest_client_request_duration_seconds", Help: "Time of requests to API servers, by verb and host.",
 		Buckets: []float64{.005, .025, .1, .25, .5, 1, 2, 4, 8, 15, 30, 60}}, []string{"verb", "host"})
@@ -59,8 +60,10 @@ func build() prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubernetes_build_info", Help: "The build of this process, as labels; always 1.",
 		ConstLabels: prometheus.Labels{
-			"major": major, "minor": minor, "git_version": version.String(), "git_commit": version.Version, "git_tree_state": "",
-			"build_date": componentversion.Get().BuildDate, "go_version": runtime.Version(), "compiler": runtime.Compiler,
+			"major": major, "minor": minor, "git_version": version.String(), "git_commit": version.Version,
+			"git_tree_state": "",
+			"build_date":     componentversion.Get().BuildDate, "go_version": runtime.Version(),
+			"compiler": runtime.Compiler,
 			"platform": runtime.GOOS + "/" + runtime.GOARCH,
 		},
 	}, func() float64 { return 1 })

@@ -27,7 +27,8 @@ import (
 
 // line is the kernel's line about a process.
 func line(state, threads, started string) string {
-	return "7 (a (b) c) " + state + strings.Repeat(" 5", 16) + " " + threads + " 5 " + started + strings.Repeat(" 5", 30) + "\n"
+	return "7 (a (b) c) " + state + strings.Repeat(" 5", 16) + " " + threads + " 5 " + started +
+		strings.Repeat(" 5", 30) + "\n"
 }
 
 func TestStat(t *testing.T) {
@@ -52,7 +53,8 @@ func TestStat(t *testing.T) {
 	if s, err := parse([]byte(strings.Join(words, " "))); err != nil || s.argsAt != 9 {
 		t.Errorf("%+v, %v: its arguments are not laid", s, err)
 	}
-	for _, text := range []string{"", "7", "7 (a) S 5", line("S", "x", "42"), line("S", "1", "-1"), strings.ReplaceAll(line("S", "1", "1"), " 5", " x")} {
+	for _, text := range []string{"", "7", "7 (a) S 5", line("S", "x", "42"), line("S", "1", "-1"),
+		strings.ReplaceAll(line("S", "1", "1"), " 5", " x")} {
 		if s, err := parse([]byte(text)); err == nil {
 			t.Errorf("%q is taken for %+v", text, s)
 		}
@@ -97,7 +99,8 @@ func TestRead(t *testing.T) {
 				return []byte(text), nil
 			}
 		})
-		if !errors.Is(err, c.err) || err == nil && s != c.want || err != nil && c.err == nil || made != c.made || s.Runs() != c.want.Runs() && err == nil {
+		if !errors.Is(err, c.err) || err == nil && s != c.want || err != nil && c.err == nil || made != c.made ||
+			s.Runs() != c.want.Runs() && err == nil {
 			t.Errorf("%q: %+v, %v after %d looks, want %+v, %v after %d", c.looks, s, err, made, c.want, c.err, c.made)
 		}
 	}
@@ -208,7 +211,8 @@ func TestAlive(t *testing.T) {
 func TestArgsOfKernelThreads(t *testing.T) {
 	s, err := Read(2)
 	if err != nil || s.flags&flagKernelThread == 0 {
-		t.Skipf("SKIPPED: process 2 is no kernel thread here (%+v, %v): nothing shows that the arguments of one are not waited for", s, err)
+		t.Skipf(
+			"SKIPPED: process 2 is no kernel thread here (%+v, %v): nothing shows that the arguments of one are not waited for", s, err)
 	}
 	atOnce(t, func(t *testing.T) {
 		if args, err := Args(2); err != nil || len(args) > 0 {
@@ -262,7 +266,8 @@ func dropArgs() error {
 		return err
 	}
 	const page = 4096
-	if _, _, errno := syscall.Syscall(syscall.SYS_MPROTECT, uintptr(from)&^(page-1), page, syscall.PROT_NONE); errno != 0 {
+	if _, _, errno := syscall.Syscall(syscall.SYS_MPROTECT, uintptr(from)&^(page-1), page,
+		syscall.PROT_NONE); errno != 0 {
 		return errno
 	}
 	return nil

@@ -22,14 +22,21 @@ type form struct {
 }
 
 var forms = []form{
-	{[]string{"private key"}, regexp.MustCompile(`()-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`), nil},
-	{[]string{"eyj"}, regexp.MustCompile(`()eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}`), nil}, // JSON Web Token
-	{[]string{"age-"}, regexp.MustCompile(`(?i)()AGE-(?:SECRET-KEY|PLUGIN)-[A-Z0-9-]+`), nil},                  // key of a backup
-	{[]string{"b1.", "b2."}, regexp.MustCompile(`()\bb[12]\.[0-9a-f]{64}\.[a-z0-9]{6}\.[a-z0-9]{16,}\b`), nil}, // join token
-	{nil, regexp.MustCompile(`()\b[a-z0-9]{6}\.[a-z0-9]{16}\b`), mayHaveToken},                                 // bootstrap token
+	{[]string{"private key"},
+		regexp.MustCompile(`()-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`),
+		nil},
+	// JSON Web Token
+	{[]string{"eyj"}, regexp.MustCompile(`()eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}`), nil},
+	// key of a backup
+	{[]string{"age-"}, regexp.MustCompile(`(?i)()AGE-(?:SECRET-KEY|PLUGIN)-[A-Z0-9-]+`), nil},
+	// join token
+	{[]string{"b1.", "b2."}, regexp.MustCompile(`()\bb[12]\.[0-9a-f]{64}\.[a-z0-9]{6}\.[a-z0-9]{16,}\b`), nil},
+	// bootstrap token
+	{nil, regexp.MustCompile(`()\b[a-z0-9]{6}\.[a-z0-9]{16}\b`), mayHaveToken},
 	{[]string{"bearer", "basic"}, regexp.MustCompile(`(?i)(\b(?:bearer|basic)[ :=]+)[A-Za-z0-9._~+/=-]{6,}`), nil},
 	{[]string{"token", "passw", "secret", "client-", "private", "gossipkey"}, // named as one
-		regexp.MustCompile(`(?i)((?:token|password|passwd|secret|client-key-data|client-certificate-data|private[-_]?key|gossipkeys?)\\?["']?\s*[:=]\s*\[?\\?["']?)[^\s"'\\,\]}]+`), nil},
+		regexp.MustCompile(
+			`(?i)((?:token|password|passwd|secret|client-key-data|client-certificate-data|private[-_]?key|gossipkeys?)\\?["']?\s*[:=]\s*\[?\\?["']?)[^\s"'\\,\]}]+`), nil},
 	{[]string{"--token"}, regexp.MustCompile(`(?i)(--token[= ])\S+`), nil},
 	{[]string{"://"}, regexp.MustCompile(`(://[^/\s:@]*:)[^/\s:@]+@`), nil},            // password in an address
 	{[]string{"="}, regexp.MustCompile(`()\b[A-Za-z0-9+/]{42,}={1,2}`), mayHaveBase64}, // base64 of 32 bytes and more
@@ -45,7 +52,8 @@ const (
 // token.
 func mayHaveToken(text string) bool {
 	return anywhere(text, '.', func(i int) bool {
-		return i >= tokenID && i+tokenSecret < len(text) && all(text[i-tokenID:i], isLower) && all(text[i+1:i+1+tokenSecret], isLower)
+		return i >= tokenID && i+tokenSecret < len(text) && all(text[i-tokenID:i], isLower) &&
+			all(text[i+1:i+1+tokenSecret], isLower)
 	})
 }
 
@@ -110,7 +118,8 @@ func (r *Redactor) Text(text string) string {
 			if f.may != nil && !f.may(piece) {
 				continue
 			}
-			if f.hints == nil || slices.ContainsFunc(f.hints, func(h string) bool { return strings.Contains(lower, h) }) {
+			if f.hints == nil ||
+				slices.ContainsFunc(f.hints, func(h string) bool { return strings.Contains(lower, h) }) {
 				piece = f.pattern.ReplaceAllString(piece, "${1}"+mark)
 			}
 		}

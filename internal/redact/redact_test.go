@@ -38,12 +38,16 @@ func TestQuickLooks(t *testing.T) {
 func TestForms(t *testing.T) {
 	key := base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0123456789abcdef"))
 	for name, c := range map[string]struct{ text, secret string }{
-		"private key":      {"x\n-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIIrY\n-----END EC PRIVATE KEY-----\ny", "MHcCAQEE"},
-		"cut private key":  {"-----BEGIN PRIVATE KEY-----\nMHcCAQEEIIrY", "MHcCAQEE"},
-		"web token":        {"token review of eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl failed", "eyJzdWIiOiJ4In0"},
-		"key of a backup":  {"read AGE-SECRET-KEY-1QQQSYQCYQ5RQWZQFPG9SCRGWPUGPZYSN", "1QQQSYQCYQ5"},
-		"join token":       {"args=[--join x b1." + strings.Repeat("0a", 32) + ".abcdef.0123456789abcdef]", "0123456789abcdef"},
-		"new join token":   {"b2." + strings.Repeat("0a", 32) + ".abcdef.0123456789abcdef0123456789", "0123456789abcdef0123456789"},
+		"private key": {"x\n-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIIrY\n-----END EC PRIVATE KEY-----\ny",
+			"MHcCAQEE"},
+		"cut private key": {"-----BEGIN PRIVATE KEY-----\nMHcCAQEEIIrY", "MHcCAQEE"},
+		"web token": {"token review of eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl failed",
+			"eyJzdWIiOiJ4In0"},
+		"key of a backup": {"read AGE-SECRET-KEY-1QQQSYQCYQ5RQWZQFPG9SCRGWPUGPZYSN", "1QQQSYQCYQ5"},
+		"join token": {"args=[--join x b1." + strings.Repeat("0a", 32) + ".abcdef.0123456789abcdef]",
+			"0123456789abcdef"},
+		"new join token": {"b2." + strings.Repeat("0a", 32) + ".abcdef.0123456789abcdef0123456789",
+			"0123456789abcdef0123456789"},
 		"bootstrap token":  {"used abcdef.0123456789abcdef twice", "0123456789abcdef"},
 		"flag":             {"barque server --token s3cret! --name x", "s3cret!"},
 		"flag with equals": {"barque server --token=s3cret!", "s3cret!"},
@@ -90,7 +94,8 @@ func TestKeyAcrossPieces(t *testing.T) {
 	for before := pieceSize - 2*len(key); before <= pieceSize+len(key); before += 3 {
 		for _, text := range []string{
 			strings.Repeat("x", before) + key + " " + key + "\n" + strings.Repeat("y\n", pieceSize),
-			strings.Repeat("lines of 32 bytes, one of many.\n", before/32) + strings.Repeat("x", before%32) + key + "\n" + strings.Repeat("y\n", pieceSize),
+			strings.Repeat("lines of 32 bytes, one of many.\n", before/32) + strings.Repeat("x", before%32) + key +
+				"\n" + strings.Repeat("y\n", pieceSize),
 		} {
 			if got := New().Text(text); strings.Contains(got, "MHcCAQEE") || strings.Count(got, "y\n") != pieceSize {
 				t.Fatalf("a key at %d: %q", before, got[pieceSize-200:])
@@ -106,7 +111,8 @@ func TestLongText(t *testing.T) {
 		for before := range 60 {
 			text := strings.Repeat("a line of a log, "+strings.Repeat("x", before)+"\n", 100)
 			got := New().Text(text + secret + "\n" + text)
-			if strings.Contains(got, "MHcCAQEE") || strings.Contains(got, "abc123xyz") || strings.Contains(got, "0123456789abcdef") || strings.Count(got, "a line of a log") != 200 {
+			if strings.Contains(got, "MHcCAQEE") || strings.Contains(got, "abc123xyz") ||
+				strings.Contains(got, "0123456789abcdef") || strings.Count(got, "a line of a log") != 200 {
 				t.Fatalf("%.30s behind lines with %d more: %d bytes became %d", secret, before, len(text)*2, len(got))
 			}
 		}

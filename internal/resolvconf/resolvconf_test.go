@@ -14,12 +14,15 @@ func TestParse(t *testing.T) {
 		content string
 		want    Config
 	}{
-		"all": {"# by hand\nnameserver 192.0.2.1\nnameserver 2001:db8::1\nsearch example.com. corp.example .\noptions ndots:2 rotate\n",
-			Config{[]string{"192.0.2.1", "2001:db8::1"}, []string{"example.com", "corp.example"}, []string{"ndots:2", "rotate"}}},
+		"all": {
+			"# by hand\nnameserver 192.0.2.1\nnameserver 2001:db8::1\nsearch example.com. corp.example .\noptions ndots:2 rotate\n",
+			Config{[]string{"192.0.2.1", "2001:db8::1"}, []string{"example.com", "corp.example"},
+				[]string{"ndots:2", "rotate"}}},
 		"the last search line counts": {"search a\nsearch b c\n", Config{Searches: []string{"b", "c"}}},
-		"the last value counts":       {"options ndots:1\noptions timeout:1 ndots:3\n", Config{Options: []string{"ndots:3", "timeout:1"}}},
-		"a word alone":                {"nameserver\nsearch\n", Config{}},
-		"nothing":                     {"", Config{}},
+		"the last value counts": {"options ndots:1\noptions timeout:1 ndots:3\n",
+			Config{Options: []string{"ndots:3", "timeout:1"}}},
+		"a word alone": {"nameserver\nsearch\n", Config{}},
+		"nothing":      {"", Config{}},
 	} {
 		if diff := cmp.Diff(c.want, Parse(c.content)); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", name, diff)
@@ -45,7 +48,8 @@ func TestReadBehind(t *testing.T) {
 		{"a stub without servers", "nameserver 127.0.0.53\n", "search example.com\n", "127.0.0.53"},
 		{"a stub again, of IPv6", "nameserver ::1\n", "nameserver 192.0.2.3\n", "192.0.2.3"},
 		{"real servers", "nameserver 192.0.2.1\n", "nameserver 192.0.2.2\n", "192.0.2.1"},
-		{"a stub beside a real one", "nameserver 127.0.0.53\nnameserver 192.0.2.1\n", "nameserver 192.0.2.2\n", "127.0.0.53 192.0.2.1"},
+		{"a stub beside a real one", "nameserver 127.0.0.53\nnameserver 192.0.2.1\n", "nameserver 192.0.2.2\n",
+			"127.0.0.53 192.0.2.1"},
 		{"nothing", "search example.com\n", "nameserver 192.0.2.2\n", ""},
 	} {
 		write(usual, c.usual)

@@ -61,7 +61,8 @@ func (s Scope) Drop(name string) Scope {
 // Pruned returns the scope without the exceptions to which no wildcard applies.
 func (s Scope) Pruned() Scope {
 	s.Except = slices.DeleteFunc(slices.Clone(s.Except), func(name string) bool {
-		return !slices.ContainsFunc(Nearest(name)[1:], func(wider string) bool { return slices.Contains(s.Names, wider) })
+		return !slices.ContainsFunc(Nearest(name)[1:],
+			func(wider string) bool { return slices.Contains(s.Names, wider) })
 	})
 	return s
 }

@@ -139,6 +139,7 @@ func (n *Notifier) send(lines string) {
 		conn.Close()
 	}
 	if err != nil {
-		n.logger.Warn("cannot report this service's state to systemd", "socket", n.socket, "state", strings.Split(lines, "\n")[0], "err", err)
+		n.logger.Warn("cannot report this service's state to systemd", "socket", n.socket, "state",
+			strings.Split(lines, "\n")[0], "err", err)
 	}
 }

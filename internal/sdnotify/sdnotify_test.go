@@ -36,7 +36,8 @@ func listen(t *testing.T, name string) chan string {
 }
 
 func TestStates(t *testing.T) {
-	for _, socket := range []string{filepath.Join(t.TempDir(), "notify"), "@barque-test-" + filepath.Base(t.TempDir()) + time.Now().Format("150405.000000000")} {
+	for _, socket := range []string{filepath.Join(t.TempDir(), "notify"),
+		"@barque-test-" + filepath.Base(t.TempDir()) + time.Now().Format("150405.000000000")} {
 		got := listen(t, socket)
 		t.Setenv(variable, socket)
 		n := Take(slog.New(slog.NewTextHandler(t.Output(), nil)))

@@ -28,7 +28,8 @@ func Of(out io.Writer) Screen {
 	if err != nil {
 		return Screen{} // it is no terminal
 	}
-	return Screen{Width: int(size.Col), Height: int(size.Row), Colour: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+	return Screen{Width: int(size.Col), Height: int(size.Row),
+		Colour: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
 // IsTerminal reports whether the output is a terminal.

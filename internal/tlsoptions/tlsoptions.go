@@ -22,7 +22,8 @@ type Options struct {
 
 // AddFlags adds --tls-min-version and --tls-cipher-suites.
 func (o *Options) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.MinVersion, "tls-min-version", o.MinVersion, "minimum version of TLS at the API and at the node's own server: VersionTLS12 or VersionTLS13 (default VersionTLS12)")
+	f.StringVar(&o.MinVersion, "tls-min-version", o.MinVersion,
+		"minimum version of TLS at the API and at the node's own server: VersionTLS12 or VersionTLS13 (default VersionTLS12)")
 	f.StringSliceVar(&o.CipherSuites, "tls-cipher-suites", o.CipherSuites,
 		"cipher suites for TLS 1.2 there; TLS 1.3 has its own, which cannot be chosen (default: those with forward secrecy and AEAD: "+strings.Join(Default(), ", ")+")")
 }
@@ -39,7 +40,8 @@ func Default() []string {
 }
 
 func modern(name string) bool {
-	return strings.Contains(name, "_ECDHE_") && (strings.Contains(name, "_GCM_") || strings.Contains(name, "_CHACHA20_"))
+	return strings.Contains(name, "_ECDHE_") &&
+		(strings.Contains(name, "_GCM_") || strings.Contains(name, "_CHACHA20_"))
 }
 
 // needed are the suites of which HTTP/2 demands one (RFC 9113, section 9.2.2).
@@ -63,7 +65,9 @@ func (o Options) Check() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("--tls-cipher-suites: HTTP/2 over TLS 1.2 demands %s; add one, or give --tls-min-version VersionTLS13", strings.Join(needed, " or "))
+	return fmt.Errorf(
+		"--tls-cipher-suites: HTTP/2 over TLS 1.2 demands %s; add one, or give --tls-min-version VersionTLS13",
+		strings.Join(needed, " or "))
 }
 
 func (o Options) version() (uint16, error) {
@@ -83,7 +87,9 @@ func (o Options) suites() ([]uint16, error) {
 	}
 	suites, err := flag.TLSCipherSuites(names)
 	if err != nil {
-		return nil, fmt.Errorf("--tls-cipher-suites: %w; the suites are %s", err, strings.Join(flag.TLSCipherPossibleValues(), ", "))
+		return nil,
+			fmt.Errorf("--tls-cipher-suites: %w; the suites are %s", err,
+				strings.Join(flag.TLSCipherPossibleValues(), ", "))
 	}
 	return suites, nil
 }

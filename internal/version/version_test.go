@@ -48,7 +48,8 @@ func TestOf(t *testing.T) {
 // TestBeforeTheFirstRelease: a build that reported a commit is of the line before the first
 // release. Of a build without a version the line is unknown.
 func TestBeforeTheFirstRelease(t *testing.T) {
-	for _, reported := range []string{"", "dev", "v1.37.2+barque.0bca91a6", "v1.37.2+barque.0123456", "v1.37.2+barque.0554ce0d1e2f-dirty", "v1.37.2+barque.dev", "1.2.3"} {
+	for _, reported := range []string{"", "dev", "v1.37.2+barque.0bca91a6", "v1.37.2+barque.0123456",
+		"v1.37.2+barque.0554ce0d1e2f-dirty", "v1.37.2+barque.dev", "1.2.3"} {
 		if m := Parse(reported).Minor(); m != (Minor{}) {
 			t.Errorf("the line of %q is %v", reported, m)
 		}
@@ -60,8 +61,10 @@ func TestApart(t *testing.T) {
 		a, b Minor
 		want int
 	}{
-		{Minor{0, 1}, Minor{0, 1}, 0}, {Minor{0, 1}, Minor{}, 1}, {Minor{}, Minor{0, 1}, -1}, {Minor{0, 3}, Minor{0, 1}, 2},
-		{Minor{1, 0}, Minor{0, 9}, 1}, {Minor{0, 9}, Minor{1, 0}, -1}, {Minor{1, 1}, Minor{0, 9}, 2}, {Minor{0, 0}, Minor{1, 1}, -2}, {Minor{2, 0}, Minor{0, 9}, 4},
+		{Minor{0, 1}, Minor{0, 1}, 0}, {Minor{0, 1}, Minor{}, 1}, {Minor{}, Minor{0, 1}, -1},
+		{Minor{0, 3}, Minor{0, 1}, 2},
+		{Minor{1, 0}, Minor{0, 9}, 1}, {Minor{0, 9}, Minor{1, 0}, -1}, {Minor{1, 1}, Minor{0, 9}, 2},
+		{Minor{0, 0}, Minor{1, 1}, -2}, {Minor{2, 0}, Minor{0, 9}, 4},
 	} {
 		if got := c.a.Apart(c.b); got != c.want {
 			t.Errorf("%v is %d above %v, want %d", c.a, got, c.b, c.want)
@@ -81,8 +84,10 @@ func TestSourceOf(t *testing.T) {
 	}{
 		"nothing noted": {built("(devel)"), ""},
 		"a commit":      {built("v0.0.0-20261120171048-0554ce0d1e2f", commit), "0554ce0d1e2f"},
-		"with changes":  {built("v0.0.0-20261120171048-0554ce0d1e2f+dirty", commit, debug.BuildSetting{Key: "vcs.modified", Value: "true"}), "0554ce0d1e2f-dirty"},
-		"go install":    {built("v1.2.3"), "v1.2.3"},
+		"with changes": {
+			built("v0.0.0-20261120171048-0554ce0d1e2f+dirty", commit,
+				debug.BuildSetting{Key: "vcs.modified", Value: "true"}), "0554ce0d1e2f-dirty"},
+		"go install": {built("v1.2.3"), "v1.2.3"},
 	} {
 		if got := sourceOf(c.info); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)

@@ -125,7 +125,8 @@ func systems(in *Input) *Refusal {
 			Message: "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
 	}
 	if os := in.Pod.Spec.OS; os != nil && os.Name != v1.Linux {
-		return &Refusal{Reason: "PodOSNotSupported", Message: "Failed to admit pod as the OS field doesn't match node OS"}
+		return &Refusal{Reason: "PodOSNotSupported",
+			Message: "Failed to admit pod as the OS field doesn't match node OS"}
 	}
 	return nil
 }
@@ -265,7 +266,8 @@ func taints(in *Input) *Refusal {
 		return nil
 	}
 	ends := func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
-	_, untolerated := schedulinghelper.FindMatchingUntoleratedTaint(klog.Background(), in.Node.Spec.Taints, in.Pod.Spec.Tolerations, ends, false)
+	_, untolerated := schedulinghelper.FindMatchingUntoleratedTaint(klog.Background(), in.Node.Spec.Taints,
+		in.Pod.Spec.Tolerations, ends, false)
 	if untolerated {
 		return byNode(predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate"))
 	}
@@ -316,5 +318,6 @@ func conflict(a, b v1.ContainerPort) bool {
 		return p.Protocol
 	}
 	all := func(ip string) bool { return ip == "" || ip == "0.0.0.0" || ip == "::" }
-	return a.HostPort == b.HostPort && protocol(a) == protocol(b) && (a.HostIP == b.HostIP || all(a.HostIP) || all(b.HostIP))
+	return a.HostPort == b.HostPort && protocol(a) == protocol(b) &&
+		(a.HostIP == b.HostIP || all(a.HostIP) || all(b.HostIP))
 }

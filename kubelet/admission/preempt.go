@@ -25,7 +25,8 @@ func Victims(in Input) []*v1.Pod {
 	})
 	fitsWithout := func(gone []*v1.Pod) bool {
 		left := in
-		left.Others = slices.DeleteFunc(slices.Clone(in.Others), func(p *v1.Pod) bool { return slices.Contains(gone, p) })
+		left.Others = slices.DeleteFunc(slices.Clone(in.Others),
+			func(p *v1.Pod) bool { return slices.Contains(gone, p) })
 		return Fit(&left) == nil
 	}
 	var victims []*v1.Pod

@@ -110,7 +110,8 @@ type file struct {
 
 // New reads the saved allocations.
 func New(config Config) (*Manager, error) {
-	m := &Manager{Config: config, saved: map[types.UID]Given{}, pods: map[types.UID]*holder{}, urgent: map[types.UID]bool{}, write: atomicfile.Write}
+	m := &Manager{Config: config, saved: map[types.UID]Given{}, pods: map[types.UID]*holder{},
+		urgent: map[types.UID]bool{}, write: atomicfile.Write}
 	raw, err := os.ReadFile(config.File)
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, nil
@@ -120,10 +121,14 @@ func New(config Config) (*Manager, error) {
 	}
 	var f file
 	if err := json.Unmarshal(raw, &f); err != nil {
-		return nil, fmt.Errorf("%s: the resources given to pods: %w; remove the file to give all pods what their specs ask for", config.File, err)
+		return nil,
+			fmt.Errorf("%s: the resources given to pods: %w; remove the file to give all pods what their specs ask for",
+				config.File, err)
 	}
 	if f.Version != formatVersion {
-		return nil, fmt.Errorf("%s has format %d, and this version knows %d: run the version that wrote it, or remove the file", config.File, f.Version, formatVersion)
+		return nil,
+			fmt.Errorf("%s has format %d, and this version knows %d: run the version that wrote it, or remove the file",
+				config.File, f.Version, formatVersion)
 	}
 	if f.Pods != nil {
 		m.saved = f.Pods
@@ -228,7 +233,8 @@ func (m *Manager) decide(pod *v1.Pod, runs bool, node *v1.Node) Answer {
 		}
 		m.saved[pod.UID] = given
 		if err := m.save(); err != nil {
-			m.Logger.Error("cannot save what a pod was given; a restart of the kubelet may admit it anew", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+			m.Logger.Error("cannot save what a pod was given; a restart of the kubelet may admit it anew", "pod",
+				pod.Namespace+"/"+pod.Name, "error", err)
 		}
 	}
 	m.resize(h)
@@ -237,7 +243,8 @@ func (m *Manager) decide(pod *v1.Pod, runs bool, node *v1.Node) Answer {
 
 func (m *Manager) answer(h *holder) Answer {
 	given := m.saved[h.pod.UID]
-	a := Answer{Pod: with(h.pod, given), Pending: h.pending, Generation: given.Generation, Resized: h.resized, EverResized: given.Resized}
+	a := Answer{Pod: with(h.pod, given), Pending: h.pending, Generation: given.Generation, Resized: h.resized,
+		EverResized: given.Resized}
 	h.resized = false
 	return a
 }
@@ -264,7 +271,8 @@ func (m *Manager) Deleted(uid types.UID) {
 
 // fitsLater reports whether only ending pods keep a pod from the node.
 func (m *Manager) fitsLater(in admission.Input) bool {
-	in.Others = slices.DeleteFunc(slices.Clone(in.Others), func(other *v1.Pod) bool { return m.pods[other.UID].deleted })
+	in.Others = slices.DeleteFunc(slices.Clone(in.Others),
+		func(other *v1.Pod) bool { return m.pods[other.UID].deleted })
 	return admission.Check(in) == nil
 }
 
@@ -312,7 +320,8 @@ func (m *Manager) retry() {
 	}
 	slices.SortFunc(waiting, func(a, b *holder) int {
 		return cmp.Or(cmp.Compare(rank(m.grows(a)), rank(m.grows(b))), cmp.Compare(priority(b.pod), priority(a.pod)),
-			cmp.Compare(rank(a.pod.Status.QOSClass != v1.PodQOSGuaranteed), rank(b.pod.Status.QOSClass != v1.PodQOSGuaranteed)),
+			cmp.Compare(rank(a.pod.Status.QOSClass != v1.PodQOSGuaranteed),
+				rank(b.pod.Status.QOSClass != v1.PodQOSGuaranteed)),
 			cmp.Compare(a.since, b.since))
 	})
 	for _, h := range waiting {
@@ -364,7 +373,8 @@ func (m *Manager) resize(h *holder) {
 		if err := m.save(); err != nil {
 			// A resize that is not on disk is not actuated. The next call tries again.
 			m.saved[h.pod.UID] = given
-			m.Logger.Error("cannot save what a pod is to get by its resize; trying again", "pod", h.pod.Namespace+"/"+h.pod.Name, "error", err)
+			m.Logger.Error("cannot save what a pod is to get by its resize; trying again", "pod",
+				h.pod.Namespace+"/"+h.pod.Name, "error", err)
 			return
 		}
 		h.pending, h.since, h.resized = nil, 0, true
@@ -423,7 +433,8 @@ func (m *Manager) input(pod *v1.Pod) admission.Input {
 
 // asked returns the resources of a pod's spec.
 func asked(pod *v1.Pod) Given {
-	g := Given{Pod: pod.Spec.Resources.DeepCopy(), Containers: map[string]v1.ResourceRequirements{}, Generation: pod.Generation}
+	g := Given{Pod: pod.Spec.Resources.DeepCopy(), Containers: map[string]v1.ResourceRequirements{},
+		Generation: pod.Generation}
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			g.Containers[list[i].Name] = *list[i].Resources.DeepCopy()

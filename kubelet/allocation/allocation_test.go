@@ -23,7 +23,10 @@ func managed(t *testing.T, file string) (*Manager, *[]types.UID) {
 	woken := &[]types.UID{}
 	m, err := New(Config{File: file, Logger: slog.New(slog.DiscardHandler),
 		Node: func() *v1.Node {
-			return &v1.Node{Status: v1.NodeStatus{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("10"), v1.ResourceMemory: resource.MustParse("10Gi")}}}
+			return &v1.Node{
+				Status: v1.NodeStatus{
+					Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("10"),
+						v1.ResourceMemory: resource.MustParse("10Gi")}}}
 		},
 		Host:    func() admission.Input { return admission.Input{} },
 		Preempt: func(types.UID) {},
@@ -35,8 +38,10 @@ func managed(t *testing.T, file string) (*Manager, *[]types.UID) {
 }
 
 func pod(uid string, cpus int) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Name: uid, Generation: 1}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c",
-		Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: *resource.NewQuantity(int64(cpus), resource.DecimalSI)}}}}}}
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Name: uid, Generation: 1},
+		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c",
+			Resources: v1.ResourceRequirements{
+				Requests: v1.ResourceList{v1.ResourceCPU: *resource.NewQuantity(int64(cpus), resource.DecimalSI)}}}}}}
 }
 
 func resized(p *v1.Pod, cpus int) *v1.Pod {
@@ -80,7 +85,8 @@ func TestWhatWasGivenOutlivesTheProcess(t *testing.T) {
 	m.Answer(a, false)
 	m.Answer(b, false)
 	a = resized(a, 7)
-	if got := m.Answer(a, true); cpus(got.Pod) != 4 || got.Pending == nil || got.Pending.Reason != v1.PodReasonDeferred || got.Generation != 1 {
+	if got := m.Answer(a, true); cpus(got.Pod) != 4 || got.Pending == nil ||
+		got.Pending.Reason != v1.PodReasonDeferred || got.Generation != 1 {
 		t.Errorf("a resize without room: %+v", got)
 	}
 	m, woken := managed(t, file)
@@ -127,11 +133,14 @@ func TestResizesWaitForAllPods(t *testing.T) {
 	if first.Pending == nil {
 		t.Fatalf("a resize without room: %+v", first)
 	}
-	b.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: first.Pending.Reason, Message: first.Pending.Message}}
+	b.Status.Conditions = []v1.PodCondition{
+		{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: first.Pending.Reason,
+			Message: first.Pending.Message}}
 
 	m, woken := managed(t, file)
 	m.Known(b)
-	if got := m.Answer(b, true); cpus(got.Pod) != 4 || got.Resized || got.Pending == nil || *got.Pending != *first.Pending {
+	if got := m.Answer(b, true); cpus(got.Pod) != 4 || got.Resized || got.Pending == nil ||
+		*got.Pending != *first.Pending {
 		t.Errorf("while other pods are not known: %+v, %+v", got, got.Pending)
 	}
 	m.Known(a)
@@ -165,19 +174,27 @@ func TestUnreadableState(t *testing.T) {
 func TestAdopted(t *testing.T) {
 	m, _ := managed(t, filepath.Join(t.TempDir(), "state"))
 	p := resized(pod("p", 2), 20)
-	p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", ContainerID: "x://1", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
-		Resources: &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}}}
+	p.Status.ContainerStatuses = []v1.ContainerStatus{
+		{Name: "c", ContainerID: "x://1", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
+			Resources: &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}}}
 	m.Known(p)
 	m.Synced()
-	if got := m.Answer(p, true); cpus(got.Pod) != 2 || got.Pending == nil || got.Pending.Reason != v1.PodReasonInfeasible {
+	if got := m.Answer(p, true); cpus(got.Pod) != 2 || got.Pending == nil ||
+		got.Pending.Reason != v1.PodReasonInfeasible {
 		t.Errorf("%+v", got)
 	}
 	p = pod("whole", 1)
-	p.UID, p.Spec.Resources = "whole", &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("20")}}
-	p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", ContainerID: "x://1", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
-		Resources: &v1.ResourceRequirements{Requests: p.Spec.Containers[0].Resources.Requests}}}
-	p.Status.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3"), v1.ResourceMemory: resource.MustParse("1Gi")}}
-	if got := m.Answer(p, true); got.Pod.Spec.Resources.Requests.Cpu().Value() != 3 || len(got.Pod.Spec.Resources.Requests) != 1 || got.Pending == nil || p.Spec.Resources.Requests.Cpu().Value() != 20 {
+	p.UID, p.Spec.Resources = "whole",
+		&v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("20")}}
+	p.Status.ContainerStatuses = []v1.ContainerStatus{
+		{Name: "c", ContainerID: "x://1", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
+			Resources: &v1.ResourceRequirements{Requests: p.Spec.Containers[0].Resources.Requests}}}
+	p.Status.Resources = &v1.ResourceRequirements{
+		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3"),
+			v1.ResourceMemory: resource.MustParse("1Gi")}}
+	if got := m.Answer(p, true); got.Pod.Spec.Resources.Requests.Cpu().Value() != 3 ||
+		len(got.Pod.Spec.Resources.Requests) != 1 || got.Pending == nil ||
+		p.Spec.Resources.Requests.Cpu().Value() != 20 {
 		t.Errorf("of a pod as a whole: %+v", got)
 	}
 }
@@ -206,7 +223,8 @@ func TestNeverMoreThanThereIs(t *testing.T) {
 			default:
 				pods[uid] = resized(p, 1+rng.IntN(12))
 				if rng.IntN(2) == 0 { // the status is of an earlier spec
-					pods[uid].Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible}}
+					pods[uid].Status.Conditions = []v1.PodCondition{
+						{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible}}
 					pods[uid].Status.AllocatedResources = m.Get(p).Spec.Containers[0].Resources.Requests
 				}
 				m.Answer(pods[uid], true)
@@ -221,7 +239,8 @@ func TestNeverMoreThanThereIs(t *testing.T) {
 			}
 			for _, p := range pods {
 				if has, want := cpus(m.Get(p)), cpus(p); want != has && want <= 10 && sum-has+want <= 10 {
-					t.Fatalf("seed %d, step %d: pod %s has %d CPUs, wants %d, and %d are given", seed, step, p.Name, has, want, sum)
+					t.Fatalf("seed %d, step %d: pod %s has %d CPUs, wants %d, and %d are given", seed, step, p.Name,
+						has, want, sum)
 				}
 			}
 		}

@@ -164,7 +164,8 @@ func widest(a, b Limits) Limits {
 		}
 		return max(x, y)
 	}
-	return Limits{Shares: max(a.Shares, b.Shares), Quota: higher(a.Quota, b.Quota), Memory: higher(a.Memory, b.Memory), PidsMax: b.PidsMax}
+	return Limits{Shares: max(a.Shares, b.Shares), Quota: higher(a.Quota, b.Quota), Memory: higher(a.Memory, b.Memory),
+		PidsMax: b.PidsMax}
 }
 
 // limits reads the limits of CPU time and memory of a group.

@@ -50,7 +50,9 @@ func TestQoS(t *testing.T) {
 		{"all limited", pod("a", full, full), v1.PodQOSGuaranteed},
 		{"limits alone", pod("a", v1.ResourceRequirements{Limits: list("1", "1Gi")}), v1.PodQOSGuaranteed},
 		{"one is not", pod("a", full, v1.ResourceRequirements{}), v1.PodQOSBurstable},
-		{"less asked for than limited", pod("a", v1.ResourceRequirements{Requests: list("500m", "1Gi"), Limits: list("1", "1Gi")}), v1.PodQOSBurstable},
+		{"less asked for than limited",
+			pod("a", v1.ResourceRequirements{Requests: list("500m", "1Gi"), Limits: list("1", "1Gi")}),
+			v1.PodQOSBurstable},
 		{"only CPU", pod("a", v1.ResourceRequirements{Limits: list("1", "")}), v1.PodQOSBurstable},
 	} {
 		if got := QoS(c.pod); got != c.want {
@@ -90,7 +92,8 @@ func TestOOMScoreAdj(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	sidecar, first := of("side", "100Mi"), of("first", "100Mi")
 	sidecar.RestartPolicy = &always
-	spec := v1.PodSpec{InitContainers: []v1.Container{sidecar, first}, Containers: []v1.Container{of("main", "300Mi"), of("more", "200Mi")}}
+	spec := v1.PodSpec{InitContainers: []v1.Container{sidecar, first},
+		Containers: []v1.Container{of("main", "300Mi"), of("more", "200Mi")}}
 	sized := *spec.DeepCopy()
 	sized.Resources = &v1.ResourceRequirements{Requests: list("", "1000Mi")}
 	limited := *spec.DeepCopy()
@@ -105,7 +108,8 @@ func TestOOMScoreAdj(t *testing.T) {
 		{"limits as a whole", limited, [4]int64{800, 900, 700, 800}},
 	} {
 		pod := &v1.Pod{Spec: c.spec}
-		for i, name := range []*v1.Container{&c.spec.InitContainers[0], &c.spec.InitContainers[1], &c.spec.Containers[0], &c.spec.Containers[1]} {
+		for i, name := range []*v1.Container{&c.spec.InitContainers[0], &c.spec.InitContainers[1],
+			&c.spec.Containers[0], &c.spec.Containers[1]} {
 			if got := OOMScoreAdj(pod, name, 1000<<20); got != c.want[i] {
 				t.Errorf("%s: container %s has %d, want %d", c.name, name.Name, got, c.want[i])
 			}
@@ -162,7 +166,8 @@ func TestLimitsOnVersion1(t *testing.T) {
 		t.Errorf("parent %s", got)
 	}
 	for file, want := range map[string]string{
-		"cpu/%/cpu.shares": "512", "cpu/%/cpu.cfs_quota_us": "100000", "memory/%/memory.limit_in_bytes": "268435456", "pids/%/pids.max": "99",
+		"cpu/%/cpu.shares": "512", "cpu/%/cpu.cfs_quota_us": "100000", "memory/%/memory.limit_in_bytes": "268435456",
+		"pids/%/pids.max": "99",
 	} {
 		if got := content(t, root, strings.Replace(file, "%", m.Parent(p), 1)); got != want {
 			t.Errorf("%s: %s, want %s", file, got, want)

@@ -156,7 +156,8 @@ func OOMScoreAdj(pod *v1.Pod, c *v1.Container, memoryCapacity int64) int64 {
 		return 999
 	}
 	request := memoryRequest(c)
-	if slices.ContainsFunc(pod.Spec.InitContainers, func(i v1.Container) bool { return i.Name == c.Name && restarts.IsSidecar(&i) }) {
+	if slices.ContainsFunc(pod.Spec.InitContainers,
+		func(i v1.Container) bool { return i.Name == c.Name && restarts.IsSidecar(&i) }) {
 		// A sidecar lives at least as long as the containers that it serves (KEP-753).
 		least := memoryRequest(&pod.Spec.Containers[0])
 		for i := range pod.Spec.Containers {

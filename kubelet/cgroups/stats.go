@@ -162,8 +162,10 @@ func memoryV1(dir string) (*MemoryStats, error) {
 		limit = 0
 	}
 	return &MemoryStats{
-		Usage: usage, WorkingSet: usage - min(usage, stat["total_inactive_file"]), Limit: limit, RSS: stat["total_rss"], Cache: stat["total_cache"],
-		Mapped: stat["total_mapped_file"], Swap: stat["total_swap"], Faults: stat["total_pgfault"], Major: stat["total_pgmajfault"], Refused: refused, Killed: oom["oom_kill"],
+		Usage: usage, WorkingSet: usage - min(usage, stat["total_inactive_file"]), Limit: limit, RSS: stat["total_rss"],
+		Cache:  stat["total_cache"],
+		Mapped: stat["total_mapped_file"], Swap: stat["total_swap"], Faults: stat["total_pgfault"],
+		Major: stat["total_pgmajfault"], Refused: refused, Killed: oom["oom_kill"],
 	}, err
 }
 
@@ -179,9 +181,11 @@ func ioV1(dir string) (map[string]*IOStats, error) {
 	of := map[string]*IOStats{}
 	for file, counts := range map[string]map[string]func(*IOStats) *uint64{
 		"blkio.throttle.io_service_bytes_recursive": {
-			"Read": func(io *IOStats) *uint64 { return &io.ReadBytes }, "Write": func(io *IOStats) *uint64 { return &io.WrittenBytes }},
+			"Read":  func(io *IOStats) *uint64 { return &io.ReadBytes },
+			"Write": func(io *IOStats) *uint64 { return &io.WrittenBytes }},
 		"blkio.throttle.io_serviced_recursive": {
-			"Read": func(io *IOStats) *uint64 { return &io.Reads }, "Write": func(io *IOStats) *uint64 { return &io.Writes }},
+			"Read":  func(io *IOStats) *uint64 { return &io.Reads },
+			"Write": func(io *IOStats) *uint64 { return &io.Writes }},
 	} {
 		text, err := read(dir, file)
 		if err != nil {
@@ -272,7 +276,8 @@ func ioUnified(dir string) (map[string]*IOStats, error) {
 		io := deviceIO(of, fields[0])
 		for _, field := range fields[1:] {
 			key, value, _ := strings.Cut(field, "=")
-			to := map[string]*uint64{"rbytes": &io.ReadBytes, "wbytes": &io.WrittenBytes, "rios": &io.Reads, "wios": &io.Writes}[key]
+			to := map[string]*uint64{"rbytes": &io.ReadBytes, "wbytes": &io.WrittenBytes, "rios": &io.Reads,
+				"wios": &io.Writes}[key]
 			if to == nil {
 				continue
 			}

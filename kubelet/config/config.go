@@ -47,13 +47,18 @@ var fieldsOfTLS = strings.NewReplacer("--tls-min-version", "tlsMinVersion", "--t
 
 // honoured are the fields with an effect here.
 var honoured = []string{
-	"address", "allowedUnsafeSysctls", "apiVersion", "containerLogMaxFiles", "containerLogMaxSize", "enableSystemLogHandler",
+	"address", "allowedUnsafeSysctls", "apiVersion", "containerLogMaxFiles", "containerLogMaxSize",
+	"enableSystemLogHandler",
 	"enableSystemLogQuery", "evictionHard", "evictionMaxPodGracePeriod",
 	"eventBurst", "eventRecordQPS",
-	"evictionMinimumReclaim", "evictionPressureTransitionPeriod", "evictionSoft", "evictionSoftGracePeriod", "failCgroupV1", "failSwapOn", "fileCheckFrequency",
-	"imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "imageMinimumGCAge", "kind", "kubeReserved", "maxParallelImagePulls",
-	"maxPods", "mergeDefaultEvictionSettings", "podLogsDir", "podPidsLimit", "podsPerCore", "port", "protectKernelDefaults", "registerWithTaints", "registryBurst", "registryPullQPS",
-	"seccompDefault", "serializeImagePulls", "shutdownGracePeriod", "shutdownGracePeriodByPodPriority", "shutdownGracePeriodCriticalPods",
+	"evictionMinimumReclaim", "evictionPressureTransitionPeriod", "evictionSoft", "evictionSoftGracePeriod",
+	"failCgroupV1", "failSwapOn", "fileCheckFrequency",
+	"imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "imageMinimumGCAge", "kind", "kubeReserved",
+	"maxParallelImagePulls",
+	"maxPods", "mergeDefaultEvictionSettings", "podLogsDir", "podPidsLimit", "podsPerCore", "port",
+	"protectKernelDefaults", "registerWithTaints", "registryBurst", "registryPullQPS",
+	"seccompDefault", "serializeImagePulls", "shutdownGracePeriod", "shutdownGracePeriodByPodPriority",
+	"shutdownGracePeriodCriticalPods",
 	"staticPodPath", "streamingConnectionIdleTimeout", "systemReserved", "tlsCipherSuites", "tlsMinVersion",
 }
 
@@ -173,7 +178,9 @@ func read(path string) (map[string]any, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if c.Kind != Kind || c.APIVersion != APIVersion {
-		return nil, fmt.Errorf("%s: kind %q of %q: want kind: %s and apiVersion: %s", path, c.Kind, c.APIVersion, Kind, APIVersion)
+		return nil,
+			fmt.Errorf("%s: kind %q of %q: want kind: %s and apiVersion: %s", path, c.Kind, c.APIVersion, Kind,
+				APIVersion)
 	}
 	document := map[string]any{}
 	return document, yaml.Unmarshal(raw, &document)
@@ -267,9 +274,12 @@ func Validate(c *Configuration) error {
 	if err := (tlsoptions.Options{MinVersion: c.TLSMinVersion, CipherSuites: c.TLSCipherSuites}).Check(); err != nil {
 		errs = append(errs, errors.New(fieldsOfTLS.Replace(err.Error())))
 	}
-	check(c.EvictionMaxPodGracePeriod >= 0, "evictionMaxPodGracePeriod: %d: want 0 or more", c.EvictionMaxPodGracePeriod)
-	check(filepath.IsAbs(c.PodLogsDir) && filepath.Clean(c.PodLogsDir) == c.PodLogsDir, "podLogsDir: %q: want an absolute path without . and ..", c.PodLogsDir)
-	check(c.StaticPodPath == "" || filepath.IsAbs(c.StaticPodPath), "staticPodPath: %q: want an absolute path", c.StaticPodPath)
+	check(c.EvictionMaxPodGracePeriod >= 0, "evictionMaxPodGracePeriod: %d: want 0 or more",
+		c.EvictionMaxPodGracePeriod)
+	check(filepath.IsAbs(c.PodLogsDir) && filepath.Clean(c.PodLogsDir) == c.PodLogsDir,
+		"podLogsDir: %q: want an absolute path without . and ..", c.PodLogsDir)
+	check(c.StaticPodPath == "" || filepath.IsAbs(c.StaticPodPath), "staticPodPath: %q: want an absolute path",
+		c.StaticPodPath)
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("the kubelet's configuration: %w", err)
 	}

@@ -35,7 +35,8 @@ func TestDefault(t *testing.T) {
 
 func TestFileAndDropIns(t *testing.T) {
 	dir := t.TempDir()
-	file := written(t, dir, "kubelet.yaml", header+"maxPods: 20\nevictionHard:\n  memory.available: 1Gi\nclusterDomain: x\n")
+	file := written(t, dir, "kubelet.yaml",
+		header+"maxPods: 20\nevictionHard:\n  memory.available: 1Gi\nclusterDomain: x\n")
 	drop := filepath.Join(dir, "conf.d")
 	if err := os.Mkdir(drop, 0o700); err != nil {
 		t.Fatal(err)
@@ -54,14 +55,16 @@ func TestFileAndDropIns(t *testing.T) {
 		t.Errorf("ignored: %v", ignored)
 	}
 	written(t, drop, "30.conf", header+"mergeDefaultEvictionSettings: true\n")
-	if c, _, err = Load(file, drop, nil, nil); err != nil || len(c.EvictionHard) != 5 || c.EvictionHard["memory.available"] != "1Gi" {
+	if c, _, err = Load(file, drop, nil, nil); err != nil || len(c.EvictionHard) != 5 ||
+		c.EvictionHard["memory.available"] != "1Gi" {
 		t.Errorf("merged with the defaults: %v %v", c.EvictionHard, err)
 	}
 }
 
 // A flag wins over the files, and a list by flags replaces theirs.
 func TestOver(t *testing.T) {
-	file := written(t, t.TempDir(), "kubelet.yaml", header+"maxPods: 20\nevictionHard: {memory.available: 1Gi, nodefs.available: 1%}\n")
+	file := written(t, t.TempDir(), "kubelet.yaml",
+		header+"maxPods: 20\nevictionHard: {memory.available: 1Gi, nodefs.available: 1%}\n")
 	c, _, err := Load(file, "", nil, map[string]any{"maxPods": 7, "evictionHard": Replace{"memory.available": "2Gi"}})
 	if err != nil || c.MaxPods != 7 || len(c.EvictionHard) != 1 || c.EvictionHard["memory.available"] != "2Gi" {
 		t.Errorf("%v %+v", err, c)

@@ -42,7 +42,8 @@ func TestEveryFieldHasItsPlace(t *testing.T) {
 			t.Errorf("%s is in %d of honoured, fixed and harmless, want 1", name, places)
 		}
 	}
-	for _, name := range slices.Concat(honoured, slices.Collect(maps.Keys(fixed)), slices.Collect(maps.Keys(harmless))) {
+	for _, name := range slices.Concat(honoured, slices.Collect(maps.Keys(fixed)),
+		slices.Collect(maps.Keys(harmless))) {
 		if all[name] == nil {
 			t.Errorf("%s is no field of a KubeletConfiguration", name)
 		}
@@ -69,7 +70,8 @@ func TestEveryInnerField(t *testing.T) {
 	for _, name := range []string{"authentication", "authorization", "memorySwap", "userNamespaces"} {
 		walk(name, all[name])
 	}
-	want := []string{"authentication.anonymous.enabled", "authentication.webhook.cacheTTL", "authentication.webhook.enabled", "authentication.x509.clientCAFile",
+	want := []string{"authentication.anonymous.enabled", "authentication.webhook.cacheTTL",
+		"authentication.webhook.enabled", "authentication.x509.clientCAFile",
 		"authorization.mode", "authorization.webhook.cacheAuthorizedTTL", "authorization.webhook.cacheUnauthorizedTTL",
 		"memorySwap.swapBehavior", "userNamespaces.idsPerPod"}
 	if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, want) {
@@ -110,12 +112,18 @@ func TestThePageListsTheFields(t *testing.T) {
 		slices.Sort(out)
 		return slices.Compact(out)
 	}
-	effective := slices.DeleteFunc(slices.Clone(honoured), func(name string) bool { return name == "kind" || name == "apiVersion" })
+	effective := slices.DeleteFunc(slices.Clone(honoured),
+		func(name string) bool { return name == "kind" || name == "apiVersion" })
 	slices.Sort(effective)
 	for place, lists := range map[string][2][]string{
-		"effective": {slices.DeleteFunc(listed(between("## Configuration\n", "### Fields about security\n")), func(name string) bool { return fixed[name] != nil }), effective},
-		"fixed":     {append(listed(between("### Fields about security\n", "### Fields without effect\n")), "serverTLSBootstrap"), slices.Collect(maps.Keys(fixed))},
-		"harmless":  {listed(between("### Fields without effect\n", "\nThe CPU weight")), slices.Collect(maps.Keys(harmless))},
+		"effective": {
+			slices.DeleteFunc(listed(between("## Configuration\n", "### Fields about security\n")),
+				func(name string) bool { return fixed[name] != nil }), effective},
+		"fixed": {
+			append(listed(between("### Fields about security\n", "### Fields without effect\n")), "serverTLSBootstrap"),
+			slices.Collect(maps.Keys(fixed))},
+		"harmless": {listed(between("### Fields without effect\n", "\nThe CPU weight")),
+			slices.Collect(maps.Keys(harmless))},
 	} {
 		got, want := lists[0], lists[1]
 		slices.Sort(got)

@@ -30,13 +30,18 @@ func Settle(c *Configuration, m Machine) error {
 	var place, wrong string
 	switch at := m.Address.Addr(); {
 	case !covers(c.Address, at):
-		place = fmt.Sprintf("address: %s: the kubelet listens on the node's address alone: remove it, or want %s, which --node-ip sets", c.Address, at)
+		place = fmt.Sprintf(
+			"address: %s: the kubelet listens on the node's address alone: remove it, or want %s, which --node-ip sets",
+			c.Address, at)
 	case c.Port != 0 && c.Port != int32(m.Address.Port()):
-		place = fmt.Sprintf("port: %d: want %d: remove it, or set the port with --kubelet-port", c.Port, m.Address.Port())
+		place = fmt.Sprintf("port: %d: want %d: remove it, or set the port with --kubelet-port", c.Port,
+			m.Address.Port())
 	case ptr.Deref(c.FailSwapOn, false) && swap(m.Swaps) != "":
-		wrong = fmt.Sprintf("failSwapOn: true, and this machine swaps to %s: run swapoff -a and remove swap from /etc/fstab, or set failSwapOn: false", swap(m.Swaps))
+		wrong = fmt.Sprintf(
+			"failSwapOn: true, and this machine swaps to %s: run swapoff -a and remove swap from /etc/fstab, or set failSwapOn: false", swap(m.Swaps))
 	case ptr.Deref(c.FailCgroupV1, false) && !unified(m.Cgroups):
-		wrong = fmt.Sprintf("failCgroupV1: true, and %s is cgroup v1: boot with systemd.unified_cgroup_hierarchy=1, or set failCgroupV1: false", m.Cgroups)
+		wrong = fmt.Sprintf(
+			"failCgroupV1: true, and %s is cgroup v1: boot with systemd.unified_cgroup_hierarchy=1, or set failCgroupV1: false", m.Cgroups)
 	}
 	if place != "" {
 		return &PlaceError{place}

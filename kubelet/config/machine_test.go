@@ -22,7 +22,8 @@ func TestSettle(t *testing.T) {
 	}{
 		{"nothing is said", "", Machine{Swaps: some, Cgroups: t.TempDir()}, ""},
 		{"the node's own", "address: 10.0.0.1\nport: 10250\n", Machine{}, ""},
-		{"loopback", "address: 127.0.0.1\n", Machine{}, "address: 127.0.0.1: the kubelet listens on the node's address alone: remove it, or want 10.0.0.1"},
+		{"loopback", "address: 127.0.0.1\n", Machine{},
+			"address: 127.0.0.1: the kubelet listens on the node's address alone: remove it, or want 10.0.0.1"},
 		{"all addresses", "address: 0.0.0.0\n", Machine{}, ""},
 		{"all addresses of IPv6", "address: '::'\n", Machine{}, ""},
 		{"another spelling", "address: '::ffff:10.0.0.1'\n", Machine{}, ""},
@@ -43,11 +44,15 @@ func TestSettle(t *testing.T) {
 			}
 			test.machine.Address = netip.MustParseAddrPort("10.0.0.1:10250")
 			err = Settle(c, test.machine)
-			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			if test.want == "" && err != nil ||
+				test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 				t.Errorf("%v, want %q", err, test.want)
 			}
-			if err == nil && (c.Address != "10.0.0.1" || c.Port != 10250 || c.FailSwapOn == nil || c.MemorySwap.SwapBehavior != "NoSwap") {
-				t.Errorf("configz shows address %q, port %d, failSwapOn %v, memorySwap %v", c.Address, c.Port, c.FailSwapOn, c.MemorySwap)
+			if err == nil &&
+				(c.Address != "10.0.0.1" || c.Port != 10250 || c.FailSwapOn == nil ||
+					c.MemorySwap.SwapBehavior != "NoSwap") {
+				t.Errorf("configz shows address %q, port %d, failSwapOn %v, memorySwap %v", c.Address, c.Port,
+					c.FailSwapOn, c.MemorySwap)
 			}
 		})
 	}
@@ -108,7 +113,9 @@ volumeStatsAggPeriod: 0s
 			t.Errorf("nobody hears that %s has no effect: %v", name, ignored)
 		}
 	}
-	if err := Settle(c, Machine{Address: netip.MustParseAddrPort("10.0.0.1:10250"), Swaps: t.TempDir(), Cgroups: t.TempDir()}); err != nil {
+	if err := Settle(c,
+		Machine{Address: netip.MustParseAddrPort("10.0.0.1:10250"), Swaps: t.TempDir(),
+			Cgroups: t.TempDir()}); err != nil {
 		t.Error(err)
 	}
 	if *c.HealthzPort != 0 || c.HealthzBindAddress != "" || c.Address != "10.0.0.1" {

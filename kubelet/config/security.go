@@ -30,12 +30,14 @@ var fixed = map[string]func(c *Configuration) string{
 		return unless(c.ReadOnlyPort == 0, "want 0: there is no port without authentication")
 	},
 	"makeIPTablesUtilChains": func(c *Configuration) string {
-		return unless(ptr.Deref(c.MakeIPTablesUtilChains, true), "want true: the node always keeps its rules of packets, in nftables")
+		return unless(ptr.Deref(c.MakeIPTablesUtilChains, true),
+			"want true: the node always keeps its rules of packets, in nftables")
 	},
 	"rotateCertificates": func(c *Configuration) string {
 		return unless(c.RotateCertificates, "want true: certificates are always renewed")
 	},
-	"serverTLSBootstrap": func(*Configuration) string { return "" }, // the cluster's CA signs the certificate either way
+	// the cluster's CA signs the certificate either way
+	"serverTLSBootstrap": func(*Configuration) string { return "" },
 	"tlsCertFile": func(c *Configuration) string {
 		return unless(c.TLSCertFile == "", "remove it: the node has a certificate of the cluster's CA")
 	},
@@ -43,7 +45,8 @@ var fixed = map[string]func(c *Configuration) string{
 		return unless(c.TLSPrivateKeyFile == "", "remove it: the node has a certificate of the cluster's CA")
 	},
 	"tlsCurvePreferences": func(c *Configuration) string {
-		return unless(len(c.TLSCurvePreferences) == 0, "remove it: Go's own preferences hold, with post-quantum key exchange first")
+		return unless(len(c.TLSCurvePreferences) == 0,
+			"remove it: Go's own preferences hold, with post-quantum key exchange first")
 	},
 	"kernelMemcgNotification": func(c *Configuration) string {
 		return unless(!c.KernelMemcgNotification, "want false: memory is measured regularly")
@@ -60,7 +63,8 @@ var fixed = map[string]func(c *Configuration) string{
 		return unless(ptr.Deref(c.EnableServer, true), "want true: logs, exec and metrics need the server")
 	},
 	"enableDebuggingHandlers": func(c *Configuration) string {
-		return unless(ptr.Deref(c.EnableDebuggingHandlers, true), "want true: logs and exec need them; take the right to nodes/proxy, pods/exec and pods/log away instead")
+		return unless(ptr.Deref(c.EnableDebuggingHandlers, true),
+			"want true: logs and exec need them; take the right to nodes/proxy, pods/exec and pods/log away instead")
 	},
 	"enableContentionProfiling": func(c *Configuration) string {
 		return unless(!c.EnableContentionProfiling, "want false: the kubelet has no handler of profiles")
@@ -72,32 +76,40 @@ var fixed = map[string]func(c *Configuration) string{
 		return unless(!ptr.Deref(c.EnableDebugFlagsHandler, false), "want false: the kubelet has no such handler")
 	},
 	"imagePullCredentialsVerificationPolicy": func(c *Configuration) string {
-		return unless(c.ImagePullCredentialsVerificationPolicy == v1beta1.NeverVerify, "want NeverVerify: switch the admission plugin AlwaysPullImages on instead")
+		return unless(c.ImagePullCredentialsVerificationPolicy == v1beta1.NeverVerify,
+			"want NeverVerify: switch the admission plugin AlwaysPullImages on instead")
 	},
 	"preloadedImagesVerificationAllowlist": func(*Configuration) string {
 		return "remove it: switch the admission plugin AlwaysPullImages on instead"
 	},
 	"memorySwap": func(c *Configuration) string {
-		return unless(c.MemorySwap.SwapBehavior == "" || c.MemorySwap.SwapBehavior == noSwap, "swapBehavior: want NoSwap: the memory of pods is not swapped")
+		return unless(c.MemorySwap.SwapBehavior == "" || c.MemorySwap.SwapBehavior == noSwap,
+			"swapBehavior: want NoSwap: the memory of pods is not swapped")
 	},
 	"userNamespaces": func(c *Configuration) string {
-		return unless(c.UserNamespaces == nil || c.UserNamespaces.IDsPerPod == nil, "idsPerPod: remove it: this node runs no pods with hostUsers: false")
+		return unless(c.UserNamespaces == nil || c.UserNamespaces.IDsPerPod == nil,
+			"idsPerPod: remove it: this node runs no pods with hostUsers: false")
 	},
 	"localStorageCapacityIsolation": func(c *Configuration) string {
-		return unless(ptr.Deref(c.LocalStorageCapacityIsolation, true), "want true: limits of ephemeral-storage and emptyDirs always hold")
+		return unless(ptr.Deref(c.LocalStorageCapacityIsolation, true),
+			"want true: limits of ephemeral-storage and emptyDirs always hold")
 	},
 	"enforceNodeAllocatable": func(c *Configuration) string {
-		return unless(len(c.EnforceNodeAllocatable) == 0 || slices.Equal(c.EnforceNodeAllocatable, []string{enforceNone}),
+		return unless(
+			len(c.EnforceNodeAllocatable) == 0 || slices.Equal(c.EnforceNodeAllocatable, []string{enforceNone}),
 			"want [none]: no cgroup bounds all pods, or the reserved amounts; these lower what the node offers to pods, and the weight of the pods' CPU time")
 	},
 	"cpuCFSQuota": func(c *Configuration) string {
-		return unless(ptr.Deref(c.CPUCFSQuota, true), "want true: limits of CPU always hold; leave them out of the pods that are to have none")
+		return unless(ptr.Deref(c.CPUCFSQuota, true),
+			"want true: limits of CPU always hold; leave them out of the pods that are to have none")
 	},
 	"cpuCFSQuotaPeriod": func(c *Configuration) string {
-		return unless(c.CPUCFSQuotaPeriod == nil || c.CPUCFSQuotaPeriod.Duration == 100*time.Millisecond, "want 100ms: limits of CPU hold over this time")
+		return unless(c.CPUCFSQuotaPeriod == nil || c.CPUCFSQuotaPeriod.Duration == 100*time.Millisecond,
+			"want 100ms: limits of CPU hold over this time")
 	},
 	"registerNode": func(c *Configuration) string {
-		return unless(ptr.Deref(c.RegisterNode, true), "want true: each member has its Node; --no-node runs a server without one")
+		return unless(ptr.Deref(c.RegisterNode, true),
+			"want true: each member has its Node; --no-node runs a server without one")
 	},
 	"runOnce": func(c *Configuration) string {
 		return unless(!c.RunOnce, "want false: the kubelet serves until it is stopped")
@@ -195,6 +207,8 @@ func validateSecurity(c *Configuration) (errs []error) {
 		}
 	}
 	idle := c.StreamingConnectionIdleTimeout.Duration
-	check(idle > 0 && idle <= longestIdle, "streamingConnectionIdleTimeout: %s: want more than 0 and %s at most, after which API servers end streams", idle, longestIdle)
+	check(idle > 0 && idle <= longestIdle,
+		"streamingConnectionIdleTimeout: %s: want more than 0 and %s at most, after which API servers end streams",
+		idle, longestIdle)
 	return errs
 }

@@ -49,30 +49,31 @@ func TestFieldsAboutSecurity(t *testing.T) {
 		"streamingConnectionIdleTimeout: 5m\n":                                                    "",
 		"streamingConnectionIdleTimeout: -1s\n":                                                   "streamingConnectionIdleTimeout",
 		"streamingConnectionIdleTimeout: 5h\n":                                                    "4h0m0s at most",
-		"address: 127.0.0.1\nport: 10250\nfailSwapOn: true\nfailCgroupV1: true\npodsPerCore: 3\n": "", // Settle checks them
-		"port: 65536\n":                                                                           "port: 65536",
-		"podsPerCore: -1\n":                                                                       "podsPerCore: -1",
-		"memorySwap: {}\n":                                                                        "",
-		"memorySwap: {swapBehavior: NoSwap}\n":                                                    "",
-		"memorySwap: {swapBehavior: LimitedSwap}\n":                                               "memorySwap: swapBehavior: want NoSwap",
-		"userNamespaces: {idsPerPod: 65536}\n":                                                    "userNamespaces: idsPerPod: remove it",
-		"localStorageCapacityIsolation: true\n":                                                   "",
-		"localStorageCapacityIsolation: false\n":                                                  "localStorageCapacityIsolation: want true",
-		"enforceNodeAllocatable: []\n":                                                            "",
-		"enforceNodeAllocatable: [none]\n":                                                        "",
-		"enforceNodeAllocatable: [pods]\n":                                                        "enforceNodeAllocatable: want [none]",
-		"cpuCFSQuota: true\ncpuCFSQuotaPeriod: 100ms\n":                                           "",
-		"cpuCFSQuota: false\n":                                                                    "cpuCFSQuota: want true",
-		"cpuCFSQuotaPeriod: 5ms\n":                                                                "cpuCFSQuotaPeriod: want 100ms",
-		"registerNode: false\n":                                                                   "registerNode: want true",
-		"runOnce: true\n":                                                                         "runOnce: want false",
-		"tracing: {samplingRatePerMillion: 1}\n":                                                  "tracing: remove it",
-		"enableContentionProfiling: true\n":                                                       "enableContentionProfiling: want false",
-		"enableDebugFlagsHandler: true\n":                                                         "enableDebugFlagsHandler: want false",
-		"preloadedImagesVerificationAllowlist: [a]\n":                                             "preloadedImagesVerificationAllowlist: remove it",
-		"defaultPodSysctls: {net.core.somaxconn: \"9\"}\n":                                        "defaultPodSysctls: remove it",
-		"staticPodURLHeader: {a: [b]}\n":                                                          "staticPodURLHeader: remove it",
-		"seccompDefault: true\nprotectKernelDefaults: true\npodPidsLimit: 7\n":                    "",
+		// Settle checks them
+		"address: 127.0.0.1\nport: 10250\nfailSwapOn: true\nfailCgroupV1: true\npodsPerCore: 3\n": "",
+		"port: 65536\n":                                                        "port: 65536",
+		"podsPerCore: -1\n":                                                    "podsPerCore: -1",
+		"memorySwap: {}\n":                                                     "",
+		"memorySwap: {swapBehavior: NoSwap}\n":                                 "",
+		"memorySwap: {swapBehavior: LimitedSwap}\n":                            "memorySwap: swapBehavior: want NoSwap",
+		"userNamespaces: {idsPerPod: 65536}\n":                                 "userNamespaces: idsPerPod: remove it",
+		"localStorageCapacityIsolation: true\n":                                "",
+		"localStorageCapacityIsolation: false\n":                               "localStorageCapacityIsolation: want true",
+		"enforceNodeAllocatable: []\n":                                         "",
+		"enforceNodeAllocatable: [none]\n":                                     "",
+		"enforceNodeAllocatable: [pods]\n":                                     "enforceNodeAllocatable: want [none]",
+		"cpuCFSQuota: true\ncpuCFSQuotaPeriod: 100ms\n":                        "",
+		"cpuCFSQuota: false\n":                                                 "cpuCFSQuota: want true",
+		"cpuCFSQuotaPeriod: 5ms\n":                                             "cpuCFSQuotaPeriod: want 100ms",
+		"registerNode: false\n":                                                "registerNode: want true",
+		"runOnce: true\n":                                                      "runOnce: want false",
+		"tracing: {samplingRatePerMillion: 1}\n":                               "tracing: remove it",
+		"enableContentionProfiling: true\n":                                    "enableContentionProfiling: want false",
+		"enableDebugFlagsHandler: true\n":                                      "enableDebugFlagsHandler: want false",
+		"preloadedImagesVerificationAllowlist: [a]\n":                          "preloadedImagesVerificationAllowlist: remove it",
+		"defaultPodSysctls: {net.core.somaxconn: \"9\"}\n":                     "defaultPodSysctls: remove it",
+		"staticPodURLHeader: {a: [b]}\n":                                       "staticPodURLHeader: remove it",
+		"seccompDefault: true\nprotectKernelDefaults: true\npodPidsLimit: 7\n": "",
 		"authentication: {anonymous: {enabled: true}}\nreadOnlyPort: 1\nauthorization: {mode: AlwaysAllow}\nclusterDomain: x": "readOnlyPort: want 0",
 	}
 	for field := range fixed {
@@ -86,8 +87,11 @@ func TestFieldsAboutSecurity(t *testing.T) {
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", content, err, want)
 		}
-		if err == nil && (len(ignored) > 0 || c.Authorization.Mode != "Webhook" || *c.Authentication.Anonymous.Enabled || !c.RotateCertificates) {
-			t.Errorf("%s: ignored %v, shown %+v %+v %v", content, ignored, c.Authentication, c.Authorization, c.RotateCertificates)
+		if err == nil &&
+			(len(ignored) > 0 || c.Authorization.Mode != "Webhook" || *c.Authentication.Anonymous.Enabled ||
+				!c.RotateCertificates) {
+			t.Errorf("%s: ignored %v, shown %+v %+v %v", content, ignored, c.Authentication, c.Authorization,
+				c.RotateCertificates)
 		}
 	}
 }
@@ -103,7 +107,8 @@ func TestUnder(t *testing.T) {
 	if len(under) != 3 || under["podPidsLimit"] != 4096 {
 		t.Errorf("the defaults were changed: %v", under)
 	}
-	if c, _, err = Load("", "", nil, nil); err != nil || *c.SeccompDefault || *c.PodPidsLimit != -1 || *c.EventRecordQPS != 50 || c.StreamingConnectionIdleTimeout.Duration != 4*time.Hour {
+	if c, _, err = Load("", "", nil, nil); err != nil || *c.SeccompDefault || *c.PodPidsLimit != -1 ||
+		*c.EventRecordQPS != 50 || c.StreamingConnectionIdleTimeout.Duration != 4*time.Hour {
 		t.Errorf("%v %+v", err, c)
 	}
 }

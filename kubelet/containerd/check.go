@@ -27,14 +27,16 @@ var neededControllers = map[int][]string{
 // dataDir, which need not exist yet.
 func Check(dataDir string) []check.Finding {
 	return []check.Finding{
-		checkRoot(), checkBundle(), checkOverlay(dataDir), checkCgroups(), checkNamespaces(), checkSeccomp("/proc/sys/kernel/seccomp/actions_avail", bundle.Features),
+		checkRoot(), checkBundle(), checkOverlay(dataDir), checkCgroups(), checkNamespaces(),
+		checkSeccomp("/proc/sys/kernel/seccomp/actions_avail", bundle.Features),
 	}
 }
 
 func checkRoot() check.Finding {
 	const name = "root"
 	if os.Geteuid() != 0 {
-		return check.Failed(name, fmt.Sprintf("running as user %d", os.Geteuid()), "run barque as root, for instance with sudo")
+		return check.Failed(name, fmt.Sprintf("running as user %d", os.Geteuid()),
+			"run barque as root, for instance with sudo")
 	}
 	return check.Passed(name, "running as root")
 }
@@ -42,7 +44,8 @@ func checkRoot() check.Finding {
 func checkBundle() check.Finding {
 	const name = "node components"
 	if _, err := bundle.Open(); err != nil {
-		return check.Failed(name, err.Error(), "build barque with `make build`, or run it with --container-runtime-endpoint")
+		return check.Failed(name, err.Error(),
+			"build barque with `make build`, or run it with --container-runtime-endpoint")
 	}
 	return check.Passed(name, "runc, containerd shim and CNI plugins are inside this binary")
 }
@@ -103,7 +106,8 @@ func checkCgroups() check.Finding {
 		return check.Failed(name, fmt.Sprintf("cgroup v%d without %s", version, strings.Join(missing, ", ")),
 			"enable the controllers (kernel options such as cgroup_enable=memory, or mount them)")
 	}
-	return check.Passed(name, fmt.Sprintf("cgroup v%d with %s", version, strings.Join(neededControllers[version], ", ")))
+	return check.Passed(name,
+		fmt.Sprintf("cgroup v%d with %s", version, strings.Join(neededControllers[version], ", ")))
 }
 
 // cgroupControllers returns the cgroup version in use and its controllers.
@@ -134,7 +138,8 @@ func checkNamespaces() check.Finding {
 		}
 	}
 	if len(missing) > 0 {
-		return check.Failed(name, "the kernel lacks "+strings.Join(missing, ", "), "use a kernel with CONFIG_NAMESPACES and all kinds of it")
+		return check.Failed(name, "the kernel lacks "+strings.Join(missing, ", "),
+			"use a kernel with CONFIG_NAMESPACES and all kinds of it")
 	}
 	return check.Passed(name, "cgroup, ipc, mnt, net, pid, uts")
 }
@@ -142,7 +147,8 @@ func checkNamespaces() check.Finding {
 // checkSeccomp asks the kernel, and runc: one that was built without seccomp starts no container
 // that has a profile. A binary without runc has another finding.
 func checkSeccomp(kernel string, features func() ([]byte, error)) check.Finding {
-	const name, rebuild = "seccomp", "install libseccomp-dev (libseccomp-devel) and build barque again with `make build`"
+	const name, rebuild = "seccomp",
+		"install libseccomp-dev (libseccomp-devel) and build barque again with `make build`"
 	if _, err := os.Stat(kernel); err != nil {
 		return check.Failed(name, "the kernel has no system call filters", "use a kernel with CONFIG_SECCOMP_FILTER")
 	}
@@ -162,7 +168,9 @@ func checkSeccomp(kernel string, features func() ([]byte, error)) check.Finding 
 	}
 	switch {
 	case err != nil:
-		return check.Doubtful(name, "the kernel has system call filters; runc does not say whether it has: "+err.Error(), "look at `runc features` when a node runs")
+		return check.Doubtful(name,
+			"the kernel has system call filters; runc does not say whether it has: "+err.Error(),
+			"look at `runc features` when a node runs")
 	case !runc.Linux.Seccomp.Enabled:
 		return check.Failed(name, "runc was built without system call filters", rebuild)
 	}

@@ -22,13 +22,17 @@ func TestCheckSeccomp(t *testing.T) {
 		passes   bool
 		says     string
 	}{
-		"both":                 {os.DevNull, with(`{"linux":{"seccomp":{"enabled":true}}}`, nil), true, "the kernel and runc"},
-		"runc without":         {os.DevNull, with(`{"linux":{"seccomp":{"enabled":false}}}`, nil), false, "install libseccomp-dev"},
-		"an old runc":          {os.DevNull, with(`{}`, nil), false, "runc was built without"},
-		"runc does not run":    {os.DevNull, with("", errors.New("exec format error")), true, "exec format error"},
-		"no JSON":              {os.DevNull, with("x", nil), true, "does not say"},
-		"no runc":              {os.DevNull, with("", fmt.Errorf("%w (x)", bundle.ErrNotBundled)), true, "another runtime"},
-		"a kernel without":     {"/nothing", with(`{"linux":{"seccomp":{"enabled":true}}}`, nil), false, "CONFIG_SECCOMP_FILTER"},
+		"both": {os.DevNull, with(`{"linux":{"seccomp":{"enabled":true}}}`, nil), true,
+			"the kernel and runc"},
+		"runc without": {os.DevNull, with(`{"linux":{"seccomp":{"enabled":false}}}`, nil), false,
+			"install libseccomp-dev"},
+		"an old runc":       {os.DevNull, with(`{}`, nil), false, "runc was built without"},
+		"runc does not run": {os.DevNull, with("", errors.New("exec format error")), true, "exec format error"},
+		"no JSON":           {os.DevNull, with("x", nil), true, "does not say"},
+		"no runc": {os.DevNull, with("", fmt.Errorf("%w (x)", bundle.ErrNotBundled)), true,
+			"another runtime"},
+		"a kernel without": {"/nothing", with(`{"linux":{"seccomp":{"enabled":true}}}`, nil), false,
+			"CONFIG_SECCOMP_FILTER"},
 		"a kernel and neither": {"/nothing", with("", bundle.ErrNotBundled), false, "the kernel has no"},
 	} {
 		f := checkSeccomp(c.kernel, c.features)

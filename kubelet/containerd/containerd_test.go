@@ -283,7 +283,8 @@ func forget(t *testing.T, socket string) {
 		t.Fatal(err)
 	}
 	for _, sandbox := range sandboxes {
-		if err := conn.SandboxStore().Delete(namespaces.WithNamespace(t.Context(), criNamespace), sandbox.ID); err != nil {
+		if err := conn.SandboxStore().Delete(namespaces.WithNamespace(t.Context(), criNamespace),
+			sandbox.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -292,7 +293,8 @@ func forget(t *testing.T, socket string) {
 		t.Fatal(err)
 	}
 	for _, container := range containers {
-		if err := conn.ContainerService().Delete(namespaces.WithNamespace(t.Context(), criNamespace), container.ID()); err != nil {
+		if err := conn.ContainerService().Delete(namespaces.WithNamespace(t.Context(), criNamespace),
+			container.ID()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -408,7 +410,8 @@ func startPod(t *testing.T, conn *grpc.ClientConn, cgroup string) (id, address s
 			return err
 		}
 		for _, condition := range status.Status.Conditions {
-			if !condition.Status && (condition.Type == runtimeapi.RuntimeReady || condition.Type == runtimeapi.NetworkReady) {
+			if !condition.Status &&
+				(condition.Type == runtimeapi.RuntimeReady || condition.Type == runtimeapi.NetworkReady) {
 				return errors.New(condition.Message)
 			}
 		}
@@ -441,7 +444,8 @@ func startPod(t *testing.T, conn *grpc.ClientConn, cgroup string) (id, address s
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cri.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: container.ContainerId}); err != nil {
+	if _, err := cri.StartContainer(ctx,
+		&runtimeapi.StartContainerRequest{ContainerId: container.ContainerId}); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("pod started in %v", time.Since(began))
@@ -460,7 +464,8 @@ func running(t *testing.T, conn *grpc.ClientConn, sandbox string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(containers.Containers) != 1 || containers.Containers[0].State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+	if len(containers.Containers) != 1 ||
+		containers.Containers[0].State != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		t.Errorf("containers: %v, want one that runs", containers.Containers)
 	}
 	status, err := cri.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: sandbox})

@@ -23,7 +23,8 @@ func (s *Supervisor) Exits() exits.Dir { return s.layout.exits() }
 // the next one removes the bundles whose shims have ended, too.
 func (s *Supervisor) recordEnds() {
 	if err := recordEnds(s.layout); err != nil {
-		s.config.Logger.Warn("cannot record how all containers ended while no containerd ran; they may show as failed with exit code 255", "error", err)
+		s.config.Logger.Warn(
+			"cannot record how all containers ended while no containerd ran; they may show as failed with exit code 255", "error", err)
 	}
 }
 
@@ -91,7 +92,8 @@ func (s *Supervisor) keepSweeping(ctx context.Context) {
 	defer cri.Close()
 	for {
 		if err := sweepEnds(ctx, s.layout.exits(), cri); err != nil && ctx.Err() == nil {
-			s.config.Logger.Warn("cannot remove old records of ended containers; trying again in an hour", "dir", s.layout.exits(), "error", err)
+			s.config.Logger.Warn("cannot remove old records of ended containers; trying again in an hour", "dir",
+				s.layout.exits(), "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -35,7 +35,9 @@ func importImages(ctx context.Context, runtime *client.Client, components *bundl
 	return nil
 }
 
-func importImage(ctx context.Context, runtime *client.Client, components *bundle.Bundle, image bundle.Image, snapshotter string) error {
+func importImage(
+	ctx context.Context, runtime *client.Client, components *bundle.Bundle, image bundle.Image, snapshotter string,
+) error {
 	present, err := runtime.GetImage(ctx, image.Ref)
 	switch {
 	case errdefs.IsNotFound(err):

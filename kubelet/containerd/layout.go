@@ -34,7 +34,8 @@ func newLayout(dataDir string) (layout, error) {
 // something to purge.
 func (l layout) check() error {
 	if n := len(l.ttrpcSocket()); n > maxSocketPath {
-		return fmt.Errorf("data directory %s: its path is %d characters too long for containerd's socket; use a shorter one",
+		return fmt.Errorf(
+			"data directory %s: its path is %d characters too long for containerd's socket; use a shorter one",
 			l.dataDir, n-maxSocketPath)
 	}
 	return nil

@@ -88,7 +88,9 @@ func dropDeadSockets(l layout) error {
 
 // reap ends and removes the orphans, and returns the number of their sandboxes. It does as much as
 // it can; the rest is for the next start.
-func (c leftovers) reap(ctx context.Context, l layout, conn *client.Client, cri runtimeapi.RuntimeServiceClient) (int, error) {
+func (c leftovers) reap(
+	ctx context.Context, l layout, conn *client.Client, cri runtimeapi.RuntimeServiceClient,
+) (int, error) {
 	known, err := knownToCRI(ctx, cri)
 	if err != nil {
 		return 0, err
@@ -109,7 +111,8 @@ func (c leftovers) reap(ctx context.Context, l layout, conn *client.Client, cri 
 		}
 	}
 	for _, address := range c.addresses {
-		if !known[address.ContainerID] && !slices.ContainsFunc(c.notes, func(n cniNote) bool { return n.ContainerID == address.ContainerID }) {
+		if !known[address.ContainerID] &&
+			!slices.ContainsFunc(c.notes, func(n cniNote) bool { return n.ContainerID == address.ContainerID }) {
 			errs = append(errs, address.takeBack(ctx, l))
 		}
 	}

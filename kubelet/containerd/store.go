@@ -28,7 +28,8 @@ func Socket(dataDir string) (string, error) {
 // Import puts the images of a tar, as `docker save` or an OCI layout has them, into the containerd
 // at socket. The tar may be compressed with gzip or zstd. It returns their names.
 func Import(ctx context.Context, socket string, tar io.Reader) ([]string, error) {
-	conn, err := client.New(strings.TrimPrefix(socket, "unix://"), client.WithDefaultNamespace(criNamespace), client.WithTimeout(startTimeout))
+	conn, err := client.New(strings.TrimPrefix(socket, "unix://"), client.WithDefaultNamespace(criNamespace),
+		client.WithTimeout(startTimeout))
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +113,8 @@ func (s *Supervisor) preload(ctx context.Context, conn *client.Client) error {
 }
 
 func isTar(name string) bool {
-	return slices.ContainsFunc([]string{".tar", ".tar.gz", ".tgz", ".tar.zst"}, func(end string) bool { return strings.HasSuffix(name, end) })
+	return slices.ContainsFunc([]string{".tar", ".tar.gz", ".tgz", ".tar.zst"},
+		func(end string) bool { return strings.HasSuffix(name, end) })
 }
 
 func (s *Supervisor) preloadFile(ctx context.Context, conn *client.Client, path string) ([]string, error) {

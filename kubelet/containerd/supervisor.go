@@ -157,7 +157,8 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		if time.Since(started) > backOffReset {
 			pause = backOffMin
 		}
-		s.config.Logger.Error("containerd ended, starting it again", "error", err, "pause", pause, "log", s.layout.log())
+		s.config.Logger.Error("containerd ended, starting it again", "error", err, "pause", pause, "log",
+			s.layout.log())
 		select {
 		case <-ctx.Done():
 			return nil
@@ -253,14 +254,17 @@ func startLimit(l layout, cpus int) time.Duration {
 // imports the images, and closes ready.
 func (s *Supervisor) makeReady(ctx context.Context, components *bundle.Bundle, before leftovers) error {
 	limit := startLimit(s.layout, runtime.GOMAXPROCS(0))
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer on %s within %v", s.layout.socket(), limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit,
+		fmt.Errorf("no answer on %s within %v", s.layout.socket(), limit))
 	defer cancel()
 	began := time.Now()
 	// gRPC waits a second after a refused connection; the socket appears sooner.
-	if err := waitUntil(ctx, probeEvery, func() (bool, error) { return listening(s.layout.socket()), nil }); err != nil {
+	if err := waitUntil(ctx, probeEvery,
+		func() (bool, error) { return listening(s.layout.socket()), nil }); err != nil {
 		return err
 	}
-	conn, err := client.New(s.layout.socket(), client.WithDefaultNamespace(criNamespace), client.WithTimeout(startTimeout))
+	conn, err := client.New(s.layout.socket(), client.WithDefaultNamespace(criNamespace),
+		client.WithTimeout(startTimeout))
 	if err != nil {
 		return err
 	}
@@ -282,7 +286,8 @@ func (s *Supervisor) makeReady(ctx context.Context, components *bundle.Bundle, b
 	}
 	orphans, err := before.reap(ctx, s.layout, conn, cri)
 	if err != nil {
-		s.config.Logger.Warn("cannot remove all that an earlier containerd left of pods; trying again at the next start", "error", err)
+		s.config.Logger.Warn(
+			"cannot remove all that an earlier containerd left of pods; trying again at the next start", "error", err)
 	}
 	if orphans > 0 {
 		s.config.Logger.Info("removed sandboxes that an earlier containerd left half made", "sandboxes", orphans)
@@ -295,7 +300,8 @@ func (s *Supervisor) makeReady(ctx context.Context, components *bundle.Bundle, b
 	}
 	s.setDown(nil)
 	s.readyOnce.Do(func() { close(s.ready) })
-	s.config.Logger.Info("containerd serves", "socket", s.layout.socket(), "after", time.Since(began).Round(time.Millisecond))
+	s.config.Logger.Info("containerd serves", "socket", s.layout.socket(), "after",
+		time.Since(began).Round(time.Millisecond))
 	return nil
 }
 

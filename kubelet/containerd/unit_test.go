@@ -29,7 +29,8 @@ func TestLayout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := New(Config{DataDir: test.dir})
-			if test.fail == "" && err != nil || test.fail != "" && (err == nil || !strings.Contains(err.Error(), test.fail)) {
+			if test.fail == "" && err != nil ||
+				test.fail != "" && (err == nil || !strings.Contains(err.Error(), test.fail)) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -77,7 +78,8 @@ func TestConfiguration(t *testing.T) {
 			if read.Version != 4 || read.Root != l.root() || read.State != l.state() {
 				t.Errorf("version %d, root %s, state %s", read.Version, read.Root, read.State)
 			}
-			if limit, err := time.ParseDuration(read.Timeouts["io.containerd.timeout.shim.load"]); err != nil || limit != shimLoadTimeout {
+			if limit, err := time.ParseDuration(read.Timeouts["io.containerd.timeout.shim.load"]); err != nil ||
+				limit != shimLoadTimeout {
 				t.Errorf("shims have %v to answer: %v", limit, err)
 			}
 			images := read.Plugins["io.containerd.cri.v1.images"].(map[string]any)
@@ -85,7 +87,8 @@ func TestConfiguration(t *testing.T) {
 				t.Errorf("snapshotter %v", images["snapshotter"])
 			}
 			runtime := read.Plugins["io.containerd.cri.v1.runtime"].(map[string]any)
-			if runtime["disable_apparmor"] != test.apparmorOff || runtime["restrict_oom_score_adj"] != !test.host.canLowerOOM {
+			if runtime["disable_apparmor"] != test.apparmorOff ||
+				runtime["restrict_oom_score_adj"] != !test.host.canLowerOOM {
 				t.Errorf("runtime: %v", runtime)
 			}
 		})
@@ -99,9 +102,11 @@ func TestStartLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for shims, want := range map[int]time.Duration{0: startTimeout, 1: startTimeout + shimLoadTimeout, 3: startTimeout + 2*shimLoadTimeout, 110: startAtMost} {
+	for shims, want := range map[int]time.Duration{0: startTimeout, 1: startTimeout + shimLoadTimeout,
+		3: startTimeout + 2*shimLoadTimeout, 110: startAtMost} {
 		for i := range shims {
-			if err := os.MkdirAll(filepath.Join(l.state(), tasksPlugin, criNamespace, strconv.Itoa(i)), 0o700); err != nil {
+			if err := os.MkdirAll(filepath.Join(l.state(), tasksPlugin, criNamespace, strconv.Itoa(i)),
+				0o700); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -119,7 +124,8 @@ func TestProcess(t *testing.T) {
 	mine, _ := newLayout("/var/lib/one")
 	other, _ := newLayout("/var/lib/one-more")
 	containerd := process{args: []string{"/usr/bin/barque", "containerd", "--config", mine.config()}}
-	shim := process{args: []string{mine.bin() + "/containerd-shim-runc-v2", "-namespace", "k8s.io", "-address", mine.socket()}}
+	shim := process{
+		args: []string{mine.bin() + "/containerd-shim-runc-v2", "-namespace", "k8s.io", "-address", mine.socket()}}
 	if !containerd.isContainerd(mine) || containerd.isContainerd(other) || containerd.isShim(mine) {
 		t.Error("containerd")
 	}
@@ -137,7 +143,8 @@ func TestPurgeSparesOtherProcesses(t *testing.T) {
 	needs.Root(t, "that the end of a containerd spares processes of others")
 	dir := t.TempDir()
 	// A sleeper whose arguments name a neighbour's files.
-	other := exec.Command("sh", "-c", "read x", "containerd", "--config", filepath.Join(dir, "one-more/containerd/config.toml"))
+	other := exec.Command("sh", "-c", "read x", "containerd", "--config",
+		filepath.Join(dir, "one-more/containerd/config.toml"))
 	stdin, err := other.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -217,7 +224,9 @@ func TestCheck(t *testing.T) {
 
 // TestChildThatDoesNotStart: the error has the child's output.
 func TestChildThatDoesNotStart(t *testing.T) {
-	s, err := New(Config{DataDir: t.TempDir(), Command: []string{"sh", "-c", "echo disk on fire >&2; exit 3"}, Logger: slog.New(slog.DiscardHandler)})
+	s, err := New(
+		Config{DataDir: t.TempDir(), Command: []string{"sh", "-c", "echo disk on fire >&2; exit 3"},
+			Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

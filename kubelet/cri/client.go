@@ -59,7 +59,8 @@ func Dial(endpoint string, interceptors ...grpc.UnaryClientInterceptor) (*Client
 		grpc.WithChainUnaryInterceptor(interceptors...),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
+				MaxDelay: time.Second},
 			MinConnectTimeout: 5 * time.Second,
 		}))
 	if err != nil {
@@ -118,7 +119,9 @@ func (c *Client) Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
 }
 
 // RunPodSandbox creates and starts a sandbox.
-func (c *Client) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
+func (c *Client) RunPodSandbox(
+	ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string,
+) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, sandboxCall)
 	defer cancel()
 	resp, err := c.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
@@ -211,7 +214,9 @@ func (c *Client) ListPodSandboxes(ctx context.Context, selector map[string]strin
 }
 
 // CreateContainer makes a container that does not run yet.
-func (c *Client) CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+func (c *Client) CreateContainer(
+	ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig,
+) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, slowCall)
 	defer cancel()
 	resp, err := c.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
@@ -250,10 +255,13 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 }
 
 // UpdateContainerResources changes the limits of a container.
-func (c *Client) UpdateContainerResources(ctx context.Context, id string, resources *runtimeapi.LinuxContainerResources) error {
+func (c *Client) UpdateContainerResources(
+	ctx context.Context, id string, resources *runtimeapi.LinuxContainerResources,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, quickCall)
 	defer cancel()
-	_, err := c.runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: resources})
+	_, err := c.runtime.UpdateContainerResources(ctx,
+		&runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: resources})
 	return err
 }
 
@@ -357,7 +365,9 @@ func (c *Client) Attach(ctx context.Context, req *runtimeapi.AttachRequest) (str
 }
 
 // ListContainerStats reads the usage of the containers that carry all labels of selector.
-func (c *Client) ListContainerStats(ctx context.Context, selector map[string]string) ([]*runtimeapi.ContainerStats, error) {
+func (c *Client) ListContainerStats(
+	ctx context.Context, selector map[string]string,
+) ([]*runtimeapi.ContainerStats, error) {
 	ctx, cancel := context.WithTimeout(ctx, slowCall)
 	defer cancel()
 	resp, err := c.runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{
@@ -411,7 +421,9 @@ func (c *Client) ImageStatus(ctx context.Context, image string) (*runtimeapi.Ima
 
 // PullImage fetches an image and returns its reference. It takes as long as ctx allows: the runtime
 // itself gives up on a pull that makes no progress.
-func (c *Client) PullImage(ctx context.Context, image string, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+func (c *Client) PullImage(
+	ctx context.Context, image string, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig,
+) (string, error) {
 	resp, err := c.images.PullImage(ctx, &runtimeapi.PullImageRequest{
 		Image: &runtimeapi.ImageSpec{Image: image}, Auth: auth, SandboxConfig: sandbox})
 	if err != nil {

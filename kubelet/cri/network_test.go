@@ -8,7 +8,8 @@ func TestNetworkOf(t *testing.T) {
 		info, want string
 		fails      bool
 	}{
-		"own network":       {`{"pid":7,"runtimeSpec":{"ociVersion":"1.3.0","linux":{"namespaces":[{"type":"ipc"},{"type":"network","path":"/run/netns/cni-1"}]}}}`, "/run/netns/cni-1", false},
+		"own network": {
+			`{"pid":7,"runtimeSpec":{"ociVersion":"1.3.0","linux":{"namespaces":[{"type":"ipc"},{"type":"network","path":"/run/netns/cni-1"}]}}}`, "/run/netns/cni-1", false},
 		"node's network":    {`{"runtimeSpec":{"linux":{"namespaces":[{"type":"ipc"}]}}}`, "", false},
 		"no path":           {`{"runtimeSpec":{"linux":{"namespaces":[{"type":"network"}]}}}`, "", true},
 		"no specification":  {`{"pid":7}`, "", true},

@@ -23,7 +23,9 @@ type Runtime interface {
 	SandboxNetwork(ctx context.Context, id string) (path string, err error)
 	ListPodSandboxes(ctx context.Context, selector map[string]string) ([]*runtimeapi.PodSandbox, error)
 
-	CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
+	CreateContainer(
+		ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig,
+	) (string, error)
 	StartContainer(ctx context.Context, id string) error
 	// StopContainer sends the stop signal and, once grace has passed, SIGKILL. It returns when the
 	// container has ended.
@@ -71,7 +73,9 @@ type Images interface {
 	ListImages(ctx context.Context) ([]*runtimeapi.Image, error)
 	// ImageStatus returns nil without an error when the image is not there.
 	ImageStatus(ctx context.Context, image string) (*runtimeapi.Image, error)
-	PullImage(ctx context.Context, image string, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (ref string, err error)
+	PullImage(
+		ctx context.Context, image string, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig,
+	) (ref string, err error)
 	RemoveImage(ctx context.Context, image string) error
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 }

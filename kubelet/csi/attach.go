@@ -24,7 +24,8 @@ func (p *Plugin) attached(ctx context.Context, v *volumes.Volume) error {
 	}
 	name := uniqueName(driver, handle)
 	wait, cancel := context.WithTimeoutCause(ctx, p.patience, fmt.Errorf(
-		"timed out waiting for the volume to be attached; kubectl describe volumeattachment %s says why", attachmentName(handle, driver, p.NodeName)))
+		"timed out waiting for the volume to be attached; kubectl describe volumeattachment %s says why",
+		attachmentName(handle, driver, p.NodeName)))
 	defer cancel()
 	err = p.until(wait, func() bool {
 		node := p.Node()
@@ -41,15 +42,18 @@ func (p *Plugin) attached(ctx context.Context, v *volumes.Volume) error {
 // it updates the number in the CSINode object, so that the scheduler chooses other nodes. It is for
 // drivers whose CSIDriver object allows such updates.
 func (p *Plugin) full(ctx context.Context, spec *storagev1.CSIDriver, driver, handle string) bool {
-	if spec == nil || spec.Spec.NodeAllocatableUpdatePeriodSeconds == nil || *spec.Spec.NodeAllocatableUpdatePeriodSeconds == 0 {
+	if spec == nil || spec.Spec.NodeAllocatableUpdatePeriodSeconds == nil ||
+		*spec.Spec.NodeAllocatableUpdatePeriodSeconds == 0 {
 		return false
 	}
-	a, err := p.Client.StorageV1().VolumeAttachments().Get(ctx, attachmentName(handle, driver, p.NodeName), metav1.GetOptions{})
+	a, err := p.Client.StorageV1().VolumeAttachments().Get(ctx, attachmentName(handle, driver, p.NodeName),
+		metav1.GetOptions{})
 	if err != nil {
 		p.Logger.Warn("cannot tell why a volume is not attached", "volume", handle, "driver", driver, "error", err)
 		return false
 	}
-	if e := a.Status.AttachError; e == nil || e.ErrorCode == nil || codes.Code(*e.ErrorCode) != codes.ResourceExhausted {
+	if e := a.Status.AttachError; e == nil || e.ErrorCode == nil ||
+		codes.Code(*e.ErrorCode) != codes.ResourceExhausted {
 		return false
 	}
 	d, err := p.drivers.get(driver)
@@ -57,7 +61,8 @@ func (p *Plugin) full(ctx context.Context, spec *storagev1.CSIDriver, driver, ha
 		err = p.tellOf(ctx, driver, d.endpoint, p.objects.count)
 	}
 	if err != nil {
-		p.Logger.Warn("cannot tell how many volumes of a CSI driver this node takes; the scheduler may choose it again", "driver", driver, "error", err)
+		p.Logger.Warn("cannot tell how many volumes of a CSI driver this node takes; the scheduler may choose it again",
+			"driver", driver, "error", err)
 	}
 	return true
 }
@@ -69,7 +74,8 @@ func (p *Plugin) publishContext(ctx context.Context, v *volumes.Volume) (map[str
 	if v.PV == nil || err != nil || !attachRequired(spec) {
 		return nil, err
 	}
-	a, err := p.Client.StorageV1().VolumeAttachments().Get(ctx, attachmentName(handle, driver, p.NodeName), metav1.GetOptions{})
+	a, err := p.Client.StorageV1().VolumeAttachments().Get(ctx, attachmentName(handle, driver, p.NodeName),
+		metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("volume %s has GET error for volume attachment: %w", handle, err)
 	}

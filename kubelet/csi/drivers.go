@@ -74,8 +74,11 @@ func (p *Plugin) Register(ctx context.Context, found plugins.Plugin) error {
 	if err != nil {
 		return fmt.Errorf("CSI driver %s: none of the versions %q is supported: %w", found.Name, found.Versions, err)
 	}
-	if have, err := p.drivers.get(found.Name); err == nil && have.endpoint != found.Endpoint && newest.LessThan(have.version) {
-		return fmt.Errorf("CSI driver %s at %s: another one with the same name is registered with the higher version %s", found.Name, found.Endpoint, have.version)
+	if have, err := p.drivers.get(found.Name); err == nil && have.endpoint != found.Endpoint &&
+		newest.LessThan(have.version) {
+		return fmt.Errorf(
+			"CSI driver %s at %s: another one with the same name is registered with the higher version %s", found.Name,
+			found.Endpoint, have.version)
 	}
 	s, err := p.dial(found.Name, found.Endpoint)
 	if err != nil {
@@ -95,11 +98,13 @@ func (p *Plugin) Register(ctx context.Context, found plugins.Plugin) error {
 		return fmt.Errorf("make CSI driver %s known: %w", found.Name, err)
 	}
 	p.drivers.set(found.Name, driver{found.Endpoint, newest})
-	p.Logger.Info("a CSI driver has registered", "driver", found.Name, "socket", found.Endpoint, "node", info.NodeId, "volumes", info.MaxVolumesPerNode)
+	p.Logger.Info("a CSI driver has registered", "driver", found.Name, "socket", found.Endpoint, "node", info.NodeId,
+		"volumes", info.MaxVolumesPerNode)
 	p.stir()
 	all, err := p.records()
 	if err != nil {
-		p.Logger.Warn("cannot tell which pods wait for a CSI driver; they try again by themselves", "driver", found.Name, "error", err)
+		p.Logger.Warn("cannot tell which pods wait for a CSI driver; they try again by themselves", "driver",
+			found.Name, "error", err)
 	}
 	for _, v := range all {
 		if p.Provides(v) && driverOf(v) == found.Name {

@@ -67,8 +67,10 @@ func decide(g growth, claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, 
 	switch {
 	case s.done:
 		// A volume with many writers is expanded on each node.
-		s.expand = slices.Contains(claim.Spec.AccessModes, v1.ReadWriteMany) && !metav1.HasAnnotation(claim.ObjectMeta, notRequired)
-	case account == v1.PersistentVolumeClaimNodeResizePending || account == v1.PersistentVolumeClaimNodeResizeInProgress:
+		s.expand = slices.Contains(claim.Spec.AccessModes, v1.ReadWriteMany) &&
+			!metav1.HasAnnotation(claim.ObjectMeta, notRequired)
+	case account == v1.PersistentVolumeClaimNodeResizePending ||
+		account == v1.PersistentVolumeClaimNodeResizeInProgress:
 		s.expand = true
 	}
 	return s
@@ -92,7 +94,8 @@ func (p *Plugin) grow(ctx context.Context, pod *v1.Pod, v *volumes.Volume) (time
 		if ctx.Err() != nil {
 			return time.Time{}, context.Cause(ctx)
 		}
-		p.Logger.Warn("cannot tell whether a volume is to be larger; trying again", "claim", pod.Namespace+"/"+v.Claim, "error", err)
+		p.Logger.Warn("cannot tell whether a volume is to be larger; trying again", "claim", pod.Namespace+"/"+v.Claim,
+			"error", err)
 		return now.Add(refreshEvery), nil
 	}
 	next, first := growth{looked: now}, g == nil
@@ -112,7 +115,8 @@ func (p *Plugin) grow(ctx context.Context, pod *v1.Pod, v *volumes.Volume) (time
 	s := decide(next, claim, pv, v.ReadOnly)
 	switch {
 	case s.refused:
-		text := fmt.Sprintf("MountVolume.NodeExpandVolume failed for volume %q requested read-only file system", v.PV.Name)
+		text := fmt.Sprintf("MountVolume.NodeExpandVolume failed for volume %q requested read-only file system",
+			v.PV.Name)
 		p.Event(pod, v1.EventTypeWarning, "FileSystemResizeFailed", text)
 		p.Event(claim, v1.EventTypeWarning, "FileSystemResizeFailed", text)
 		next.size = s.to
@@ -133,7 +137,8 @@ func (p *Plugin) grow(ctx context.Context, pod *v1.Pod, v *volumes.Volume) (time
 	if first {
 		return time.Time{}, fmt.Errorf("MountVolume.Setup failed while expanding volume: %w", err)
 	}
-	p.Event(pod, v1.EventTypeWarning, "VolumeResizeFailed", fmt.Sprintf("NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", v.PV.Name, err))
+	p.Event(pod, v1.EventTypeWarning, "VolumeResizeFailed",
+		fmt.Sprintf("NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", v.PV.Name, err))
 	p.note(name, next)
 	return now.Add(refreshEvery), nil
 }
@@ -151,9 +156,12 @@ func settled(claim *v1.PersistentVolumeClaim, size resource.Quantity) bool {
 }
 
 // expand has the driver expand a volume, and records it in the claim.
-func (p *Plugin) expand(ctx context.Context, pod *v1.Pod, v *volumes.Volume, claim *v1.PersistentVolumeClaim, s step, g *growth) error {
+func (p *Plugin) expand(
+	ctx context.Context, pod *v1.Pod, v *volumes.Volume, claim *v1.PersistentVolumeClaim, s step, g *growth,
+) error {
 	if s.recovers && !s.done {
-		marked, err := p.account(ctx, claim, true, func(c *v1.PersistentVolumeClaim) { setAccount(c, v1.PersistentVolumeClaimNodeResizeInProgress) })
+		marked, err := p.account(ctx, claim, true,
+			func(c *v1.PersistentVolumeClaim) { setAccount(c, v1.PersistentVolumeClaimNodeResizeInProgress) })
 		if err != nil {
 			return err
 		}
@@ -168,10 +176,12 @@ func (p *Plugin) expand(ctx context.Context, pod *v1.Pod, v *volumes.Volume, cla
 		code := status.Code(err)
 		if s.recovers && (final(err) || errors.Is(err, errCannotExpand)) {
 			g.failed = true
-			p.tellFailure(ctx, claim, err, s.hopeless || code == codes.InvalidArgument || code == codes.OutOfRange || code == codes.NotFound)
+			p.tellFailure(ctx, claim, err,
+				s.hopeless || code == codes.InvalidArgument || code == codes.OutOfRange || code == codes.NotFound)
 		}
 		if code == codes.FailedPrecondition {
-			p.Logger.Warn("the driver does not make a volume larger while it is in use", "volume", v.PV.Name, "error", err)
+			p.Logger.Warn("the driver does not make a volume larger while it is in use", "volume", v.PV.Name, "error",
+				err)
 			g.busy = true
 			return nil
 		}
@@ -190,7 +200,8 @@ func (p *Plugin) expand(ctx context.Context, pod *v1.Pod, v *volumes.Volume, cla
 		}
 		c.Status.Capacity[v1.ResourceStorage] = s.to
 		setAccount(c, "")
-		c.Status.Conditions = slices.DeleteFunc(c.Status.Conditions, func(c v1.PersistentVolumeClaimCondition) bool { return resizing[c.Type] })
+		c.Status.Conditions = slices.DeleteFunc(c.Status.Conditions,
+			func(c v1.PersistentVolumeClaimCondition) bool { return resizing[c.Type] })
 	})
 	if err != nil {
 		g.size = claim.Status.Capacity[v1.ResourceStorage] // recorded again later: the driver has nothing to do then
@@ -259,19 +270,23 @@ func (p *Plugin) tellFailure(ctx context.Context, claim *v1.PersistentVolumeClai
 			return have.Type == v1.PersistentVolumeClaimNodeResizeError && have.Status == v1.ConditionTrue
 		}) {
 			c.Status.Conditions = append(c.Status.Conditions, v1.PersistentVolumeClaimCondition{
-				Type: v1.PersistentVolumeClaimNodeResizeError, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(p.Now()),
-				Message: fmt.Sprintf("failed to expand pvc with %v", why),
+				Type: v1.PersistentVolumeClaimNodeResizeError, Status: v1.ConditionTrue,
+				LastTransitionTime: metav1.NewTime(p.Now()),
+				Message:            fmt.Sprintf("failed to expand pvc with %v", why),
 			})
 		}
 	})
 	if err != nil {
-		p.Logger.Warn("cannot tell a claim why it does not get larger", "claim", claim.Namespace+"/"+claim.Name, "error", err)
+		p.Logger.Warn("cannot tell a claim why it does not get larger", "claim", claim.Namespace+"/"+claim.Name,
+			"error", err)
 	}
 }
 
 // account changes the status of a claim. Where it matters it fails when the claim has changed
 // meanwhile.
-func (p *Plugin) account(ctx context.Context, claim *v1.PersistentVolumeClaim, same bool, change func(*v1.PersistentVolumeClaim)) (*v1.PersistentVolumeClaim, error) {
+func (p *Plugin) account(
+	ctx context.Context, claim *v1.PersistentVolumeClaim, same bool, change func(*v1.PersistentVolumeClaim),
+) (*v1.PersistentVolumeClaim, error) {
 	wanted := claim.DeepCopy()
 	change(wanted)
 	if same {
@@ -290,5 +305,6 @@ func (p *Plugin) account(ctx context.Context, claim *v1.PersistentVolumeClaim, s
 	if err != nil {
 		return nil, err
 	}
-	return p.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	return p.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name,
+		types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 }

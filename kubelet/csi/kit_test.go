@@ -98,7 +98,9 @@ func (tokenOf) Get(_ context.Context, _ *v1.Pod, audience string, _ int64) (stri
 	return audience, time.Time{}, nil
 }
 
-func (tokenOf) Token(_ context.Context, _ *v1.Pod, audience string, _ int64) (authenticationv1.TokenRequestStatus, time.Time, error) {
+func (tokenOf) Token(
+	_ context.Context, _ *v1.Pod, audience string, _ int64,
+) (authenticationv1.TokenRequestStatus, time.Time, error) {
 	return authenticationv1.TokenRequestStatus{Token: "token for " + audience}, time.Now().Add(time.Hour), nil
 }
 
@@ -142,7 +144,8 @@ func newMachine(t *testing.T, config csidriver.Config, objects ...runtime.Object
 	})
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node"}}
 	m := &machine{
-		t: t, root: filepath.Join(dir, "kubelet"), driverRoot: filepath.Join(dir, "driver"), client: fake.NewClientset(append(objects, node)...),
+		t: t, root: filepath.Join(dir, "kubelet"), driverRoot: filepath.Join(dir, "driver"),
+		client: fake.NewClientset(append(objects, node)...),
 		mounts: &pretend{bound: map[string]string{}}, config: config, node: node, attaches: true,
 	}
 	if err := os.MkdirAll(m.driverRoot, 0o700); err != nil {
@@ -186,10 +189,11 @@ func (m *machine) startKubelet() {
 	claims := volumes.RequestedClaims{Client: m.client}
 	var plugin *Plugin
 	plugin = New(Config{
-		NodeName: nodeName, RootDir: m.root, Client: m.client, Claims: claims, Tokens: tokenOf{}, Mounts: m.mounts, Logger: slog.New(slog.DiscardHandler),
-		Node:  func() *v1.Node { m.mu.Lock(); defer m.mu.Unlock(); return m.node },
-		Look:  func() { m.report(plugin) },
-		Retry: func(uid types.UID) { m.mu.Lock(); defer m.mu.Unlock(); m.retried = append(m.retried, uid) },
+		NodeName: nodeName, RootDir: m.root, Client: m.client, Claims: claims, Tokens: tokenOf{}, Mounts: m.mounts,
+		Logger: slog.New(slog.DiscardHandler),
+		Node:   func() *v1.Node { m.mu.Lock(); defer m.mu.Unlock(); return m.node },
+		Look:   func() { m.report(plugin) },
+		Retry:  func(uid types.UID) { m.mu.Lock(); defer m.mu.Unlock(); m.retried = append(m.retried, uid) },
 		Event: func(_ runtime.Object, _, reason, message string) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
@@ -197,9 +201,11 @@ func (m *machine) startKubelet() {
 		},
 	})
 	files := volumes.New(volumes.Config{
-		RootDir: m.root, Objects: nothing{}, Tokens: tokenOf{}, Claims: claims, Bundles: nothing{}, Certificates: nothing{}, Mounts: m.mounts,
-		Node: func() *v1.Node { return &v1.Node{} }, Drivers: plugin, Changed: plugin.Changed, Allocatable: func() v1.ResourceList { return nil },
-		FileLabel: m.fileLabel,
+		RootDir: m.root, Objects: nothing{}, Tokens: tokenOf{}, Claims: claims, Bundles: nothing{},
+		Certificates: nothing{}, Mounts: m.mounts,
+		Node: func() *v1.Node { return &v1.Node{} }, Drivers: plugin, Changed: plugin.Changed,
+		Allocatable: func() v1.ResourceList { return nil },
+		FileLabel:   m.fileLabel,
 	})
 	plugin.Use(files.Records)
 	if m.timeout > 0 {
@@ -239,7 +245,8 @@ func (m *machine) report(plugin *Plugin) {
 
 func (m *machine) register() {
 	m.t.Helper()
-	if err := m.plugin.Register(m.t.Context(), plugins.Plugin{Name: driverName, Endpoint: m.config.Socket, Versions: []string{"1.0.0"}}); err != nil {
+	if err := m.plugin.Register(m.t.Context(),
+		plugins.Plugin{Name: driverName, Endpoint: m.config.Socket, Versions: []string{"1.0.0"}}); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -274,7 +281,8 @@ func (m *machine) clean() {
 	if names, known := m.plugin.InUse(); !known || len(names) > 0 {
 		m.t.Errorf("in use: %v %t", names, known)
 	}
-	for _, of := range []string{"pods/*", "plugins/kubernetes.io/csi/" + driverName + "/*", "plugins/kubernetes.io/csi/volumeDevices/*/*"} {
+	for _, of := range []string{"pods/*", "plugins/kubernetes.io/csi/" + driverName + "/*",
+		"plugins/kubernetes.io/csi/volumeDevices/*/*"} {
 		if left, _ := filepath.Glob(filepath.Join(m.root, of)); len(left) > 0 {
 			m.t.Errorf("left on the disk: %q", left)
 		}
@@ -284,13 +292,14 @@ func (m *machine) clean() {
 // volume is a PV of the driver with its claim, and the attachment that it needs.
 func volume(name string, change ...func(*v1.PersistentVolume)) []runtime.Object {
 	handle := "handle-of-" + name
-	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1.PersistentVolumeSpec{
-		AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-		ClaimRef:    &v1.ObjectReference{Namespace: "ns", Name: name, UID: types.UID("claim-" + name)},
-		PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
-			Driver: driverName, VolumeHandle: handle, FSType: "ext4", VolumeAttributes: map[string]string{"a": "1"},
-		}},
-	}}
+	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
+		Spec: v1.PersistentVolumeSpec{
+			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			ClaimRef:    &v1.ObjectReference{Namespace: "ns", Name: name, UID: types.UID("claim-" + name)},
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
+				Driver: driverName, VolumeHandle: handle, FSType: "ext4", VolumeAttributes: map[string]string{"a": "1"},
+			}},
+		}}
 	for _, c := range change {
 		c(pv)
 	}
@@ -302,14 +311,16 @@ func volume(name string, change ...func(*v1.PersistentVolume)) []runtime.Object 
 		},
 		&storagev1.VolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Name: attachmentName(handle, driverName, nodeName)},
-			Status:     storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"disk": "/dev/x"}},
+			Status: storagev1.VolumeAttachmentStatus{Attached: true,
+				AttachmentMetadata: map[string]string{"disk": "/dev/x"}},
 		},
 	}
 }
 
 // podOf is a pod with volumes of claims.
 func podOf(uid types.UID, claims ...string) *v1.Pod {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod-" + string(uid), UID: uid}, Spec: v1.PodSpec{ServiceAccountName: "robot"}}
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod-" + string(uid), UID: uid},
+		Spec: v1.PodSpec{ServiceAccountName: "robot"}}
 	for _, claim := range claims {
 		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: claim, VolumeSource: v1.VolumeSource{
 			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim},

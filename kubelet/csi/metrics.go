@@ -30,7 +30,10 @@ func newMetrics() *metrics {
 
 // interceptor measures each call of a driver.
 func (m *metrics) interceptor(driver string) grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return func(
+		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker,
+		opts ...grpc.CallOption,
+	) error {
 		began := time.Now()
 		err := call(ctx, method, req, reply, cc, opts...)
 		m.calls.WithLabelValues(driver, method, status.Code(err).String(), "false").Observe(time.Since(began).Seconds())
@@ -44,7 +47,8 @@ func (m *metrics) measure(driver, operation string, began time.Time, err error) 
 	if err != nil {
 		outcome = "fail-unknown"
 	}
-	m.operations.WithLabelValues(pluginName+":"+driver, operation, outcome, "false").Observe(time.Since(began).Seconds())
+	m.operations.WithLabelValues(pluginName+":"+driver, operation, outcome, "false").Observe(
+		time.Since(began).Seconds())
 }
 
 // Collectors are the plugin's metrics.

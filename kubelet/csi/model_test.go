@@ -84,7 +84,8 @@ func history(t *testing.T, rng *rand.Rand, steps int) {
 			ctx, cancel := t.Context(), func() {}
 			if rng.IntN(4) == 0 {
 				// brief: the pod ends in the middle
-				ctx, cancel = context.WithTimeoutCause(ctx, time.Duration(rng.IntN(20))*time.Millisecond, errors.New("the pod ends"))
+				ctx, cancel = context.WithTimeoutCause(ctx, time.Duration(rng.IntN(20))*time.Millisecond,
+					errors.New("the pod ends"))
 			}
 			_, _, err := m.files.Mount(ctx, pod)
 			cancel()
@@ -95,7 +96,8 @@ func history(t *testing.T, rng *rand.Rand, steps int) {
 			left := m.driver.Left()
 			for _, v := range pod.Spec.Volumes {
 				want := fmt.Sprintf("handle-of-%s shown at ", v.Name)
-				if !slices.ContainsFunc(left, func(have string) bool { return len(have) > len(want) && have[:len(want)] == want }) {
+				if !slices.ContainsFunc(left,
+					func(have string) bool { return len(have) > len(want) && have[:len(want)] == want }) {
 					t.Fatalf("pod %s does not have volume %s: %q after %q", uid, v.Name, left, log)
 				}
 			}

@@ -38,7 +38,9 @@ func (o *objects) ensure(ctx context.Context) (*storagev1.CSINode, error) {
 	}
 	nodes := o.client.StorageV1().CSINodes()
 	have, err := nodes.Get(ctx, o.node, metav1.GetOptions{})
-	if err == nil && slices.ContainsFunc(have.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == "Node" && r.UID == node.UID }) {
+	if err == nil &&
+		slices.ContainsFunc(have.OwnerReferences,
+			func(r metav1.OwnerReference) bool { return r.Kind == "Node" && r.UID == node.UID }) {
 		return have, nil
 	}
 	if err == nil {
@@ -47,9 +49,10 @@ func (o *objects) ensure(ctx context.Context) (*storagev1.CSINode, error) {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, err
 	}
-	return nodes.Create(ctx, &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: o.node, OwnerReferences: []metav1.OwnerReference{{
-		APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID,
-	}}}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{}}}, metav1.CreateOptions{})
+	return nodes.Create(ctx,
+		&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: o.node, OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID,
+		}}}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{}}}, metav1.CreateOptions{})
 }
 
 // install names a driver in both objects. The node's labels say where it is in the driver's
@@ -77,7 +80,8 @@ func (o *objects) uninstall(ctx context.Context, driver string) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	err := o.update(ctx, func(csiNode *storagev1.CSINode) {
-		csiNode.Spec.Drivers = slices.DeleteFunc(csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == driver })
+		csiNode.Spec.Drivers = slices.DeleteFunc(csiNode.Spec.Drivers,
+			func(d storagev1.CSINodeDriver) bool { return d.Name == driver })
 	})
 	if err != nil {
 		return err
@@ -166,7 +170,9 @@ func annotation(node *v1.Node, driver, id string, topology map[string]string) ([
 	for key, value := range topology {
 		switch have, ok := node.Labels[key]; {
 		case ok && have != value:
-			return nil, fmt.Errorf("detected topology value collision: driver reported %q:%q but existing label is %q:%q", key, value, key, have)
+			return nil,
+				fmt.Errorf("detected topology value collision: driver reported %q:%q but existing label is %q:%q", key,
+					value, key, have)
 		case !ok:
 			labels[key] = value
 		}

@@ -43,7 +43,9 @@ import (
 
 // Tokens hands out tokens of the service accounts of pods.
 type Tokens interface {
-	Token(ctx context.Context, pod *v1.Pod, audience string, seconds int64) (authenticationv1.TokenRequestStatus, time.Time, error)
+	Token(
+		ctx context.Context, pod *v1.Pod, audience string, seconds int64,
+	) (authenticationv1.TokenRequestStatus, time.Time, error)
 }
 
 // Config configures a Plugin.
@@ -119,8 +121,10 @@ func New(config Config) *Plugin {
 	p := &Plugin{
 		Config: config, places: places{config.RootDir}, drivers: drivers{byName: map[string]driver{}},
 		objects: &objects{client: config.Client, node: config.NodeName}, metrics: newMetrics(),
-		informers: factory, specs: specs.Lister(), synced: specs.Informer().HasSynced, timeout: callTimeout, patience: attachPatience, ctx: ctx, stop: stop,
-		news: make(chan struct{}), busy: map[string]chan struct{}{}, leaving: map[string]bool{}, staged: map[string]string{},
+		informers: factory, specs: specs.Lister(), synced: specs.Informer().HasSynced, timeout: callTimeout,
+		patience: attachPatience, ctx: ctx, stop: stop,
+		news: make(chan struct{}), busy: map[string]chan struct{}{}, leaving: map[string]bool{},
+		staged:    map[string]string{},
 		published: map[string]*published{}, growing: map[string]*growth{}, orphans: map[v1.UniqueVolumeName]*orphan{},
 	}
 	return p
@@ -212,7 +216,8 @@ func (p *Plugin) one(ctx context.Context, driver, handle, operation string, f fu
 	p.mu.Unlock()
 	var err error
 	p.running.Go(func() { // ends within the time-out, or with the process
-		call, cancel := context.WithTimeoutCause(p.ctx, p.timeout, fmt.Errorf("driver %s has not answered for %s", driver, p.timeout))
+		call, cancel := context.WithTimeoutCause(p.ctx, p.timeout,
+			fmt.Errorf("driver %s has not answered for %s", driver, p.timeout))
 		defer cancel()
 		began := time.Now()
 		err = f(call)
@@ -241,7 +246,8 @@ func asked(err error) error {
 // spec returns the CSIDriver object of a driver, or nil when there is none.
 func (p *Plugin) spec(ctx context.Context, driver string) (*storagev1.CSIDriver, error) {
 	if !p.synced() {
-		wait, cancel := context.WithTimeoutCause(ctx, syncPatience, errors.New("the CSIDriver objects are not known yet: the API server has not answered"))
+		wait, cancel := context.WithTimeoutCause(ctx, syncPatience,
+			errors.New("the CSIDriver objects are not known yet: the API server has not answered"))
 		defer cancel()
 		if !cache.WaitForCacheSync(wait.Done(), p.synced) {
 			return nil, context.Cause(wait)

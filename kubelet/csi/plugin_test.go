@@ -63,41 +63,51 @@ func TestPersistentVolume(t *testing.T) {
 	}
 	since := len(m.driver.Calls())
 	a, b := podOf("a", "pv"), podOf("b", "pv")
-	if path, want := m.mount(a)["pv"], filepath.Join(m.root, "pods/a/volumes/kubernetes.io~csi/pv/mount"); path != want {
+	if path, want := m.mount(a)["pv"],
+		filepath.Join(m.root, "pods/a/volumes/kubernetes.io~csi/pv/mount"); path != want {
 		t.Errorf("the volume is at %s, want %s", path, want)
 	}
 	m.mount(a) // nothing is asked again
 	m.mount(b)
-	if got, want := m.asked(since), []string{"NodeStageVolume", "NodePublishVolume", "NodePublishVolume"}; !slices.Equal(got, want) {
+	if got, want := m.asked(since),
+		[]string{"NodeStageVolume", "NodePublishVolume", "NodePublishVolume"}; !slices.Equal(got, want) {
 		t.Errorf("asked %q, want %q", got, want)
 	}
 	stage := last[*csipb.NodeStageVolumeRequest](t, m.driver, "NodeStageVolume")
-	if want := filepath.Join(m.root, "plugins/kubernetes.io/csi", driverName); filepath.Dir(filepath.Dir(stage.StagingTargetPath)) != want {
+	if want := filepath.Join(m.root, "plugins/kubernetes.io/csi",
+		driverName); filepath.Dir(filepath.Dir(stage.StagingTargetPath)) != want {
 		t.Errorf("staged at %s", stage.StagingTargetPath)
 	}
-	if got := data(t, filepath.Join(filepath.Dir(stage.StagingTargetPath), "vol_data.json")); got["driverName"] != driverName || got["volumeHandle"] != "handle-of-pv" {
+	if got := data(t,
+		filepath.Join(filepath.Dir(stage.StagingTargetPath), "vol_data.json")); got["driverName"] != driverName ||
+		got["volumeHandle"] != "handle-of-pv" {
 		t.Errorf("beside the staged volume: %v", got)
 	}
-	if got := data(t, filepath.Join(m.root, "pods/b/volumes/kubernetes.io~csi/pv/vol_data.json")); !maps.Equal(got, map[string]string{
-		"specVolID": "pv", "volumeHandle": "handle-of-pv", "driverName": driverName, "nodeName": nodeName, "volumeLifecycleMode": "Persistent",
-		"attachmentID": attachmentName("handle-of-pv", driverName, nodeName),
-	}) {
+	if got := data(t, filepath.Join(m.root, "pods/b/volumes/kubernetes.io~csi/pv/vol_data.json")); !maps.Equal(got,
+		map[string]string{
+			"specVolID": "pv", "volumeHandle": "handle-of-pv", "driverName": driverName, "nodeName": nodeName,
+			"volumeLifecycleMode": "Persistent",
+			"attachmentID":        attachmentName("handle-of-pv", driverName, nodeName),
+		}) {
 		t.Errorf("beside the pod's volume: %v", got)
 	}
 	publish := last[*csipb.NodePublishVolumeRequest](t, m.driver, "NodePublishVolume")
-	if publish.StagingTargetPath != stage.StagingTargetPath || publish.PublishContext["disk"] != "/dev/x" || publish.VolumeContext["a"] != "1" ||
+	if publish.StagingTargetPath != stage.StagingTargetPath || publish.PublishContext["disk"] != "/dev/x" ||
+		publish.VolumeContext["a"] != "1" ||
 		publish.VolumeCapability.GetMount().GetFsType() != "ext4" ||
 		publish.VolumeCapability.AccessMode.Mode != csipb.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER {
 		t.Errorf("asked to publish: %v", publish)
 	}
-	if usage := m.files.Stats(t.Context(), b); len(usage) != 1 || usage[0].Claim != "pv" || usage[0].Capacity != 1<<20 || usage[0].InodesFree != 99 {
+	if usage := m.files.Stats(t.Context(), b); len(usage) != 1 || usage[0].Claim != "pv" ||
+		usage[0].Capacity != 1<<20 || usage[0].InodesFree != 99 {
 		t.Errorf("usage: %+v", usage)
 	}
 	since = len(m.driver.Calls())
 	m.unmount("a")
 	m.unmount("b")
 	m.unmount("b")
-	if got, want := m.asked(since), []string{"NodeUnpublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"}; !slices.Equal(got, want) {
+	if got, want := m.asked(since),
+		[]string{"NodeUnpublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"}; !slices.Equal(got, want) {
 		t.Errorf("asked %q, want %q", got, want)
 	}
 	m.clean()
@@ -118,12 +128,16 @@ func TestBlock(t *testing.T) {
 			target != filepath.Join(m.root, "plugins/kubernetes.io/csi/volumeDevices/publish/pv", string(uid)) {
 			t.Errorf("%s is a link to %s: %v", path, target, err)
 		}
-		if publish := last[*csipb.NodePublishVolumeRequest](t, m.driver, "NodePublishVolume"); publish.TargetPath != target || publish.VolumeCapability.GetBlock() == nil ||
+		if publish := last[*csipb.NodePublishVolumeRequest](t, m.driver,
+			"NodePublishVolume"); publish.TargetPath != target || publish.VolumeCapability.GetBlock() == nil ||
 			publish.StagingTargetPath != filepath.Join(m.root, "plugins/kubernetes.io/csi/volumeDevices/staging/pv") {
 			t.Errorf("asked to publish: %v", publish)
 		}
 	}
-	if got := data(t, filepath.Join(m.root, "plugins/kubernetes.io/csi/volumeDevices/pv/data/vol_data.json")); got["specVolID"] != "pv" || got["volumeHandle"] != "handle-of-pv" {
+	if got := data(t,
+		filepath.Join(m.root,
+			"plugins/kubernetes.io/csi/volumeDevices/pv/data/vol_data.json")); got["specVolID"] != "pv" ||
+		got["volumeHandle"] != "handle-of-pv" {
 		t.Errorf("the device's data: %v", got)
 	}
 	m.restartKubelet()
@@ -139,19 +153,23 @@ func TestInline(t *testing.T) {
 		PodInfoOnMount: new(true), FSGroupPolicy: new(storagev1.NoneFSGroupPolicy),
 		VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral},
 	}}
-	secret := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "key"}, Data: map[string][]byte{"k": []byte("v")}}
+	secret := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "key"},
+		Data: map[string][]byte{"k": []byte("v")}}
 	m := newMachine(t, csidriver.Config{}, spec, secret)
 	pod := podOf("a")
 	pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{
-		Driver: driverName, ReadOnly: new(true), VolumeAttributes: map[string]string{"size": "1"}, NodePublishSecretRef: &v1.LocalObjectReference{Name: "key"},
+		Driver: driverName, ReadOnly: new(true), VolumeAttributes: map[string]string{"size": "1"},
+		NodePublishSecretRef: &v1.LocalObjectReference{Name: "key"},
 	}}}}
 	m.mount(pod)
 	publish := last[*csipb.NodePublishVolumeRequest](t, m.driver, "NodePublishVolume")
 	want := map[string]string{
-		"size": "1", "csi.storage.k8s.io/pod.name": "pod-a", "csi.storage.k8s.io/pod.namespace": "ns", "csi.storage.k8s.io/pod.uid": "a",
+		"size": "1", "csi.storage.k8s.io/pod.name": "pod-a", "csi.storage.k8s.io/pod.namespace": "ns",
+		"csi.storage.k8s.io/pod.uid":             "a",
 		"csi.storage.k8s.io/serviceAccount.name": "robot", "csi.storage.k8s.io/ephemeral": "true",
 	}
-	if !strings.HasPrefix(publish.VolumeId, "csi-") || !maps.Equal(publish.VolumeContext, want) || !publish.Readonly || publish.Secrets["k"] != "v" || publish.StagingTargetPath != "" {
+	if !strings.HasPrefix(publish.VolumeId, "csi-") || !maps.Equal(publish.VolumeContext, want) || !publish.Readonly ||
+		publish.Secrets["k"] != "v" || publish.StagingTargetPath != "" {
 		t.Errorf("asked to publish: %v", publish)
 	}
 	if names, _ := m.plugin.InUse(); len(names) > 0 {
@@ -165,7 +183,8 @@ func TestInline(t *testing.T) {
 // TestLifecycle: a mode that the CSIDriver object does not list is refused.
 func TestLifecycle(t *testing.T) {
 	only := func(modes ...storagev1.VolumeLifecycleMode) *storagev1.CSIDriver {
-		return &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{VolumeLifecycleModes: modes}}
+		return &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName},
+			Spec: storagev1.CSIDriverSpec{VolumeLifecycleModes: modes}}
 	}
 	inline := &volumes.Volume{Source: &v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: driverName}}}
 	persistent := &volumes.Volume{PV: volume("pv")[0].(*v1.PersistentVolume)}
@@ -180,7 +199,8 @@ func TestLifecycle(t *testing.T) {
 		"persistent only":      {only(storagev1.VolumeLifecyclePersistent), inline, `(only supports ["Persistent"])`},
 		"ephemeral only":       {only(storagev1.VolumeLifecycleEphemeral), persistent, `(only supports ["Ephemeral"])`},
 	} {
-		if err := supports(c.spec, c.v); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if err := supports(c.spec, c.v); (err == nil) != (c.want == "") ||
+			err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -237,12 +257,15 @@ func TestRepublish(t *testing.T) {
 		}
 		now = again
 	}
-	if got, want := m.asked(since), []string{"NodePublishVolume", "NodePublishVolume", "NodePublishVolume"}; !slices.Equal(got, want) {
+	if got, want := m.asked(since),
+		[]string{"NodePublishVolume", "NodePublishVolume", "NodePublishVolume"}; !slices.Equal(got, want) {
 		t.Errorf("asked %q, want %q", got, want)
 	}
 	publish := last[*csipb.NodePublishVolumeRequest](t, m.driver, "NodePublishVolume")
-	if !strings.Contains(publish.VolumeContext[tokensKey], `{"vault":{"token":"token for vault","expirationTimestamp":`) ||
-		publish.VolumeCapability.AccessMode.Mode != csipb.VolumeCapability_AccessMode_SINGLE_NODE_WRITER || publish.StagingTargetPath != "" {
+	if !strings.Contains(publish.VolumeContext[tokensKey],
+		`{"vault":{"token":"token for vault","expirationTimestamp":`) ||
+		publish.VolumeCapability.AccessMode.Mode != csipb.VolumeCapability_AccessMode_SINGLE_NODE_WRITER ||
+		publish.StagingTargetPath != "" {
 		t.Errorf("asked to publish: %v", publish)
 	}
 	spec.Spec.ServiceAccountTokenInSecrets = new(true)
@@ -316,10 +339,14 @@ func TestAttachLimit(t *testing.T) {
 		{"a driver that is not asked again", nil, new(int32(codes.ResourceExhausted)), false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			attachment := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: attachmentName("handle-of-pv", driverName, nodeName)},
-				Status: storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "no more", ErrorCode: c.code}}}
-			spec := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{NodeAllocatableUpdatePeriodSeconds: c.period}}
-			objects := slices.DeleteFunc(volume("pv"), func(o runtime.Object) bool { _, ok := o.(*storagev1.VolumeAttachment); return ok })
+			attachment := &storagev1.VolumeAttachment{
+				ObjectMeta: metav1.ObjectMeta{Name: attachmentName("handle-of-pv", driverName, nodeName)},
+				Status: storagev1.VolumeAttachmentStatus{
+					AttachError: &storagev1.VolumeError{Message: "no more", ErrorCode: c.code}}}
+			spec := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName},
+				Spec: storagev1.CSIDriverSpec{NodeAllocatableUpdatePeriodSeconds: c.period}}
+			objects := slices.DeleteFunc(volume("pv"),
+				func(o runtime.Object) bool { _, ok := o.(*storagev1.VolumeAttachment); return ok })
 			m := newMachine(t, csidriver.Config{MaxVolumes: 7}, append(objects, attachment, spec)...)
 			m.attaches = false
 			m.plugin.patience = time.Millisecond // the test wants the time-out
@@ -362,8 +389,11 @@ func TestVerify(t *testing.T) {
 		"attached": {storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true}}, ""},
 		"going": {storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}},
 			Status: storagev1.VolumeAttachmentStatus{Attached: true}}, "volume attachment is being deleted"},
-		"failed": {storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "no disk"}}}, "no disk"},
-		"soon":   {storagev1.VolumeAttachment{}, "is not attached yet"},
+		"failed": {
+			storagev1.VolumeAttachment{
+				Status: storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "no disk"}}},
+			"no disk"},
+		"soon": {storagev1.VolumeAttachment{}, "is not attached yet"},
 	} {
 		if err := verify(&c.a); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
@@ -412,10 +442,12 @@ func TestDriverAway(t *testing.T) {
 	m.mount(podOf("a", "pv"))
 	m.stop()
 	m.startKubelet()
-	if paths, again, err := m.files.Mount(t.Context(), podOf("a", "pv")); err != nil || paths["pv"] == "" || again.IsZero() {
+	if paths, again, err := m.files.Mount(t.Context(), podOf("a", "pv")); err != nil || paths["pv"] == "" ||
+		again.IsZero() {
 		t.Errorf("a pod that had it: %v %v %v", paths, again, err)
 	}
-	if _, _, err := m.files.Mount(t.Context(), podOf("b", "pv")); err == nil || !strings.Contains(err.Error(), "driver name "+driverName+" not found in the list of registered CSI drivers") {
+	if _, _, err := m.files.Mount(t.Context(), podOf("b", "pv")); err == nil ||
+		!strings.Contains(err.Error(), "driver name "+driverName+" not found in the list of registered CSI drivers") {
 		t.Errorf("another pod: %v", err)
 	}
 	if err := m.files.Unmount("a"); err == nil {
@@ -456,7 +488,8 @@ func TestOrphan(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.startKubelet()
-		if names, known := m.plugin.InUse(); !known || !slices.Equal(names, []v1.UniqueVolumeName{uniqueName(driverName, "handle-of-pv")}) {
+		if names, known := m.plugin.InUse(); !known ||
+			!slices.Equal(names, []v1.UniqueVolumeName{uniqueName(driverName, "handle-of-pv")}) {
 			t.Errorf("in use: %v %t", names, known)
 		}
 		m.register()
@@ -489,17 +522,22 @@ func TestObjects(t *testing.T) {
 		t.Fatalf("CSINode: %+v", csiNode)
 	}
 	d := csiNode.Spec.Drivers[0]
-	if d.Name != driverName || d.NodeID != "id-of-n" || !slices.Equal(d.TopologyKeys, []string{"topology.example.com/zone"}) || *d.Allocatable.Count != 7 {
+	if d.Name != driverName || d.NodeID != "id-of-n" ||
+		!slices.Equal(d.TopologyKeys, []string{"topology.example.com/zone"}) || *d.Allocatable.Count != 7 {
 		t.Errorf("driver: %+v", d)
 	}
-	if err := m.plugin.objects.count(t.Context(), driverName, &csipb.NodeGetInfoResponse{NodeId: "id-of-n", MaxVolumesPerNode: 5, AccessibleTopology: &csipb.Topology{Segments: zone}}); err != nil {
+	if err := m.plugin.objects.count(t.Context(), driverName,
+		&csipb.NodeGetInfoResponse{NodeId: "id-of-n", MaxVolumesPerNode: 5,
+			AccessibleTopology: &csipb.Topology{Segments: zone}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, csiNode = get(); *csiNode.Spec.Drivers[0].Allocatable.Count != 5 {
 		t.Errorf("count: %+v", csiNode.Spec.Drivers[0])
 	}
 	if err := m.plugin.objects.install(t.Context(), driverName, &csipb.NodeGetInfoResponse{NodeId: "id-of-n",
-		AccessibleTopology: &csipb.Topology{Segments: map[string]string{"topology.example.com/zone": "elsewhere"}}}); err == nil || !strings.Contains(err.Error(), "topology value collision") {
+		AccessibleTopology: &csipb.Topology{
+			Segments: map[string]string{"topology.example.com/zone": "elsewhere"}}}); err == nil ||
+		!strings.Contains(err.Error(), "topology value collision") {
 		t.Errorf("another place: %v", err)
 	}
 	m.plugin.Deregister(pluginAt(m.config.Socket))
@@ -542,11 +580,13 @@ func TestNodeMadeAgain(t *testing.T) {
 // TestCSINodeOfAnother: the object of an earlier node of the name is made anew.
 func TestCSINodeOfAnother(t *testing.T) {
 	m := newMachine(t, csidriver.Config{}, &storagev1.CSINode{
-		ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "old", OwnerReferences: []metav1.OwnerReference{{Kind: "Node", Name: nodeName, UID: "earlier"}}},
-		Spec:       storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "gone.example.com", NodeID: "x"}}},
+		ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "old",
+			OwnerReferences: []metav1.OwnerReference{{Kind: "Node", Name: nodeName, UID: "earlier"}}},
+		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "gone.example.com", NodeID: "x"}}},
 	})
 	got, err := m.client.StorageV1().CSINodes().Get(t.Context(), nodeName, metav1.GetOptions{})
-	if err != nil || len(got.Spec.Drivers) != 1 || got.Spec.Drivers[0].Name != driverName || got.OwnerReferences[0].UID != "node" {
+	if err != nil || len(got.Spec.Drivers) != 1 || got.Spec.Drivers[0].Name != driverName ||
+		got.OwnerReferences[0].UID != "node" {
 		t.Errorf("%+v %v", got, err)
 	}
 }
@@ -560,10 +600,12 @@ func TestOnePod(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.mount(podOf("a", "pv"))
-	if mode := last[*csipb.NodePublishVolumeRequest](t, m.driver, "NodePublishVolume").VolumeCapability.AccessMode.Mode; mode != csipb.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER {
+	if mode := last[*csipb.NodePublishVolumeRequest](t, m.driver,
+		"NodePublishVolume").VolumeCapability.AccessMode.Mode; mode != csipb.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER {
 		t.Errorf("access mode %v", mode)
 	}
-	if _, _, err := m.files.Mount(t.Context(), podOf("b", "pv")); err == nil || !strings.Contains(err.Error(), "is already in use by another pod") {
+	if _, _, err := m.files.Mount(t.Context(), podOf("b", "pv")); err == nil ||
+		!strings.Contains(err.Error(), "is already in use by another pod") {
 		t.Errorf("the second pod: %v", err)
 	}
 	m.unmount("a")
@@ -575,7 +617,8 @@ func TestOnePod(t *testing.T) {
 // TestSecrets: each call of a driver has the Secret that is for it.
 func TestSecrets(t *testing.T) {
 	secret := func(name string) *v1.Secret {
-		return &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "drivers", Name: name}, Data: map[string][]byte{"for": []byte(name)}}
+		return &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "drivers", Name: name},
+			Data: map[string][]byte{"for": []byte(name)}}
 	}
 	ref := func(name string) *v1.SecretReference { return &v1.SecretReference{Namespace: "drivers", Name: name} }
 	objects := append(volume("pv", func(pv *v1.PersistentVolume) {
@@ -587,7 +630,8 @@ func TestSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.mount(podOf("a", "pv"))
-	stage, publish := last[*csipb.NodeStageVolumeRequest](t, m.driver, "NodeStageVolume"), last[*csipb.NodePublishVolumeRequest](t, m.driver, "NodePublishVolume")
+	stage, publish := last[*csipb.NodeStageVolumeRequest](t, m.driver, "NodeStageVolume"),
+		last[*csipb.NodePublishVolumeRequest](t, m.driver, "NodePublishVolume")
 	if stage.Secrets["for"] != "stage" || publish.Secrets["for"] != "publish" {
 		t.Errorf("secrets: %v, %v", stage.Secrets, publish.Secrets)
 	}

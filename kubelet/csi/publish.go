@@ -38,7 +38,8 @@ func (p *Plugin) SetUp(ctx context.Context, pod *v1.Pod, v *volumes.Volume) (str
 			err = p.attached(ctx, v)
 		}
 		if err == nil {
-			err = p.one(ctx, driverOf(v), handleOf(v), "volume_mount", func(ctx context.Context) error { return p.publish(ctx, spec, pod, v) })
+			err = p.one(ctx, driverOf(v), handleOf(v), "volume_mount",
+				func(ctx context.Context) error { return p.publish(ctx, spec, pod, v) })
 		}
 	}
 	if err != nil {
@@ -147,7 +148,8 @@ func (p *Plugin) publish(ctx context.Context, spec *storagev1.CSIDriver, pod *v1
 		return err
 	}
 	group := groupOf(pod)
-	if group != nil && !v.Block() && !request.Readonly && !s.can(csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP) && policy {
+	if group != nil && !v.Block() && !request.Readonly && !s.can(csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP) &&
+		policy {
 		if err := fsgroup.Apply(ctx, pod, p.target(v), false); err != nil {
 			return err
 		}
@@ -163,7 +165,8 @@ func (p *Plugin) publish(ctx context.Context, spec *storagev1.CSIDriver, pod *v1
 func (p *Plugin) request(
 	ctx context.Context, s *session, spec *storagev1.CSIDriver, pod *v1.Pod, v *volumes.Volume,
 ) (*csipb.NodePublishVolumeRequest, time.Time, error) {
-	r := &csipb.NodePublishVolumeRequest{VolumeId: handleOf(v), TargetPath: p.target(v), VolumeContext: map[string]string{}}
+	r := &csipb.NodePublishVolumeRequest{VolumeId: handleOf(v), TargetPath: p.target(v),
+		VolumeContext: map[string]string{}}
 	label, err := p.labelOf(ctx, v)
 	if err != nil {
 		return nil, time.Time{}, err
@@ -235,7 +238,9 @@ func podInfo(pod *v1.Pod, v *volumes.Volume) map[string]string {
 const tokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
 
 // tokens are those of the pod's service account that a driver wants, by audience.
-func (p *Plugin) tokens(ctx context.Context, spec *storagev1.CSIDriver, pod *v1.Pod) (text string, renew time.Time, err error) {
+func (p *Plugin) tokens(
+	ctx context.Context, spec *storagev1.CSIDriver, pod *v1.Pod,
+) (text string, renew time.Time, err error) {
 	if len(spec.Spec.TokenRequests) == 0 {
 		return "", time.Time{}, nil
 	}
@@ -247,7 +252,9 @@ func (p *Plugin) tokens(ctx context.Context, spec *storagev1.CSIDriver, pod *v1.
 		}
 		token, until, err := p.Tokens.Token(ctx, pod, want.Audience, seconds)
 		if err != nil {
-			return "", time.Time{}, fmt.Errorf("token of service account %s for CSI driver %s: %w", pod.Spec.ServiceAccountName, spec.Name, err)
+			return "", time.Time{},
+				fmt.Errorf("token of service account %s for CSI driver %s: %w", pod.Spec.ServiceAccountName, spec.Name,
+					err)
 		}
 		tokens[want.Audience] = token
 		if renew.IsZero() || until.Before(renew) {
@@ -269,7 +276,8 @@ func supports(spec *storagev1.CSIDriver, v *volumes.Volume) error {
 	case slices.Contains(spec.Spec.VolumeLifecycleModes, mode):
 		return nil
 	}
-	return fmt.Errorf("volume mode %q not supported by driver %s (only supports %q)", mode, driverOf(v), spec.Spec.VolumeLifecycleModes)
+	return fmt.Errorf("volume mode %q not supported by driver %s (only supports %q)", mode, driverOf(v),
+		spec.Spec.VolumeLifecycleModes)
 }
 
 // alone refuses a volume for a single pod that another pod has. The scheduler respects that, but
@@ -287,7 +295,8 @@ func (p *Plugin) alone(v *volumes.Volume) error {
 			continue
 		}
 		if has, err := p.begun(other); err != nil || has {
-			return errors.Join(err, errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod"))
+			return errors.Join(err,
+				errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod"))
 		}
 	}
 	return nil
@@ -359,7 +368,8 @@ func (p *Plugin) unbegin(v *volumes.Volume) error {
 
 // TearDown implements volumes.Plugin.
 func (p *Plugin) TearDown(v *volumes.Volume) error {
-	return p.one(p.ctx, driverOf(v), handleOf(v), "volume_unmount", func(ctx context.Context) error { return p.unpublish(ctx, v) })
+	return p.one(p.ctx, driverOf(v), handleOf(v), "volume_unmount",
+		func(ctx context.Context) error { return p.unpublish(ctx, v) })
 }
 
 func (p *Plugin) unpublish(ctx context.Context, v *volumes.Volume) error {
@@ -373,7 +383,8 @@ func (p *Plugin) unpublish(ctx context.Context, v *volumes.Volume) error {
 			return err
 		}
 		defer s.close()
-		if _, err := s.NodeUnpublishVolume(ctx, &csipb.NodeUnpublishVolumeRequest{VolumeId: handleOf(v), TargetPath: p.target(v)}); err != nil {
+		if _, err := s.NodeUnpublishVolume(ctx,
+			&csipb.NodeUnpublishVolumeRequest{VolumeId: handleOf(v), TargetPath: p.target(v)}); err != nil {
 			return err
 		}
 	}
@@ -395,7 +406,8 @@ func (p *Plugin) Usage(ctx context.Context, v *volumes.Volume, _ string) (*disku
 	if !s.can(csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS) {
 		return nil, nil
 	}
-	answer, err := s.NodeGetVolumeStats(ctx, &csipb.NodeGetVolumeStatsRequest{VolumeId: handleOf(v), VolumePath: p.target(v)})
+	answer, err := s.NodeGetVolumeStats(ctx,
+		&csipb.NodeGetVolumeStatsRequest{VolumeId: handleOf(v), VolumePath: p.target(v)})
 	if err != nil {
 		return nil, err
 	}

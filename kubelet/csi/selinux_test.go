@@ -51,7 +51,8 @@ func (m *machine) flags() (stage, publish []string) {
 // with another label waits for the first one to go, also across a restart of the kubelet.
 func TestSELinuxMount(t *testing.T) {
 	m := onSELinux(t, true)
-	a, same, other := labelled("a", "s0:c1,c2", "pv"), labelled("same", "s0:c1,c2", "pv"), labelled("other", "s0:c3,c4", "pv")
+	a, same, other := labelled("a", "s0:c1,c2", "pv"), labelled("same", "s0:c1,c2", "pv"),
+		labelled("other", "s0:c3,c4", "pv")
 	m.mount(a)
 	want := []string{"noatime", `context="system_u:object_r:container_file_t:s0:c1,c2"`}
 	if stage, publish := m.flags(); !slices.Equal(stage, want) || !slices.Equal(publish, want) {
@@ -96,10 +97,12 @@ func TestSELinuxMountIsAskedFor(t *testing.T) {
 		}},
 		{name: "no level", mounts: true, change: func(p *v1.Pod) { p.Spec.SecurityContext.SELinuxOptions.Level = "" }},
 		{name: "no options", mounts: true, change: func(p *v1.Pod) { p.Spec.SecurityContext = nil }},
-		{name: "no container uses it", mounts: true, change: func(p *v1.Pod) { p.Spec.Containers[0].VolumeMounts = nil }},
+		{name: "no container uses it", mounts: true,
+			change: func(p *v1.Pod) { p.Spec.Containers[0].VolumeMounts = nil }},
 		{name: "two labels", mounts: true, err: "multiple SELinux labels found", change: func(p *v1.Pod) {
 			second := p.Spec.Containers[0].DeepCopy()
-			second.Name, second.SecurityContext = "d", &v1.SecurityContext{SELinuxOptions: &v1.SELinuxOptions{Level: "s0:c9"}}
+			second.Name, second.SecurityContext = "d",
+				&v1.SecurityContext{SELinuxOptions: &v1.SELinuxOptions{Level: "s0:c9"}}
 			p.Spec.Containers = append(p.Spec.Containers, *second)
 		}},
 	} {

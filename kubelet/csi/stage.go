@@ -47,14 +47,16 @@ func (p *Plugin) Stage(ctx context.Context, v *volumes.Volume) error {
 			return err
 		}
 	}
-	err = p.one(ctx, driverOf(v), handleOf(v), "volume_mount_device", func(ctx context.Context) error { return p.stage(ctx, v, label) })
+	err = p.one(ctx, driverOf(v), handleOf(v), "volume_mount_device",
+		func(ctx context.Context) error { return p.stage(ctx, v, label) })
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
 	if adopted {
 		// An earlier process has staged it, and a pod uses it. The pod goes on while the
 		// driver is away.
-		p.Logger.Warn("cannot ask the driver of a volume that is in use; trying again", "volume", specName(v), "error", err)
+		p.Logger.Warn("cannot ask the driver of a volume that is in use; trying again", "volume", specName(v), "error",
+			err)
 		return nil
 	}
 	return err
@@ -130,7 +132,9 @@ func (p *Plugin) relabel(ctx context.Context, v *volumes.Volume, label string) e
 			return err
 		}
 		if has {
-			return fmt.Errorf("conflicting SELinux labels of volume %s: pod %s on this node has it with %q, and this pod needs %q", specName(v), other.Pod, have, label)
+			return fmt.Errorf(
+				"conflicting SELinux labels of volume %s: pod %s on this node has it with %q, and this pod needs %q",
+				specName(v), other.Pod, have, label)
 		}
 	}
 	return p.unstage(ctx, v)
@@ -165,8 +169,9 @@ func (p *Plugin) askToStage(ctx context.Context, s *session, v *volumes.Volume, 
 	}
 	how := useOf(v, nil, label)
 	_, err = s.NodeStageVolume(ctx, &csipb.NodeStageVolumeRequest{
-		VolumeId: handleOf(v), PublishContext: published, StagingTargetPath: v.Staged, VolumeCapability: s.capabilityOf(how),
-		Secrets: secrets, VolumeContext: v.PV.Spec.CSI.VolumeAttributes,
+		VolumeId: handleOf(v), PublishContext: published, StagingTargetPath: v.Staged,
+		VolumeCapability: s.capabilityOf(how),
+		Secrets:          secrets, VolumeContext: v.PV.Spec.CSI.VolumeAttributes,
 	})
 	if err == nil {
 		return nil
@@ -211,7 +216,8 @@ func (p *Plugin) empty(place string) error {
 
 // Unstage implements volumes.Stager.
 func (p *Plugin) Unstage(v *volumes.Volume) error {
-	err := p.one(p.ctx, driverOf(v), handleOf(v), "unmount_device", func(ctx context.Context) error { return p.unstage(ctx, v) })
+	err := p.one(p.ctx, driverOf(v), handleOf(v), "unmount_device",
+		func(ctx context.Context) error { return p.unstage(ctx, v) })
 	if err != nil {
 		return err
 	}
@@ -236,7 +242,8 @@ func (p *Plugin) unstage(ctx context.Context, v *volumes.Volume) error {
 		}
 		defer s.close()
 		if s.can(stages) {
-			if _, err := s.NodeUnstageVolume(ctx, &csipb.NodeUnstageVolumeRequest{VolumeId: handleOf(v), StagingTargetPath: v.Staged}); err != nil {
+			if _, err := s.NodeUnstageVolume(ctx,
+				&csipb.NodeUnstageVolumeRequest{VolumeId: handleOf(v), StagingTargetPath: v.Staged}); err != nil {
 				return err
 			}
 		}
@@ -374,7 +381,8 @@ func (p *Plugin) adopt(ctx context.Context) (errs error) {
 			return p.unstage(ctx, o.volume())
 		})
 		if err != nil {
-			errs = errors.Join(errs, fmt.Errorf("unstage volume %s of driver %s, which no pod has: %w", o.handle, o.driver, err))
+			errs = errors.Join(errs,
+				fmt.Errorf("unstage volume %s of driver %s, which no pod has: %w", o.handle, o.driver, err))
 			continue
 		}
 		p.mu.Lock()

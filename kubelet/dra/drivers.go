@@ -23,8 +23,10 @@ const callTimeout = 45 * time.Second
 // services are the versions of a driver's service, the best first. Their messages are the same on
 // the wire.
 var services = []struct{ version, prepare, unprepare string }{
-	{drapb.DRAPluginService, drapb.DRAPlugin_NodePrepareResources_FullMethodName, drapb.DRAPlugin_NodeUnprepareResources_FullMethodName},
-	{drapbv1beta1.DRAPluginService, drapbv1beta1.DRAPlugin_NodePrepareResources_FullMethodName, drapbv1beta1.DRAPlugin_NodeUnprepareResources_FullMethodName},
+	{drapb.DRAPluginService, drapb.DRAPlugin_NodePrepareResources_FullMethodName,
+		drapb.DRAPlugin_NodeUnprepareResources_FullMethodName},
+	{drapbv1beta1.DRAPluginService, drapbv1beta1.DRAPlugin_NodePrepareResources_FullMethodName,
+		drapbv1beta1.DRAPlugin_NodeUnprepareResources_FullMethodName},
 }
 
 // drivers are the registered drivers, by name. Of several instances of one the newest is used: an
@@ -60,11 +62,13 @@ func (d *drivers) add(p plugins.Plugin) error {
 		}
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.byName[p.Name] = append(d.byName[p.Name], &driver{endpoint: p.Endpoint, prepare: s.prepare, unprepare: s.unprepare, conn: conn})
+		d.byName[p.Name] = append(d.byName[p.Name],
+			&driver{endpoint: p.Endpoint, prepare: s.prepare, unprepare: s.unprepare, conn: conn})
 		delete(d.since, p.Name)
 		return nil
 	}
-	return fmt.Errorf("driver %s offers %q: want one of %q and %q", p.Name, p.Versions, services[0].version, services[1].version)
+	return fmt.Errorf("driver %s offers %q: want one of %q and %q", p.Name, p.Versions, services[0].version,
+		services[1].version)
 }
 
 func (d *drivers) remove(p plugins.Plugin) *driver {
@@ -125,7 +129,8 @@ func (d *drivers) prepare(ctx context.Context, name string, claim *resourcev1.Re
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	request := &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{{Namespace: claim.Namespace, Name: claim.Name, Uid: string(claim.UID)}}}
+	request := &drapb.NodePrepareResourcesRequest{
+		Claims: []*drapb.Claim{{Namespace: claim.Namespace, Name: claim.Name, Uid: string(claim.UID)}}}
 	response := &drapb.NodePrepareResourcesResponse{}
 	if err := x.conn.Invoke(ctx, x.prepare, request, response); err != nil {
 		return nil, fmt.Errorf("NodePrepareResources of driver %s: %w", name, err)
@@ -152,7 +157,8 @@ func (d *drivers) unprepare(ctx context.Context, name string, claim *drapb.Claim
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	response := &drapb.NodeUnprepareResourcesResponse{}
-	if err := x.conn.Invoke(ctx, x.unprepare, &drapb.NodeUnprepareResourcesRequest{Claims: []*drapb.Claim{claim}}, response); err != nil {
+	if err := x.conn.Invoke(ctx, x.unprepare, &drapb.NodeUnprepareResourcesRequest{Claims: []*drapb.Claim{claim}},
+		response); err != nil {
 		return fmt.Errorf("NodeUnprepareResources of driver %s: %w", name, err)
 	}
 	answer := response.Claims[claim.Uid]

@@ -92,7 +92,9 @@ func New(config Config) (*Manager, error) {
 		err = json.Unmarshal(data, &list)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read which devices are prepared on this node: %w; remove %s when no pod here uses devices", err, path)
+		return nil,
+			fmt.Errorf("read which devices are prepared on this node: %w; remove %s when no pod here uses devices", err,
+				path)
 	}
 	for _, c := range list {
 		m.claims[c.UID] = c
@@ -168,7 +170,8 @@ func (m *Manager) prepareClaim(ctx context.Context, pod *v1.Pod, n need) error {
 		}
 	}
 	if !resourceclaim.IsReservedForPod(pod, claim, false) {
-		return fmt.Errorf("pod %s (%s) is not allowed to use resource claim %s (%s)", pod.Name, pod.UID, claim.Name, claim.UID)
+		return fmt.Errorf("pod %s (%s) is not allowed to use resource claim %s (%s)", pod.Name, pod.UID, claim.Name,
+			claim.UID)
 	}
 	if claim.Status.Allocation == nil {
 		return errors.New("it has no devices")
@@ -218,7 +221,8 @@ func (m *Manager) begin(pod *v1.Pod, claim *resourcev1.ResourceClaim) (*prepared
 	defer m.mu.Unlock()
 	is := m.claims[claim.UID]
 	if is == nil {
-		is = &prepared{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name, Pods: sets.New[types.UID](), Drivers: map[string][]*device{}}
+		is = &prepared{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name, Pods: sets.New[types.UID](),
+			Drivers: map[string][]*device{}}
 		for _, name := range driversOf(claim) {
 			is.Drivers[name] = nil
 		}
@@ -268,7 +272,8 @@ func (m *Manager) unprepareClaim(ctx context.Context, pod types.UID, c *prepared
 	m.mu.Unlock()
 	if others == 0 {
 		for _, name := range names {
-			if err := m.drivers.unprepare(ctx, name, &drapb.Claim{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)}); err != nil {
+			if err := m.drivers.unprepare(ctx, name,
+				&drapb.Claim{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)}); err != nil {
 				return err
 			}
 		}

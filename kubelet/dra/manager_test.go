@@ -68,10 +68,13 @@ func startDriver(t *testing.T, dir string, versions ...string) (d *fakeDriver, s
 }
 
 func (d *fakeDriver) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
-	return &registerapi.PluginInfo{Type: registerapi.DRAPlugin, Name: driverName, Endpoint: d.socket, SupportedVersions: d.versions}, nil
+	return &registerapi.PluginInfo{Type: registerapi.DRAPlugin, Name: driverName, Endpoint: d.socket,
+		SupportedVersions: d.versions}, nil
 }
 
-func (d *fakeDriver) NotifyRegistrationStatus(_ context.Context, s *registerapi.RegistrationStatus) (*registerapi.RegistrationStatusResponse, error) {
+func (d *fakeDriver) NotifyRegistrationStatus(
+	_ context.Context, s *registerapi.RegistrationStatus,
+) (*registerapi.RegistrationStatusResponse, error) {
 	d.mu.Lock()
 	d.told = append(d.told, s)
 	d.mu.Unlock()
@@ -79,7 +82,9 @@ func (d *fakeDriver) NotifyRegistrationStatus(_ context.Context, s *registerapi.
 	return &registerapi.RegistrationStatusResponse{}, nil
 }
 
-func (d *fakeDriver) NodePrepareResources(_ context.Context, r *drapb.NodePrepareResourcesRequest) (*drapb.NodePrepareResourcesResponse, error) {
+func (d *fakeDriver) NodePrepareResources(
+	_ context.Context, r *drapb.NodePrepareResourcesRequest,
+) (*drapb.NodePrepareResourcesResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := map[string]*drapb.NodePrepareResourceResponse{}
@@ -97,7 +102,9 @@ func (d *fakeDriver) NodePrepareResources(_ context.Context, r *drapb.NodePrepar
 	return &drapb.NodePrepareResourcesResponse{Claims: out}, nil
 }
 
-func (d *fakeDriver) NodeUnprepareResources(_ context.Context, r *drapb.NodeUnprepareResourcesRequest) (*drapb.NodeUnprepareResourcesResponse, error) {
+func (d *fakeDriver) NodeUnprepareResources(
+	_ context.Context, r *drapb.NodeUnprepareResourcesRequest,
+) (*drapb.NodeUnprepareResourcesResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := map[string]*drapb.NodeUnprepareResourceResponse{}
@@ -127,7 +134,8 @@ func (d *fakeDriver) called(t *testing.T, want ...string) {
 
 func newManager(t *testing.T, dir string, objects ...runtime.Object) *Manager {
 	t.Helper()
-	m, err := New(Config{NodeName: "n", Client: fake.NewClientset(objects...), Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+	m, err := New(
+		Config{NodeName: "n", Client: fake.NewClientset(objects...), Dir: dir, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,12 +145,15 @@ func newManager(t *testing.T, dir string, objects ...runtime.Object) *Manager {
 
 // claimFor is an allocated claim of some pods.
 func claimFor(name string, pods ...string) *resourcev1.ResourceClaim {
-	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}}
-	c.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
-		{Request: "first", Driver: driverName, Pool: "n", Device: "x"},
-	}}}
+	c := &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}}
+	c.Status.Allocation = &resourcev1.AllocationResult{
+		Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
+			{Request: "first", Driver: driverName, Pool: "n", Device: "x"},
+		}}}
 	for _, p := range pods {
-		c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: p, UID: types.UID("uid-" + p)})
+		c.Status.ReservedFor = append(c.Status.ReservedFor,
+			resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: p, UID: types.UID("uid-" + p)})
 	}
 	return c
 }
@@ -170,7 +181,8 @@ func TestSharedClaimIsPreparedOnce(t *testing.T) {
 			if err := m.Prepare(t.Context(), p); err == nil || !strings.Contains(err.Error(), "is not registered") {
 				t.Errorf("without a driver: %v", err)
 			}
-			if err := m.Register(t.Context(), plugins.Plugin{Name: driverName, Endpoint: d.socket, Versions: d.versions}); err != nil {
+			if err := m.Register(t.Context(),
+				plugins.Plugin{Name: driverName, Endpoint: d.socket, Versions: d.versions}); err != nil {
 				t.Fatal(err)
 			}
 			for _, pod := range []*v1.Pod{p, q, p} {
@@ -243,7 +255,8 @@ func TestPreparedOutlivesTheProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.called(t)
-	if got := m.Devices(p, using("first")); !slices.Equal(got, []string{"example.com/gpu=c-1", "example.com/gpu=common"}) {
+	if got := m.Devices(p, using("first")); !slices.Equal(got,
+		[]string{"example.com/gpu=c-1", "example.com/gpu=common"}) {
 		t.Errorf("devices %v", got)
 	}
 	if err := m.Unprepare(t.Context(), p.UID); err != nil {
@@ -273,16 +286,19 @@ func TestPrepareRefuses(t *testing.T) {
 func TestExtendedResources(t *testing.T) {
 	controller := true
 	c := claimFor("c", "p")
-	c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "uid-p", Controller: &controller}}
+	c.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "uid-p", Controller: &controller}}
 	m := newManager(t, t.TempDir(), c)
 	d, _ := startDriver(t, t.TempDir(), drapb.DRAPluginService)
-	if err := m.Register(t.Context(), plugins.Plugin{Name: driverName, Endpoint: d.socket, Versions: d.versions}); err != nil {
+	if err := m.Register(t.Context(),
+		plugins.Plugin{Name: driverName, Endpoint: d.socket, Versions: d.versions}); err != nil {
 		t.Fatal(err)
 	}
 	p := podWith("p", "c")
 	p.Spec.ResourceClaims = nil
 	p.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "c",
-		RequestMappings: []v1.ContainerExtendedResourceRequest{{ContainerName: "c", ResourceName: "example.com/gpu", RequestName: "first"}}}
+		RequestMappings: []v1.ContainerExtendedResourceRequest{
+			{ContainerName: "c", ResourceName: "example.com/gpu", RequestName: "first"}}}
 	if err := m.Prepare(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +315,8 @@ func TestExtendedResources(t *testing.T) {
 func TestRegistration(t *testing.T) {
 	m := newManager(t, t.TempDir())
 	dir := filepath.Join(t.TempDir(), "r")
-	registry, err := plugins.New(dir, map[string]plugins.Handler{registerapi.DRAPlugin: m}, slog.New(slog.DiscardHandler))
+	registry, err := plugins.New(dir, map[string]plugins.Handler{registerapi.DRAPlugin: m},
+		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,13 +356,15 @@ func TestAbsentDriversOfferNothing(t *testing.T) {
 		}
 		var withdrawn []string
 		failures := 1
-		client.PrependReactor("delete-collection", "resourceslices", func(a clienttesting.Action) (bool, runtime.Object, error) {
-			if failures--; failures >= 0 {
-				return true, nil, errors.New("not now")
-			}
-			withdrawn = append(withdrawn, a.(clienttesting.DeleteCollectionAction).GetListRestrictions().Fields.String())
-			return true, nil, nil
-		})
+		client.PrependReactor("delete-collection", "resourceslices",
+			func(a clienttesting.Action) (bool, runtime.Object, error) {
+				if failures--; failures >= 0 {
+					return true, nil, errors.New("not now")
+				}
+				withdrawn = append(withdrawn,
+					a.(clienttesting.DeleteCollectionAction).GetListRestrictions().Fields.String())
+				return true, nil, nil
+			})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- m.Run(ctx) }()

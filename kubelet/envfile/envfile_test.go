@@ -50,7 +50,8 @@ func TestValueTrustsNoFile(t *testing.T) {
 	write(filepath.Join(dir, "env"), "A='1'\nEMPTY=''\n")
 	write(filepath.Join(dir, "long"), "A='"+strings.Repeat("x", longest)+"'\n")
 	for link, to := range map[string]string{
-		"absolute": filepath.Join(outside, "secret"), "upwards": "../" + filepath.Base(outside) + "/secret", "inside": "env", "nowhere": "none",
+		"absolute": filepath.Join(outside, "secret"), "upwards": "../" + filepath.Base(outside) + "/secret",
+		"inside": "env", "nowhere": "none",
 	} {
 		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)

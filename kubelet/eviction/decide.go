@@ -36,7 +36,9 @@ type Verdict struct {
 
 // Judge decides which conditions the node has and which threshold is met. It keeps a condition for
 // transition after it was last due, so that pods do not come back only to be evicted again.
-func Judge(m *Memory, thresholds []Threshold, seen map[Signal]Observation, transition time.Duration, now time.Time) Verdict {
+func Judge(
+	m *Memory, thresholds []Threshold, seen map[Signal]Observation, transition time.Duration, now time.Time,
+) Verdict {
 	if m.since == nil {
 		m.since, m.lastSeen = map[int]time.Time{}, map[v1.NodeConditionType]time.Time{}
 	}
@@ -185,7 +187,8 @@ func Message(t Threshold, o Observation, c Candidate) string {
 	name := about[t.Signal].resource
 	message := fmt.Sprintf("The node was low on resource: %v. ", name)
 	if limit := t.Value.of(o.Capacity); limit > 0 {
-		message += fmt.Sprintf("Threshold quantity: %s, available: %s. ", shown(t.Signal, limit), shown(t.Signal, o.Available))
+		message += fmt.Sprintf("Threshold quantity: %s, available: %s. ", shown(t.Signal, limit),
+			shown(t.Signal, o.Available))
 	}
 	for _, use := range c.Use.Containers {
 		var n int64
@@ -234,7 +237,8 @@ func OverLimit(c Candidate) string {
 			continue
 		}
 		if n, ok := c.Use.Volumes[v.Name]; ok && n > v.EmptyDir.SizeLimit.Value() {
-			return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit.String())
+			return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name,
+				v.EmptyDir.SizeLimit.String())
 		}
 	}
 	limits := resourcehelper.PodLimits(c.Pod, resourcehelper.PodResourcesOptions{})
@@ -244,12 +248,14 @@ func OverLimit(c Candidate) string {
 	}
 	// Where some container has no limit, the sum is no limit of the pod.
 	if c.Use.disk() > limit.Value() && allLimited(c.Pod) {
-		return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
+		return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ",
+			limit.String())
 	}
 	for _, use := range c.Use.Containers {
 		for i := range c.Pod.Spec.Containers {
 			k := &c.Pod.Spec.Containers[i]
-			if q, ok := k.Resources.Limits[v1.ResourceEphemeralStorage]; ok && k.Name == use.Name && q.Sign() > 0 && use.Disk > q.Value() {
+			if q, ok := k.Resources.Limits[v1.ResourceEphemeralStorage]; ok && k.Name == use.Name && q.Sign() > 0 &&
+				use.Disk > q.Value() {
 				return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", k.Name, q.String())
 			}
 		}

@@ -38,7 +38,8 @@ func thresholds(t *testing.T, hard, soft, grace, reclaim map[string]string) []Th
 }
 
 func TestJudge(t *testing.T) {
-	list := thresholds(t, map[string]string{"memory.available": "1Gi", "nodefs.available": "10%"}, map[string]string{"memory.available": "2Gi"},
+	list := thresholds(t, map[string]string{"memory.available": "1Gi", "nodefs.available": "10%"},
+		map[string]string{"memory.available": "2Gi"},
 		map[string]string{"memory.available": "1m"}, map[string]string{"nodefs.available": "5%"})
 	var m Memory
 	start := time.Now()
@@ -64,7 +65,9 @@ func TestJudge(t *testing.T) {
 		{time.Second, 0, 1, "[MemoryPressure DiskPressure]", MemoryAvailable, 0},
 	} {
 		start = start.Add(step.after)
-		v := Judge(&m, list, map[Signal]Observation{MemoryAvailable: {step.memory * gib, 8 * gib}, NodeFsAvailable: {step.disk * gib, 100 * gib}}, 5*time.Minute, start)
+		v := Judge(&m, list,
+			map[Signal]Observation{MemoryAvailable: {step.memory * gib, 8 * gib},
+				NodeFsAvailable: {step.disk * gib, 100 * gib}}, 5*time.Minute, start)
 		var short Signal
 		var grace time.Duration
 		if v.Short != nil {
@@ -115,7 +118,8 @@ func TestConditionsLast(t *testing.T) {
 }
 
 func podOf(name string, priority int32, memory string) *v1.Pod {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID(name)}, Spec: v1.PodSpec{Priority: &priority, Containers: []v1.Container{{Name: "c"}}}}
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID(name)},
+		Spec: v1.PodSpec{Priority: &priority, Containers: []v1.Container{{Name: "c"}}}}
 	if memory != "" {
 		p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse(memory)}
 	}
@@ -130,8 +134,10 @@ func TestRank(t *testing.T) {
 	static := podOf("static", 0, "")
 	static.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
 	list := Rank(v1.ResourceMemory, []Candidate{
-		using(podOf("within", 0, "4Gi"), 3*gib), using(podOf("important", 100, "1Gi"), 9*gib), using(podOf("little over", 0, "1Gi"), 2*gib),
-		using(podOf("much over", 0, "1Gi"), 5*gib), using(podOf("critical", 2000001000, ""), 7*gib), using(static, 7*gib),
+		using(podOf("within", 0, "4Gi"), 3*gib), using(podOf("important", 100, "1Gi"), 9*gib),
+		using(podOf("little over", 0, "1Gi"), 2*gib),
+		using(podOf("much over", 0, "1Gi"), 5*gib), using(podOf("critical", 2000001000, ""), 7*gib),
+		using(static, 7*gib),
 	})
 	var names []string
 	for _, c := range list {
@@ -155,9 +161,11 @@ func TestMessage(t *testing.T) {
 func TestOverLimit(t *testing.T) {
 	pod := podOf("p", 0, "")
 	size := resource.MustParse("1Gi")
-	pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &size}}}}
+	pod.Spec.Volumes = []v1.Volume{
+		{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &size}}}}
 	limited := podOf("q", 0, "")
-	limited.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("2Gi")}
+	limited.Spec.Containers[0].Resources.Limits = v1.ResourceList{
+		v1.ResourceEphemeralStorage: resource.MustParse("2Gi")}
 	half := limited.DeepCopy()
 	half.Spec.Containers = append(half.Spec.Containers, v1.Container{Name: "d"})
 	for _, c := range []struct {
@@ -166,11 +174,16 @@ func TestOverLimit(t *testing.T) {
 		want string
 	}{
 		{"a small volume", Candidate{pod, Use{Volumes: map[string]int64{"v": gib}}}, ""},
-		{"a volume too large", Candidate{pod, Use{Volumes: map[string]int64{"v": gib + 1}}}, `Usage of EmptyDir volume "v" exceeds the limit "1Gi". `},
-		{"a pod without limits", Candidate{podOf("r", 0, ""), Use{Containers: []ContainerUse{{Name: "c", Disk: 99 * gib}}}}, ""},
-		{"all of a pod", Candidate{limited, Use{Containers: []ContainerUse{{Name: "c", Disk: gib}}, Volumes: map[string]int64{"v": 2 * gib}}},
+		{"a volume too large", Candidate{pod, Use{Volumes: map[string]int64{"v": gib + 1}}},
+			`Usage of EmptyDir volume "v" exceeds the limit "1Gi". `},
+		{"a pod without limits",
+			Candidate{podOf("r", 0, ""), Use{Containers: []ContainerUse{{Name: "c", Disk: 99 * gib}}}}, ""},
+		{"all of a pod",
+			Candidate{limited,
+				Use{Containers: []ContainerUse{{Name: "c", Disk: gib}}, Volumes: map[string]int64{"v": 2 * gib}}},
 			"Pod ephemeral local storage usage exceeds the total limit of containers 2Gi. "},
-		{"one container", Candidate{half, Use{Containers: []ContainerUse{{Name: "c", Disk: 3 * gib}}}}, `Container c exceeded its local ephemeral storage limit "2Gi". `},
+		{"one container", Candidate{half, Use{Containers: []ContainerUse{{Name: "c", Disk: 3 * gib}}}},
+			`Container c exceeded its local ephemeral storage limit "2Gi". `},
 		{"the other one", Candidate{half, Use{Containers: []ContainerUse{{Name: "d", Disk: 3 * gib}}}}, ""},
 	} {
 		if got := OverLimit(c.of); got != c.want {
@@ -210,7 +223,8 @@ func (m *machine) Node(context.Context) (map[Signal]Observation, error) {
 	for _, u := range m.uses {
 		free -= u.memory()
 	}
-	return map[Signal]Observation{MemoryAvailable: {free, 10 * gib}, NodeFsAvailable: {m.disk - m.images, 100 * gib}}, nil
+	return map[Signal]Observation{MemoryAvailable: {free, 10 * gib}, NodeFsAvailable: {m.disk - m.images, 100 * gib}},
+		nil
 }
 
 func (m *machine) Pods(ctx context.Context, pods []*v1.Pod, disk func(*v1.Pod) bool) (map[types.UID]Use, error) {
@@ -297,7 +311,8 @@ func (m *machine) watch(t *testing.T, list []Threshold, maxGrace time.Duration) 
 func TestManager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(4, 3, 1)
-		e := m.watch(t, thresholds(t, map[string]string{"memory.available": "4Gi", "nodefs.available": "10%"}, nil, nil, nil), 0)
+		e := m.watch(t,
+			thresholds(t, map[string]string{"memory.available": "4Gi", "nodefs.available": "10%"}, nil, nil, nil), 0)
 		time.Sleep(30 * time.Second)
 		if m.victims() != "p0" || m.frees != 1 {
 			t.Errorf("evicted %s, freed %d times", m.victims(), m.frees)
@@ -305,7 +320,8 @@ func TestManager(t *testing.T) {
 		if got := fmt.Sprint(e.Conditions()); got != "[MemoryPressure DiskPressure]" {
 			t.Errorf("conditions: %s", got)
 		}
-		if want := []string{"EvictionThresholdMet Attempting to reclaim memory", "EvictionThresholdMet Attempting to reclaim ephemeral-storage"}; !slices.Equal(m.events, want) {
+		if want := []string{"EvictionThresholdMet Attempting to reclaim memory",
+			"EvictionThresholdMet Attempting to reclaim ephemeral-storage"}; !slices.Equal(m.events, want) {
 			t.Errorf("events: %q", m.events)
 		}
 		if !slices.Equal(m.short, []Signal{MemoryAvailable}) {
@@ -359,7 +375,8 @@ func TestMemoryDoesNotWaitForDisk(t *testing.T) {
 		m := newMachine(4, 3, 1)
 		m.images, m.slow = 0, true
 		size := resource.MustParse("1Gi")
-		m.pods[2].Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &size}}}}
+		m.pods[2].Spec.Volumes = []v1.Volume{
+			{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &size}}}}
 		m.uses["p2"] = Use{Memory: gib, Volumes: map[string]int64{"v": 2 * gib}}
 		m.watch(t, thresholds(t, map[string]string{"memory.available": "4Gi"}, nil, nil, nil), 0)
 		time.Sleep(time.Second)
@@ -396,29 +413,37 @@ func (m *measured) AddLayers(_ context.Context, pods []*usage.Pod, _ time.Durati
 // the ended ones too, and one directory of logs for each name.
 func TestMachineUses(t *testing.T) {
 	dir := t.TempDir()
-	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "logs/c"), 0o700), os.WriteFile(filepath.Join(dir, "logs/c/0.log"), make([]byte, 1<<20), 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "logs/c"), 0o700),
+		os.WriteFile(filepath.Join(dir, "logs/c/0.log"), make([]byte, 1<<20), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	tasks := uint64(7)
 	figures := func(memory uint64) usage.Figures {
-		return usage.Figures{At: time.Unix(1, 0), Stats: cgroups.Stats{Memory: &cgroups.MemoryStats{Usage: 2 * memory, WorkingSet: memory}, Tasks: &tasks}}
+		return usage.Figures{At: time.Unix(1, 0),
+			Stats: cgroups.Stats{Memory: &cgroups.MemoryStats{Usage: 2 * memory, WorkingSet: memory}, Tasks: &tasks}}
 	}
 	u := &measured{pods: []*usage.Pod{
-		{UID: "p", Figures: figures(100), Containers: []usage.Container{{ID: "1", Name: "c"}, {ID: "2", Name: "c", Running: true, Figures: figures(60)}}},
+		{UID: "p", Figures: figures(100),
+			Containers: []usage.Container{{ID: "1", Name: "c"},
+				{ID: "2", Name: "c", Running: true, Figures: figures(60)}}},
 		{UID: "ended"},
 	}}
-	m := &Machine{Usage: u, RootDir: dir, PodDir: func(types.UID) string { return dir }, LogDir: func(*v1.Pod) string { return filepath.Join(dir, "logs") }}
+	m := &Machine{Usage: u, RootDir: dir, PodDir: func(types.UID) string { return dir },
+		LogDir: func(*v1.Pod) string { return filepath.Join(dir, "logs") }}
 	pods := []*v1.Pod{podOf("p", 0, ""), podOf("ended", 0, "")}
 	uses, err := m.Pods(t.Context(), pods, func(*v1.Pod) bool { return false })
-	if use := uses["p"]; err != nil || use.Memory != 100 || use.Processes != 7 || len(use.Containers) != 2 || use.Containers[1] != (ContainerUse{Name: "c", Memory: 60}) || u.layers != 0 {
+	if use := uses["p"]; err != nil || use.Memory != 100 || use.Processes != 7 || len(use.Containers) != 2 ||
+		use.Containers[1] != (ContainerUse{Name: "c", Memory: 60}) || u.layers != 0 {
 		t.Errorf("%+v, %v, layers asked for %d times", use, err, u.layers)
 	}
 	uses, err = m.Pods(t.Context(), pods, func(*v1.Pod) bool { return true })
-	if use := uses["p"]; err != nil || use.disk() < 2<<30+1<<20 || use.disk() > 2<<30+1<<20+1<<16 || use.Containers[0].Inodes < 5 || u.layers != 1 {
+	if use := uses["p"]; err != nil || use.disk() < 2<<30+1<<20 || use.disk() > 2<<30+1<<20+1<<16 ||
+		use.Containers[0].Inodes < 5 || u.layers != 1 {
 		t.Errorf("%+v, %v, layers asked for %d times", use, err, u.layers)
 	}
 	u.err = errors.New("a damaged group")
-	if uses, err := m.Pods(t.Context(), pods, func(*v1.Pod) bool { return false }); !errors.Is(err, u.err) || uses["p"].Memory != 100 {
+	if uses, err := m.Pods(t.Context(), pods, func(*v1.Pod) bool { return false }); !errors.Is(err, u.err) ||
+		uses["p"].Memory != 100 {
 		t.Errorf("with one group that cannot be read: %v %v", uses, err)
 	}
 	u.pods = nil
@@ -429,7 +454,8 @@ func TestMachineUses(t *testing.T) {
 
 func TestMachine(t *testing.T) {
 	dir := t.TempDir()
-	m := &Machine{Runtime: runtimefake.New(), Usage: &measured{}, RootDir: dir, PodDir: func(uid types.UID) string { return filepath.Join(dir, string(uid)) },
+	m := &Machine{Runtime: runtimefake.New(), Usage: &measured{}, RootDir: dir,
+		PodDir: func(uid types.UID) string { return filepath.Join(dir, string(uid)) },
 		LogDir: func(pod *v1.Pod) string { return filepath.Join(dir, "logs", pod.Name) }}
 	seen, err := m.Node(context.Background())
 	if err != nil {

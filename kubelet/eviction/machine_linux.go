@@ -245,7 +245,8 @@ func fileSystem(dir string) (space, inodes Observation, err error) {
 	if err := unix.Statfs(dir, &s); err != nil {
 		return space, inodes, &os.PathError{Op: "statfs", Path: dir, Err: err}
 	}
-	return Observation{int64(s.Bavail) * s.Bsize, int64(s.Blocks) * s.Bsize}, Observation{int64(s.Ffree), int64(s.Files)}, nil
+	return Observation{int64(s.Bavail) * s.Bsize, int64(s.Blocks) * s.Bsize},
+		Observation{int64(s.Ffree), int64(s.Files)}, nil
 }
 
 // memory returns the machine's memory and its available part, in bytes.

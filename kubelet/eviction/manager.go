@@ -170,7 +170,8 @@ func (m *Manager) look(ctx context.Context) error {
 		if seen, err = m.Measure.Node(ctx); err != nil {
 			return err
 		}
-		if o, ok := seen[short.Signal]; !ok || o.Available >= short.Value.of(o.Capacity)+short.MinReclaim.of(o.Capacity) {
+		if o, ok := seen[short.Signal]; !ok ||
+			o.Available >= short.Value.of(o.Capacity)+short.MinReclaim.of(o.Capacity) {
 			return nil
 		}
 	}
@@ -204,7 +205,8 @@ const rankPatience = 30 * time.Second
 
 // evict ends the first pod of the ranking.
 func (m *Manager) evict(ctx context.Context, t Threshold, o Observation) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, rankPatience, fmt.Errorf("measuring all pods took longer than %s", rankPatience))
+	ctx, cancel := context.WithTimeoutCause(ctx, rankPatience,
+		fmt.Errorf("measuring all pods took longer than %s", rankPatience))
 	defer cancel()
 	pods := m.Pods()
 	name := about[t.Signal].resource
@@ -255,7 +257,8 @@ func (m *Manager) watchLimits(ctx context.Context) {
 		case <-timer.C:
 		}
 		if err := m.endOverLimit(ctx); err != nil && ctx.Err() == nil {
-			m.Logger.Warn("cannot measure the local storage of all pods that have a limit of it; trying again", "error", err)
+			m.Logger.Warn("cannot measure the local storage of all pods that have a limit of it; trying again", "error",
+				err)
 		}
 		timer.Reset(limitsEvery)
 	}

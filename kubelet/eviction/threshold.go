@@ -122,7 +122,8 @@ func Parse(hard, soft, grace, reclaim map[string]string) ([]Threshold, error) {
 			return nil, fmt.Errorf("evictionSoft: %s has no grace period: set evictionSoftGracePeriod for it", name)
 		}
 		if t.Grace, err = time.ParseDuration(text); err != nil || t.Grace <= 0 {
-			return nil, fmt.Errorf("evictionSoftGracePeriod: %s: want a positive duration such as 1m30s, not %q", name, text)
+			return nil,
+				fmt.Errorf("evictionSoftGracePeriod: %s: want a positive duration such as 1m30s, not %q", name, text)
 		}
 		if !t.Value.off() {
 			list = append(list, t)

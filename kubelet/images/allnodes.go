@@ -44,7 +44,9 @@ type Progress struct {
 // ImportOnAll puts the images of a tar into the runtimes of all nodes, through the API server. open
 // is called for each node. The error names the nodes that failed: the other nodes have the images.
 // A node that is not Ready gets none, and one that falls silent is given up.
-func ImportOnAll(ctx context.Context, client corev1client.CoreV1Interface, open func() (io.ReadCloser, error), report Progress) error {
+func ImportOnAll(
+	ctx context.Context, client corev1client.CoreV1Interface, open func() (io.ReadCloser, error), report Progress,
+) error {
 	nodes, err := client.Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list the nodes: %w", err)
@@ -68,7 +70,8 @@ func ImportOnAll(ctx context.Context, client corev1client.CoreV1Interface, open 
 		all.Go(func() {
 			places <- struct{}{}
 			defer func() { <-places }()
-			names, err := importOn(ctx, client, node.Name, open, func() { locked(func() { report.Waiting(node.Name) }) })
+			names, err := importOn(ctx, client, node.Name, open,
+				func() { locked(func() { report.Waiting(node.Name) }) })
 			locked(func() {
 				if err != nil {
 					failed[node.Name] = err
@@ -88,7 +91,10 @@ func ImportOnAll(ctx context.Context, client corev1client.CoreV1Interface, open 
 	return errors.Join(errs...)
 }
 
-func importOn(ctx context.Context, client corev1client.CoreV1Interface, node string, open func() (io.ReadCloser, error), waiting func()) ([]string, error) {
+func importOn(
+	ctx context.Context, client corev1client.CoreV1Interface, node string, open func() (io.ReadCloser, error),
+	waiting func(),
+) ([]string, error) {
 	tar, err := open()
 	if err != nil {
 		return nil, err
@@ -175,7 +181,8 @@ func (m *moving) watch(ctx context.Context, client corev1client.CoreV1Interface,
 		case err != nil:
 			return fmt.Errorf("%w, after %s of silence: %w", errSilent, silence, err)
 		case !whole:
-			return fmt.Errorf("%w: it is Ready, and has taken nothing for %s; its log has the reason", errSilent, silence)
+			return fmt.Errorf("%w: it is Ready, and has taken nothing for %s; its log has the reason", errSilent,
+				silence)
 		}
 	}
 }
@@ -201,7 +208,8 @@ func said(err error, body []byte) error {
 		switch {
 		case cause.Type != metav1.CauseTypeUnexpectedServerResponse || text == "":
 		case apierrors.IsNotFound(err): // the path: a Node that is gone is no unexpected answer
-			return errors.New("it runs an earlier version of Barque, which takes no images: run barque image import there")
+			return errors.New(
+				"it runs an earlier version of Barque, which takes no images: run barque image import there")
 		default:
 			return errors.New(text)
 		}

@@ -43,7 +43,9 @@ func TestImportOnAll(t *testing.T) {
 			node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 			switch name {
 			case "a5":
-				node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Message: "the node has not been heard of"}}
+				node.Status.Conditions = []corev1.NodeCondition{
+					{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
+						Message: "the node has not been heard of"}}
 			case "a6":
 				node.Status.Conditions = nil
 			}
@@ -70,8 +72,10 @@ func TestImportOnAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	var told []string
-	err = images.ImportOnAll(t.Context(), client.CoreV1(), func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(tar)), nil },
-		images.Progress{Done: func(node string, names []string) { told = append(told, node+" "+strings.Join(names, ",")) }})
+	err = images.ImportOnAll(t.Context(), client.CoreV1(),
+		func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(tar)), nil },
+		images.Progress{
+			Done: func(node string, names []string) { told = append(told, node+" "+strings.Join(names, ",")) }})
 	if slices.Sort(told); !slices.Equal(told, []string{"a1 app:1", "s1 app:1,app:2"}) {
 		t.Errorf("told %v", told)
 	}

@@ -10,7 +10,8 @@ import (
 )
 
 // errNoArchive is returned by LooksLikeArchive.
-var errNoArchive = errors.New("it is no image archive: want the output of 'docker save' or an OCI layout, as a tar, plain or compressed with gzip or zstd")
+var errNoArchive = errors.New(
+	"it is no image archive: want the output of 'docker save' or an OCI layout, as a tar, plain or compressed with gzip or zstd")
 
 // zstdMagic begins a stream of zstd.
 var zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}

@@ -183,7 +183,9 @@ func isUsed(image *runtimeapi.Image, used map[string]bool) bool {
 
 // note keeps when each image was first seen and last used. It returns the images that there are,
 // and the names of those that are used.
-func (c *Collector) note(ctx context.Context, first time.Time) (list []*runtimeapi.Image, used map[string]bool, err error) {
+func (c *Collector) note(
+	ctx context.Context, first time.Time,
+) (list []*runtimeapi.Image, used map[string]bool, err error) {
 	if list, err = c.Images.ListImages(ctx); err != nil {
 		return nil, nil, fmt.Errorf("list images: %s", cri.Message(err))
 	}

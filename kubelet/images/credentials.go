@@ -34,7 +34,8 @@ func (p *Puller) credentials(ctx context.Context, pod *v1.Pod, image string) ([]
 	for _, ref := range pod.Spec.ImagePullSecrets {
 		secret, err := p.secrets.Secret(ctx, pod, ref.Name)
 		if err != nil {
-			p.log.Warn("cannot read an image pull secret", "pod", pod.Namespace+"/"+pod.Name, "secret", ref.Name, "error", err)
+			p.log.Warn("cannot read an image pull secret", "pod", pod.Namespace+"/"+pod.Name, "secret", ref.Name,
+				"error", err)
 			continue
 		}
 		auths, err := parseAuths(secret)

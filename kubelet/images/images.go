@@ -98,17 +98,22 @@ func NewPuller(config Config) *Puller {
 
 // Ensure makes the image of a container present by its pull policy, and returns the reference for
 // the container. A failure is an *Error.
-func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, container *v1.Container, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+func (p *Puller) Ensure(
+	ctx context.Context, pod *v1.Pod, container *v1.Container, sandbox *runtimeapi.PodSandboxConfig,
+) (string, error) {
 	image, err := Normalize(container.Image)
 	if err != nil {
-		return "", p.fail(pod, container, ReasonInvalid, fmt.Errorf("failed to apply default image tag %q: %w", container.Image, err))
+		return "",
+			p.fail(pod, container, ReasonInvalid,
+				fmt.Errorf("failed to apply default image tag %q: %w", container.Image, err))
 	}
 	present, err := p.images.ImageStatus(ctx, image)
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx)
 	}
 	if err != nil {
-		return "", p.fail(pod, container, ReasonInspect, fmt.Errorf("failed to inspect image %q: %s", image, cri.Message(err)))
+		return "",
+			p.fail(pod, container, ReasonInspect, fmt.Errorf("failed to inspect image %q: %s", image, cri.Message(err)))
 	}
 	policy := PolicyOf(container)
 	if present != nil && policy != v1.PullAlways {
@@ -127,9 +132,12 @@ func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, container *v1.Containe
 		if ctx.Err() != nil {
 			return "", context.Cause(ctx)
 		}
-		return "", p.fail(pod, container, ReasonPull, fmt.Errorf("failed to pull image %q: %s", container.Image, cri.Message(err)))
+		return "",
+			p.fail(pod, container, ReasonPull,
+				fmt.Errorf("failed to pull image %q: %s", container.Image, cri.Message(err)))
 	}
-	p.events.Event(pod, container, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %s", container.Image, time.Since(began).Round(time.Millisecond)))
+	p.events.Event(pod, container, v1.EventTypeNormal, "Pulled",
+		fmt.Sprintf("Successfully pulled image %q in %s", container.Image, time.Since(began).Round(time.Millisecond)))
 	return ref, nil
 }
 
@@ -168,7 +176,9 @@ func Normalize(image string) (string, error) {
 }
 
 // pull joins a pull of the same image with the same credentials, or starts one.
-func (p *Puller) pull(ctx context.Context, pod *v1.Pod, image string, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+func (p *Puller) pull(
+	ctx context.Context, pod *v1.Pod, image string, sandbox *runtimeapi.PodSandboxConfig,
+) (string, error) {
 	auths, err := p.credentials(ctx, pod, image)
 	if err != nil {
 		return "", err
@@ -210,7 +220,9 @@ var (
 	errTooMany   = errors.New("pull QPS exceeded")
 )
 
-func (p *Puller) fetch(ctx context.Context, image string, auths []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+func (p *Puller) fetch(
+	ctx context.Context, image string, auths []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig,
+) (string, error) {
 	if p.rate != nil && !p.rate.TryAccept() {
 		return "", errTooMany
 	}

@@ -37,7 +37,8 @@ func TestEnsure(t *testing.T) {
 		{"always", "app:1", v1.PullAlways, []string{app}, []string{app}, ""},
 		{"never and absent", "app:1", v1.PullNever, nil, nil, ReasonNever},
 		{"never and present", "app:1", v1.PullNever, []string{app}, nil, ""},
-		{"latest is pulled by default", "app", "", []string{"docker.io/library/app:latest"}, []string{"docker.io/library/app:latest"}, ""},
+		{"latest is pulled by default", "app", "", []string{"docker.io/library/app:latest"},
+			[]string{"docker.io/library/app:latest"}, ""},
 		{"not a name", "No Name", "", nil, nil, ReasonInvalid},
 		{"refused", "refused:1", v1.PullAlways, nil, nil, ReasonPull},
 	} {
@@ -49,9 +50,11 @@ func TestEnsure(t *testing.T) {
 			return nil
 		})
 		p := NewPuller(Config{Images: runtime, Events: quiet{}, Logger: slog.New(slog.DiscardHandler)})
-		_, err := p.Ensure(context.Background(), &v1.Pod{}, &v1.Container{Image: c.image, ImagePullPolicy: c.policy}, nil)
+		_, err := p.Ensure(context.Background(), &v1.Pod{}, &v1.Container{Image: c.image, ImagePullPolicy: c.policy},
+			nil)
 		var failure *Error
-		if errors.As(err, &failure) != (c.reason != "") || (failure != nil && failure.Reason != c.reason) || !slices.Equal(runtime.Pulls(), c.pulls) {
+		if errors.As(err, &failure) != (c.reason != "") || (failure != nil && failure.Reason != c.reason) ||
+			!slices.Equal(runtime.Pulls(), c.pulls) {
 			t.Errorf("%s: %v, pulled %v", c.name, err, runtime.Pulls())
 		}
 	}
@@ -63,7 +66,9 @@ type slow struct {
 	release chan struct{}
 }
 
-func (s slow) PullImage(ctx context.Context, image string, auth *runtimeapi.AuthConfig, box *runtimeapi.PodSandboxConfig) (string, error) {
+func (s slow) PullImage(
+	ctx context.Context, image string, auth *runtimeapi.AuthConfig, box *runtimeapi.PodSandboxConfig,
+) (string, error) {
 	select {
 	case <-s.release:
 	case <-ctx.Done():
@@ -112,16 +117,20 @@ func TestCredentials(t *testing.T) {
 		pattern, image string
 		want           bool
 	}{
-		{"docker.io", "nginx", true}, {"https://index.docker.io/v1/", "nginx", true}, {"reg.example.com", "nginx", false},
-		{"reg.example.com", "reg.example.com/a/b:1", true}, {"*.example.com", "reg.example.com/a", true}, {"*.example.com", "a.b.example.com/a", false},
-		{"reg.example.com:5000", "reg.example.com/a", false}, {"reg.example.com/team", "reg.example.com/team/a", true}, {"reg.example.com/team", "reg.example.com/teams/a", false},
+		{"docker.io", "nginx", true}, {"https://index.docker.io/v1/", "nginx", true},
+		{"reg.example.com", "nginx", false},
+		{"reg.example.com", "reg.example.com/a/b:1", true}, {"*.example.com", "reg.example.com/a", true},
+		{"*.example.com", "a.b.example.com/a", false},
+		{"reg.example.com:5000", "reg.example.com/a", false}, {"reg.example.com/team", "reg.example.com/team/a", true},
+		{"reg.example.com/team", "reg.example.com/teams/a", false},
 	} {
 		if got := patternMatches(c.pattern, c.image); got != c.want {
 			t.Errorf("%s for %s: %v", c.pattern, c.image, got)
 		}
 	}
 	auth := base64.StdEncoding.EncodeToString([]byte("me:pass:word"))
-	got, err := parseAuths(&v1.Secret{Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(`{"auths":{"r":{"auth":"` + auth + `"}}}`)}})
+	got, err := parseAuths(
+		&v1.Secret{Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(`{"auths":{"r":{"auth":"` + auth + `"}}}`)}})
 	if err != nil || got["r"].Username != "me" || got["r"].Password != "pass:word" {
 		t.Errorf("%+v %v", got, err)
 	}
@@ -176,8 +185,10 @@ func (m mounting) ContainerStatus(context.Context, string) (*runtimeapi.Containe
 func TestRemoveUnused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runtime := fake.New(app, "data:1", "old:1")
-		c := NewCollector(CollectorConfig{Images: runtime, Containers: mounting{runtime, []string{"data:1"}}, Logger: slog.New(slog.DiscardHandler),
-			Usage: func(string) (uint64, uint64, error) { return 100, 50, nil }})
+		c := NewCollector(
+			CollectorConfig{Images: runtime, Containers: mounting{runtime, []string{"data:1"}},
+				Logger: slog.New(slog.DiscardHandler),
+				Usage:  func(string) (uint64, uint64, error) { return 100, 50, nil }})
 		left := func() string {
 			if err := c.RemoveUnused(t.Context()); err != nil {
 				t.Fatal(err)
@@ -233,7 +244,8 @@ func TestPulledTellsTime(t *testing.T) {
 		})
 		events := &told{}
 		p := NewPuller(Config{Images: runtime, Events: events, Logger: slog.New(slog.DiscardHandler)})
-		if _, err := p.Ensure(t.Context(), &v1.Pod{}, &v1.Container{Image: "app:1", ImagePullPolicy: v1.PullAlways}, nil); err != nil {
+		if _, err := p.Ensure(t.Context(), &v1.Pod{}, &v1.Container{Image: "app:1", ImagePullPolicy: v1.PullAlways},
+			nil); err != nil {
 			t.Fatal(err)
 		}
 		if want := `Pulled: Successfully pulled image "app:1" in 1.5s`; !slices.Contains(events.messages, want) {

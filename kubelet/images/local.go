@@ -20,7 +20,9 @@ func WithRuntime(socket string, do func(runtime *cri.Client) error) error {
 	defer runtime.Close()
 	err = do(runtime)
 	if cri.IsUnavailable(err) {
-		return fmt.Errorf("the container runtime at %s does not answer: %s; is the node running, and is --data-dir right?", socket, cri.Message(err))
+		return fmt.Errorf(
+			"the container runtime at %s does not answer: %s; is the node running, and is --data-dir right?", socket,
+			cri.Message(err))
 	}
 	return err
 }

@@ -25,7 +25,8 @@ func TestWithRuntime(t *testing.T) {
 			t.Errorf("%v; want %q", err, says)
 		}
 	}
-	if err := WithRuntime("none.sock", func(*cri.Client) error { return other }); err == nil || !strings.Contains(err.Error(), "none.sock") {
+	if err := WithRuntime("none.sock", func(*cri.Client) error { return other }); err == nil ||
+		!strings.Contains(err.Error(), "none.sock") {
 		t.Errorf("a socket that cannot be: %v", err)
 	}
 }

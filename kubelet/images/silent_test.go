@@ -38,7 +38,8 @@ func TestASilentNodeIsGivenUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a1"}}
-				node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: c.ready, Message: "the kubelet is silent"}}
+				node.Status.Conditions = []corev1.NodeCondition{
+					{Type: corev1.NodeReady, Status: c.ready, Message: "the kubelet is silent"}}
 				client := fake.NewClientset(node).CoreV1()
 				bytes := io.Reader(strings.NewReader(strings.Repeat("x", c.reads)))
 				if !c.whole {
@@ -58,7 +59,9 @@ func TestASilentNodeIsGivenUp(t *testing.T) {
 					_, _ = m.Read(one)
 				}
 				err := <-ended
-				if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, errSilent) || !strings.Contains(err.Error(), c.want)) || told != c.told {
+				if c.want == "" && err != nil ||
+					c.want != "" && (!errors.Is(err, errSilent) || !strings.Contains(err.Error(), c.want)) ||
+					told != c.told {
 					t.Errorf("%v, told %d times; want %q, told %d times", err, told, c.want, c.told)
 				}
 			})
@@ -72,7 +75,8 @@ func TestSaid(t *testing.T) {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: 502, Message: message}}
 	}
 	for want, err := range map[string]error{
-		"the answer has status 502: dial tcp 10.0.0.9: no route to host": said(bad("unknown"), []byte("dial tcp 10.0.0.9: no route to host\n")),
+		"the answer has status 502: dial tcp 10.0.0.9: no route to host": said(bad("unknown"),
+			[]byte("dial tcp 10.0.0.9: no route to host\n")),
 		"unknown":    said(bad("unknown"), nil),
 		"it is full": said(bad("it is full"), []byte("{}")),
 	} {
@@ -85,7 +89,8 @@ func TestSaid(t *testing.T) {
 func TestLooksLikeArchive(t *testing.T) {
 	var plain, packed bytes.Buffer
 	w := tar.NewWriter(&plain)
-	if err := errors.Join(w.WriteHeader(&tar.Header{Name: "index.json", Typeflag: tar.TypeReg, Size: 2}), func() error { _, err := w.Write([]byte("{}")); return err }(), w.Close()); err != nil {
+	if err := errors.Join(w.WriteHeader(&tar.Header{Name: "index.json", Typeflag: tar.TypeReg, Size: 2}),
+		func() error { _, err := w.Write([]byte("{}")); return err }(), w.Close()); err != nil {
 		t.Fatal(err)
 	}
 	z := gzip.NewWriter(&packed)
@@ -97,7 +102,8 @@ func TestLooksLikeArchive(t *testing.T) {
 		looks bool
 	}{
 		"tar": {plain.String(), true}, "gzip": {packed.String(), true}, "zstd": {string(zstdMagic) + "x", true},
-		"empty": {"", false}, "text": {strings.Repeat("no tar\n", 200), false}, "gzip of text": {"\x1f\x8b\x08\x00", false}, "short": {"x", false},
+		"empty": {"", false}, "text": {strings.Repeat("no tar\n", 200), false},
+		"gzip of text": {"\x1f\x8b\x08\x00", false}, "short": {"x", false},
 	} {
 		if err := LooksLikeArchive(strings.NewReader(c.data)); (err == nil) != c.looks {
 			t.Errorf("%s: %v", name, err)

@@ -41,6 +41,7 @@ func Check(dir string) error {
 	if lines == nil {
 		return nil
 	}
-	return fmt.Errorf("--protect-kernel-defaults: parameters of the kernel differ; put these into /etc/sysctl.d/90-barque.conf and run sysctl --system, or give --protect-kernel-defaults=false: %s",
+	return fmt.Errorf(
+		"--protect-kernel-defaults: parameters of the kernel differ; put these into /etc/sysctl.d/90-barque.conf and run sysctl --system, or give --protect-kernel-defaults=false: %s",
 		strings.Join(lines, ", "))
 }

@@ -29,7 +29,8 @@ func TestCheck(t *testing.T) {
 	}
 	for _, w := range wanted {
 		set(w.name, "7")
-		if err := Check(dir); err == nil || !strings.Contains(err.Error(), w.name+"="+w.value+" (is 7)") || strings.Count(err.Error(), "(is ") != 1 {
+		if err := Check(dir); err == nil || !strings.Contains(err.Error(), w.name+"="+w.value+" (is 7)") ||
+			strings.Count(err.Error(), "(is ") != 1 {
 			t.Errorf("%s: %v", w.name, err)
 		}
 		set(w.name, w.value)

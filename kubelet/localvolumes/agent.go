@@ -77,7 +77,8 @@ const (
 func New(config Config) *Agent {
 	return &Agent{
 		Config: config, node: make(chan *v1.Node, 1),
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, longestRetry)),
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, longestRetry)),
 	}
 }
 
@@ -145,7 +146,8 @@ func (a *Agent) logUnknown() {
 	}
 	for _, name := range names {
 		if _, known, _ := a.store.GetByKey(name); !known {
-			a.Logger.Warn("no volume of the cluster has this directory: delete it if its data is not wanted", "directory", localpv.Path(a.Directories.Root(), name))
+			a.Logger.Warn("no volume of the cluster has this directory: delete it if its data is not wanted",
+				"directory", localpv.Path(a.Directories.Root(), name))
 		}
 	}
 }
@@ -157,21 +159,25 @@ const annotateRetry = 5 * time.Second
 func (a *Agent) annotate(ctx context.Context) {
 	enforces, err := a.Directories.Enforces()
 	if err != nil {
-		a.Logger.Warn("cannot tell whether this disk keeps volumes at their sizes; saying that it does not", "error", err)
+		a.Logger.Warn("cannot tell whether this disk keeps volumes at their sizes; saying that it does not", "error",
+			err)
 	}
-	annotations := map[string]string{localpv.RootAnnotation: a.Directories.Root(), localpv.EnforcedAnnotation: strconv.FormatBool(enforces)}
+	annotations := map[string]string{localpv.RootAnnotation: a.Directories.Root(),
+		localpv.EnforcedAnnotation: strconv.FormatBool(enforces)}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case n := <-a.node:
-			if n.Annotations[localpv.RootAnnotation] == annotations[localpv.RootAnnotation] && n.Annotations[localpv.EnforcedAnnotation] == annotations[localpv.EnforcedAnnotation] {
+			if n.Annotations[localpv.RootAnnotation] == annotations[localpv.RootAnnotation] &&
+				n.Annotations[localpv.EnforcedAnnotation] == annotations[localpv.EnforcedAnnotation] {
 				continue
 			}
 		}
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 		if err == nil {
-			_, err = a.Client.CoreV1().Nodes().Patch(ctx, a.NodeName, types.MergePatchType, patch, metav1.PatchOptions{})
+			_, err = a.Client.CoreV1().Nodes().Patch(ctx, a.NodeName, types.MergePatchType, patch,
+				metav1.PatchOptions{})
 		}
 		if err == nil || ctx.Err() != nil {
 			continue // the node's next version is looked at again
@@ -282,7 +288,8 @@ func (a *Agent) reconcile(ctx context.Context, name string) error {
 	}
 	next := pv.DeepCopy()
 	next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == localpv.Finalizer })
-	if _, err := a.Client.CoreV1().PersistentVolumes().Update(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := a.Client.CoreV1().PersistentVolumes().Update(ctx, next, metav1.UpdateOptions{}); err != nil &&
+		!apierrors.IsNotFound(err) {
 		return fmt.Errorf("take the finalizer off the volume: %w", err)
 	}
 	return nil

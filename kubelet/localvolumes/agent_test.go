@@ -23,13 +23,15 @@ func deleted(node string, changes ...func(*v1.PersistentVolume)) *v1.PersistentV
 	pv := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "pv", Labels: map[string]string{localpv.NodeLabel: node}, Finalizers: []string{localpv.Finalizer},
-			Annotations: map[string]string{localpv.ProvisionedBy: localpv.Provisioner}, DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)},
+			Annotations:       map[string]string{localpv.ProvisionedBy: localpv.Provisioner},
+			DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)},
 		},
 		Spec: v1.PersistentVolumeSpec{
 			PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
 			PersistentVolumeSource:        v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: "/v/pv"}},
 			NodeAffinity: &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
-				MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{node}}},
+				MatchExpressions: []v1.NodeSelectorRequirement{
+					{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{node}}},
 			}}}},
 		},
 		Status: v1.PersistentVolumeStatus{Phase: v1.VolumeReleased},
@@ -45,15 +47,28 @@ func TestDecide(t *testing.T) {
 		pv   *v1.PersistentVolume
 		want act
 	}{
-		"deleted":                     {deleted("n"), deleteData},
-		"to be kept":                  {deleted("n", func(v *v1.PersistentVolume) { v.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain }), release},
-		"released, and not deleted":   {deleted("n", func(v *v1.PersistentVolume) { v.DeletionTimestamp = nil }), leave},
-		"bound":                       {deleted("n", func(v *v1.PersistentVolume) { v.Status.Phase = v1.VolumeBound }), leave},
-		"protected":                   {deleted("n", func(v *v1.PersistentVolume) { v.Finalizers = append(v.Finalizers, "kubernetes.io/pv-protection") }), leave},
-		"done":                        {deleted("n", func(v *v1.PersistentVolume) { v.Finalizers = nil }), leave},
-		"of another node":             {deleted("m"), leave},
-		"said to be of this node":     {deleted("m", func(v *v1.PersistentVolume) { v.Labels[localpv.NodeLabel] = "n" }), leave},
-		"made by another provisioner": {deleted("n", func(v *v1.PersistentVolume) { v.Annotations[localpv.ProvisionedBy] = "x" }), leave},
+		"deleted": {deleted("n"), deleteData},
+		"to be kept": {
+			deleted("n",
+				func(
+					v *v1.PersistentVolume,
+				) {
+					v.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
+				}), release},
+		"released, and not deleted": {deleted("n", func(v *v1.PersistentVolume) { v.DeletionTimestamp = nil }),
+			leave},
+		"bound": {deleted("n", func(v *v1.PersistentVolume) { v.Status.Phase = v1.VolumeBound }),
+			leave},
+		"protected": {
+			deleted("n",
+				func(v *v1.PersistentVolume) { v.Finalizers = append(v.Finalizers, "kubernetes.io/pv-protection") }),
+			leave},
+		"done":            {deleted("n", func(v *v1.PersistentVolume) { v.Finalizers = nil }), leave},
+		"of another node": {deleted("m"), leave},
+		"said to be of this node": {
+			deleted("m", func(v *v1.PersistentVolume) { v.Labels[localpv.NodeLabel] = "n" }), leave},
+		"made by another provisioner": {
+			deleted("n", func(v *v1.PersistentVolume) { v.Annotations[localpv.ProvisionedBy] = "x" }), leave},
 	} {
 		if got := decide(c.pv, "n"); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
@@ -113,7 +128,8 @@ func TestAgent(t *testing.T) {
 		if dirs.count() != 0 {
 			t.Error("the directory of a volume was deleted that a pod has")
 		}
-		if n, err := client.CoreV1().Nodes().Get(ctx, "n", metav1.GetOptions{}); err != nil || n.Annotations[localpv.RootAnnotation] != "/v" || n.Annotations[localpv.EnforcedAnnotation] != "true" {
+		if n, err := client.CoreV1().Nodes().Get(ctx, "n", metav1.GetOptions{}); err != nil ||
+			n.Annotations[localpv.RootAnnotation] != "/v" || n.Annotations[localpv.EnforcedAnnotation] != "true" {
 			t.Errorf("the node: %v %v", n, err)
 		}
 		time.Sleep(time.Hour)
@@ -142,7 +158,9 @@ func TestLimits(t *testing.T) {
 		pv := deleted("n", living)
 		client := fake.NewClientset(pv, deleted("m", living, func(v *v1.PersistentVolume) { v.Name = "other" }))
 		dirs := &directories{}
-		a := New(Config{NodeName: "n", Client: client, Directories: dirs, Logger: slog.New(slog.DiscardHandler), InUse: func(string) (bool, error) { return true, nil }})
+		a := New(
+			Config{NodeName: "n", Client: client, Directories: dirs, Logger: slog.New(slog.DiscardHandler),
+				InUse: func(string) (bool, error) { return true, nil }})
 		done := make(chan error)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()

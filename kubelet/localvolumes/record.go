@@ -37,8 +37,10 @@ func NewRecord(client kubernetes.Interface, logger *slog.Logger) Record {
 type LostError struct{ PV, Path string }
 
 func (e *LostError) Error() string {
-	return fmt.Sprintf("the data of volume %s is not on this node any more: its directory %s was made before, and is gone, because the machine was rebuilt, its disk is not mounted, or a backup brought the volume back. "+
-		"Put the data back in that directory, or declare it lost and begin with an empty one: %s", e.PV, e.Path, localpv.DeclareLost(e.PV))
+	return fmt.Sprintf(
+		"the data of volume %s is not on this node any more: its directory %s was made before, and is gone, because the machine was rebuilt, its disk is not mounted, or a backup brought the volume back. "+
+			"Put the data back in that directory, or declare it lost and begin with an empty one: %s", e.PV, e.Path,
+		localpv.DeclareLost(e.PV))
 }
 
 // MayMake implements localdirs.Record.
@@ -97,11 +99,13 @@ func (r Record) set(ctx context.Context, name string, to func(was string) string
 	_, err = api.Update(ctx, pv, metav1.UpdateOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
-		r.logger.Warn("the API server does not take the record of a volume's directory", "volume", name, "is", is, "err", err)
+		r.logger.Warn("the API server does not take the record of a volume's directory", "volume", name, "is", is,
+			"err", err)
 	case err != nil:
 		return nil, fmt.Errorf("record on volume %s that its directory is %s: %w", name, is, err)
 	case is == localpv.Lost:
-		r.logger.Error("the directory of a volume was made before, and is gone: its pods wait", "volume", name, "directory", pv.Spec.Local.Path)
+		r.logger.Error("the directory of a volume was made before, and is gone: its pods wait", "volume", name,
+			"directory", pv.Spec.Local.Path)
 	case was == localpv.Lost:
 		r.logger.Info("the directory of a lost volume is back", "volume", name, "directory", pv.Spec.Local.Path)
 	}

@@ -58,7 +58,8 @@ func TestRotate(t *testing.T) {
 		write(text)
 	}
 	older, err := olderLogs(container.path)
-	if err != nil || len(older) != 2 || !strings.HasSuffix(older[0], compressed) || strings.HasSuffix(older[1], compressed) {
+	if err != nil || len(older) != 2 || !strings.HasSuffix(older[0], compressed) ||
+		strings.HasSuffix(older[1], compressed) {
 		t.Fatalf("older files: %v %v", older, err)
 	}
 	f, err := os.Open(older[0])

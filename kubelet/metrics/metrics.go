@@ -45,20 +45,38 @@ func New() *Metrics {
 		return prometheus.HistogramOpts{Namespace: "kubelet", Name: name, Help: help, Buckets: buckets}
 	}
 	return &Metrics{
-		calls:    prometheus.NewCounterVec(counter("runtime_operations_total", "Calls of the container runtime, by kind."), []string{"operation_type"}),
-		failures: prometheus.NewCounterVec(counter("runtime_operations_errors_total", "Calls of the container runtime that failed, by kind."), []string{"operation_type"}),
-		duration: prometheus.NewHistogramVec(histogram("runtime_operations_duration_seconds", "Time of calls of the container runtime, by kind.",
-			prometheus.ExponentialBuckets(.005, 2.5, 14)), []string{"operation_type"}),
-		startedPods:       prometheus.NewCounter(counter("started_pods_total", "Sandboxes of pods that were asked for.")),
-		startedContainers: prometheus.NewCounter(counter("started_containers_total", "Containers whose start was asked for.")),
-		evictions:         prometheus.NewCounterVec(counter("evictions", "Pods that were evicted for lack of a resource, by the signal of it."), []string{"eviction_signal"}),
-		relist:            prometheus.NewHistogram(histogram("pleg_relist_duration_seconds", "Time of a look at all pods of the container runtime.", prometheus.DefBuckets)),
-		relistInterval:    prometheus.NewHistogram(histogram("pleg_relist_interval_seconds", "Time between two looks at all pods of the container runtime.", prometheus.DefBuckets)),
+		calls: prometheus.NewCounterVec(
+			counter("runtime_operations_total", "Calls of the container runtime, by kind."),
+			[]string{"operation_type"}),
+		failures: prometheus.NewCounterVec(
+			counter("runtime_operations_errors_total", "Calls of the container runtime that failed, by kind."),
+			[]string{"operation_type"}),
+		duration: prometheus.NewHistogramVec(
+			histogram("runtime_operations_duration_seconds", "Time of calls of the container runtime, by kind.",
+				prometheus.ExponentialBuckets(.005, 2.5, 14)), []string{"operation_type"}),
+		startedPods: prometheus.NewCounter(
+			counter("started_pods_total", "Sandboxes of pods that were asked for.")),
+		startedContainers: prometheus.NewCounter(
+			counter("started_containers_total", "Containers whose start was asked for.")),
+		evictions: prometheus.NewCounterVec(
+			counter("evictions", "Pods that were evicted for lack of a resource, by the signal of it."),
+			[]string{"eviction_signal"}),
+		relist: prometheus.NewHistogram(
+			histogram("pleg_relist_duration_seconds", "Time of a look at all pods of the container runtime.",
+				prometheus.DefBuckets)),
+		relistInterval: prometheus.NewHistogram(
+			histogram("pleg_relist_interval_seconds", "Time between two looks at all pods of the container runtime.",
+				prometheus.DefBuckets)),
 		relisted: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kubelet_pleg_last_seen_seconds", Help: "When all pods of the container runtime were looked at last, in seconds since 1970."}),
-		steps: prometheus.NewHistogramVec(histogram("pod_worker_duration_seconds", "Time of one step of a pod: sync, or terminating.", prometheus.DefBuckets), []string{"operation_type"}),
-		groups: prometheus.NewHistogramVec(histogram("cgroup_manager_duration_seconds", "Time to create, update or destroy the control groups of a pod.",
-			prometheus.DefBuckets), []string{"operation_type"}),
+			Name: "kubelet_pleg_last_seen_seconds",
+			Help: "When all pods of the container runtime were looked at last, in seconds since 1970."}),
+		steps: prometheus.NewHistogramVec(
+			histogram("pod_worker_duration_seconds", "Time of one step of a pod: sync, or terminating.",
+				prometheus.DefBuckets), []string{"operation_type"}),
+		groups: prometheus.NewHistogramVec(
+			histogram("cgroup_manager_duration_seconds",
+				"Time to create, update or destroy the control groups of a pod.",
+				prometheus.DefBuckets), []string{"operation_type"}),
 		starts:       newStarts(histogram),
 		terminations: newTerminations(counter),
 	}
@@ -66,13 +84,17 @@ func New() *Metrics {
 
 // Collectors returns all of them.
 func (m *Metrics) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.calls, m.failures, m.duration, m.startedPods, m.startedContainers, m.evictions, m.relist, m.relistInterval, m.relisted,
+	return []prometheus.Collector{m.calls, m.failures, m.duration, m.startedPods, m.startedContainers, m.evictions,
+		m.relist, m.relistInterval, m.relisted,
 		m.steps, m.groups, m.starts.duration, m.starts.sli, m.starts.total, m.terminations.total}
 }
 
 // Interceptor measures the calls of the container runtime.
 func (m *Metrics) Interceptor() grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return func(
+		ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker,
+		opts ...grpc.CallOption,
+	) error {
 		kind := operation(method)
 		switch kind {
 		case "run_podsandbox":

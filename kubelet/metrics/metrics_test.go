@@ -22,9 +22,12 @@ import (
 // Dashboards filter by these names.
 func TestOperations(t *testing.T) {
 	for method, want := range map[string]string{
-		"/runtime.v1.RuntimeService/RunPodSandbox": "run_podsandbox", "/runtime.v1.RuntimeService/ListPodSandbox": "list_podsandbox",
-		"/runtime.v1.RuntimeService/PodSandboxStatus": "podsandbox_status", "/runtime.v1.RuntimeService/UpdateContainerResources": "update_container",
-		"/runtime.v1.ImageService/PullImage": "pull_image", "/runtime.v1.RuntimeService/ExecSync": "exec_sync",
+		"/runtime.v1.RuntimeService/RunPodSandbox":            "run_podsandbox",
+		"/runtime.v1.RuntimeService/ListPodSandbox":           "list_podsandbox",
+		"/runtime.v1.RuntimeService/PodSandboxStatus":         "podsandbox_status",
+		"/runtime.v1.RuntimeService/UpdateContainerResources": "update_container",
+		"/runtime.v1.ImageService/PullImage":                  "pull_image",
+		"/runtime.v1.RuntimeService/ExecSync":                 "exec_sync",
 	} {
 		if got := operation(method); got != want {
 			t.Errorf("%s: %s, want %s", method, got, want)
@@ -32,7 +35,8 @@ func TestOperations(t *testing.T) {
 	}
 	m, broken := New(), errors.New("broken")
 	call := func(method string, answer error) {
-		err := m.Interceptor()(t.Context(), method, nil, nil, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return answer })
+		err := m.Interceptor()(t.Context(), method, nil, nil, nil,
+			func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return answer })
 		if !errors.Is(err, answer) {
 			t.Errorf("%s: %v", method, err)
 		}
@@ -54,7 +58,8 @@ kubelet_started_containers_total 1
 # HELP kubelet_started_pods_total Sandboxes of pods that were asked for.
 # TYPE kubelet_started_pods_total counter
 kubelet_started_pods_total 2
-`, "kubelet_runtime_operations_errors_total", "kubelet_runtime_operations_total", "kubelet_started_containers_total", "kubelet_started_pods_total")
+`, "kubelet_runtime_operations_errors_total", "kubelet_runtime_operations_total", "kubelet_started_containers_total",
+		"kubelet_started_pods_total")
 }
 
 func expect(t *testing.T, m *Metrics, text string, names ...string) {
@@ -147,11 +152,14 @@ func TestDurations(t *testing.T) {
 		m.Stepped(false, time.Second)
 		m.Stepped(true, 2*time.Second)
 		for name, want := range map[string][2]float64{
-			"kubelet_pod_start_duration_seconds": {1, 4}, "kubelet_pod_start_total_duration_seconds": {1, 5}, "kubelet_pod_start_sli_duration_seconds": {1, 2},
-			"kubelet_cgroup_manager_duration_seconds create": {2, 2}, "kubelet_cgroup_manager_duration_seconds update": {1, 1},
+			"kubelet_pod_start_duration_seconds": {1, 4}, "kubelet_pod_start_total_duration_seconds": {1, 5},
+			"kubelet_pod_start_sli_duration_seconds":          {1, 2},
+			"kubelet_cgroup_manager_duration_seconds create":  {2, 2},
+			"kubelet_cgroup_manager_duration_seconds update":  {1, 1},
 			"kubelet_cgroup_manager_duration_seconds destroy": {1, 1},
 			"kubelet_pleg_relist_duration_seconds":            {2, 3}, "kubelet_pleg_relist_interval_seconds": {1, 10},
-			"kubelet_pod_worker_duration_seconds sync": {1, 1}, "kubelet_pod_worker_duration_seconds terminating": {1, 2},
+			"kubelet_pod_worker_duration_seconds sync":        {1, 1},
+			"kubelet_pod_worker_duration_seconds terminating": {1, 2},
 		} {
 			if got := sums(t, m)[name]; got != want {
 				t.Errorf("%s: %v, want %v", name, got, want)

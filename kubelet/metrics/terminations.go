@@ -21,7 +21,8 @@ type terminations struct {
 
 func newTerminations(counter func(name, help string) prometheus.CounterOpts) terminations {
 	return terminations{
-		total: prometheus.NewCounterVec(counter("terminated_containers_total", "Containers that ended, by kind, exit code and reason."),
+		total: prometheus.NewCounterVec(
+			counter("terminated_containers_total", "Containers that ended, by kind, exit code and reason."),
 			[]string{"container_type", "exit_code", "reason"}),
 		ends: map[types.UID]map[string]bool{},
 	}

@@ -16,7 +16,8 @@ func TestTerminations(t *testing.T) {
 	m := New()
 	writer := m.Status(discard{})
 	ended := func(id string, code int32, reason string) v1.ContainerState {
-		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: id, ExitCode: code, Reason: reason}}
+		return v1.ContainerState{
+			Terminated: &v1.ContainerStateTerminated{ContainerID: id, ExitCode: code, Reason: reason}}
 	}
 	of := func(states ...v1.ContainerStatus) v1.PodStatus {
 		return v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: states}
@@ -25,7 +26,9 @@ func TestTerminations(t *testing.T) {
 	// Before this kubelet there was a container that ended.
 	pod.Status = of(v1.ContainerStatus{Name: "web", LastTerminationState: ended("w1", 137, "OOMKilled")})
 	writer.Set(pod, pod.Status)
-	crashed := of(v1.ContainerStatus{Name: "web", State: ended("w2", 139, "Error"), LastTerminationState: ended("w1", 137, "OOMKilled")})
+	crashed := of(
+		v1.ContainerStatus{Name: "web", State: ended("w2", 139, "Error"),
+			LastTerminationState: ended("w1", 137, "OOMKilled")})
 	crashed.InitContainerStatuses = []v1.ContainerStatus{{Name: "init", State: ended("i1", 0, "Completed")}}
 	writer.Set(pod, crashed)
 	writer.Set(pod, crashed)
@@ -34,7 +37,8 @@ func TestTerminations(t *testing.T) {
 	writer.Set(pod, waiting)
 	again := of(v1.ContainerStatus{Name: "web", LastTerminationState: ended("w3", 139, "Error")})
 	again.InitContainerStatuses = crashed.InitContainerStatuses
-	again.EphemeralContainerStatuses = []v1.ContainerStatus{{Name: "debug", State: ended("", 137, "ContainerStatusUnknown")}}
+	again.EphemeralContainerStatuses = []v1.ContainerStatus{
+		{Name: "debug", State: ended("", 137, "ContainerStatusUnknown")}}
 	writer.Set(pod, again)
 	writer.Set(pod, again)
 	const want = `

@@ -56,12 +56,18 @@ type starts struct {
 type pull struct{ began, ended time.Time }
 
 func newStarts(histogram func(name, help string, buckets []float64) prometheus.HistogramOpts) starts {
-	buckets := []float64{.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
+	buckets := []float64{.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200,
+		1800, 2700, 3600}
 	return starts{
-		duration: prometheus.NewHistogram(histogram("pod_start_duration_seconds", "Time from the kubelet's first sight of a pod until it runs.", buckets)),
-		sli:      prometheus.NewHistogram(histogram("pod_start_sli_duration_seconds", "Time from the creation of a pod until it runs, without that of pulls.", buckets)),
-		total:    prometheus.NewHistogram(histogram("pod_start_total_duration_seconds", "Time from the creation of a pod until it runs.", buckets)),
-		pending:  map[types.UID]*pull{},
+		duration: prometheus.NewHistogram(
+			histogram("pod_start_duration_seconds", "Time from the kubelet's first sight of a pod until it runs.",
+				buckets)),
+		sli: prometheus.NewHistogram(
+			histogram("pod_start_sli_duration_seconds",
+				"Time from the creation of a pod until it runs, without that of pulls.", buckets)),
+		total: prometheus.NewHistogram(
+			histogram("pod_start_total_duration_seconds", "Time from the creation of a pod until it runs.", buckets)),
+		pending: map[types.UID]*pull{},
 	}
 }
 
@@ -124,7 +130,9 @@ type puller struct {
 }
 
 // Ensure implements pods.Puller.
-func (p puller) Ensure(ctx context.Context, pod *v1.Pod, container *v1.Container, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+func (p puller) Ensure(
+	ctx context.Context, pod *v1.Pod, container *v1.Container, sandbox *runtimeapi.PodSandboxConfig,
+) (string, error) {
 	began := time.Now()
 	ref, err := p.Puller.Ensure(ctx, pod, container, sandbox)
 	p.starts.pulled(pod.UID, began, time.Now())

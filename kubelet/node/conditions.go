@@ -33,14 +33,16 @@ func (r *Reporter) conditions(ctx context.Context) ([]v1.NodeCondition, Ills) {
 	if r.Short != nil {
 		short = r.Short()
 	}
-	ills := Ills{Memory: slices.Contains(short, v1.NodeMemoryPressure), Disk: slices.Contains(short, v1.NodeDiskPressure),
+	ills := Ills{Memory: slices.Contains(short, v1.NodeMemoryPressure),
+		Disk: slices.Contains(short, v1.NodeDiskPressure),
 		PIDs: slices.Contains(short, v1.NodePIDPressure)}
 	return append(pressures(short), r.ready(ctx, &ills)), ills
 }
 
 func pressure(kind v1.NodeConditionType, under bool, what, message string) v1.NodeCondition {
 	if under {
-		return v1.NodeCondition{Type: kind, Status: v1.ConditionTrue, Reason: "KubeletHas" + what + "Pressure", Message: message}
+		return v1.NodeCondition{Type: kind, Status: v1.ConditionTrue, Reason: "KubeletHas" + what + "Pressure",
+			Message: message}
 	}
 	return v1.NodeCondition{Type: kind, Status: v1.ConditionFalse, Reason: "KubeletHasNo" + what + "Pressure",
 		Message: "kubelet has no " + strings.ToLower(what) + " pressure"}
@@ -49,7 +51,8 @@ func pressure(kind v1.NodeConditionType, under bool, what, message string) v1.No
 // pressures returns the conditions about short resources.
 func pressures(short []v1.NodeConditionType) []v1.NodeCondition {
 	is := func(kind v1.NodeConditionType) bool { return slices.Contains(short, kind) }
-	memory := pressure(v1.NodeMemoryPressure, is(v1.NodeMemoryPressure), "Memory", "kubelet has insufficient memory available")
+	memory := pressure(v1.NodeMemoryPressure, is(v1.NodeMemoryPressure), "Memory",
+		"kubelet has insufficient memory available")
 	memory.Reason = "KubeletHasInsufficientMemory"
 	if !is(v1.NodeMemoryPressure) {
 		memory.Reason, memory.Message = "KubeletHasSufficientMemory", "kubelet has sufficient memory available"
@@ -80,7 +83,8 @@ func (r *Reporter) ready(ctx context.Context, ills *Ills) v1.NodeCondition {
 // runtimeReady also sets the faults of the runtime in ills.
 func (r *Reporter) runtimeReady(ctx context.Context, ills *Ills) v1.NodeCondition {
 	notReady := func(format string, args ...any) v1.NodeCondition {
-		return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady", Message: fmt.Sprintf(format, args...)}
+		return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady",
+			Message: fmt.Sprintf(format, args...)}
 	}
 	status, err := r.Runtime.Status(ctx)
 	if err != nil {
@@ -103,7 +107,8 @@ func (r *Reporter) runtimeReady(ctx context.Context, ills *Ills) v1.NodeConditio
 			return notReady("%s=false: %s", kind, message)
 		}
 	}
-	return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
+	return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady",
+		Message: "kubelet is posting ready status"}
 }
 
 // stamp gives conditions their times: the time of the last change stays while nothing changes.

@@ -146,9 +146,11 @@ func (r *Reporter) Node() *v1.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.observed == nil {
-		labels := map[string]string{v1.LabelHostname: r.Hostname, v1.LabelOSStable: r.Machine.Info.OperatingSystem, v1.LabelArchStable: r.Machine.Info.Architecture}
+		labels := map[string]string{v1.LabelHostname: r.Hostname, v1.LabelOSStable: r.Machine.Info.OperatingSystem,
+			v1.LabelArchStable: r.Machine.Info.Architecture}
 		maps.Copy(labels, r.Labels)
-		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.Name, Labels: labels}, Spec: v1.NodeSpec{Taints: r.Taints},
+		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.Name, Labels: labels},
+			Spec:   v1.NodeSpec{Taints: r.Taints},
 			Status: v1.NodeStatus{Allocatable: r.allocatable}}
 	}
 	return r.withOwn(r.observed)
@@ -175,7 +177,8 @@ func (r *Reporter) Newest() *v1.Node {
 	defer cancel()
 	node, err := r.Client.CoreV1().Nodes().Get(ctx, r.Name, metav1.GetOptions{})
 	if err != nil {
-		r.Logger.Warn("cannot ask for the newest labels and taints of this node; going by those that are known", "error", err)
+		r.Logger.Warn("cannot ask for the newest labels and taints of this node; going by those that are known",
+			"error", err)
 		return nil
 	}
 	r.mu.Lock()
@@ -399,7 +402,8 @@ func (r *Reporter) images(ctx context.Context) []v1.ContainerImage {
 	})
 	var told []v1.ContainerImage
 	for _, image := range list {
-		names := append(slices.Sorted(slices.Values(image.RepoDigests)), slices.Sorted(slices.Values(image.RepoTags))...)
+		names := append(slices.Sorted(slices.Values(image.RepoDigests)),
+			slices.Sorted(slices.Values(image.RepoTags))...)
 		if len(names) > 0 && len(told) < maxImagesTold {
 			told = append(told, v1.ContainerImage{Names: names, SizeBytes: int64(image.Size)})
 		}
@@ -479,7 +483,8 @@ func (r *Reporter) register(ctx context.Context, wanted *v1.Node) (*v1.Node, err
 	node := wanted.DeepCopy()
 	node.Spec.Taints = r.Taints
 	if r.ExternalCloud {
-		node.Spec.Taints = append(slices.Clone(r.Taints), v1.Taint{Key: taintUninitialized, Value: "true", Effect: v1.TaintEffectNoSchedule})
+		node.Spec.Taints = append(slices.Clone(r.Taints),
+			v1.Taint{Key: taintUninitialized, Value: "true", Effect: v1.TaintEffectNoSchedule})
 	}
 	stamp(node.Status.Conditions, nil, r.Now())
 	made, err := r.Client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
@@ -580,7 +585,8 @@ func (r *Reporter) writeStatus(ctx context.Context, current, wanted *v1.Node, re
 	if err != nil {
 		return fmt.Errorf("compare statuses of node %s: %w", r.Name, err)
 	}
-	node, err := r.Client.CoreV1().Nodes().Patch(ctx, r.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	node, err := r.Client.CoreV1().Nodes().Patch(ctx, r.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	if err != nil {
 		return r.missing(fmt.Errorf("write the status of node %s: %w", r.Name, err))
 	}

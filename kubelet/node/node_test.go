@@ -35,7 +35,8 @@ type fixture struct {
 
 // inBubble runs a reporter in virtual time. It finds these objects.
 func inBubble(t *testing.T, test func(f *fixture), found ...apiruntime.Object) {
-	machine := Machine{CPUs: 4, MemoryBytes: 8 << 30, Info: v1.NodeSystemInfo{Architecture: "amd64", OperatingSystem: "linux"}}
+	machine := Machine{CPUs: 4, MemoryBytes: 8 << 30,
+		Info: v1.NodeSystemInfo{Architecture: "amd64", OperatingSystem: "linux"}}
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fixture{client: fake.NewClientset(found...), runtime: crifake.New("a:1")}
@@ -46,14 +47,17 @@ func inBubble(t *testing.T, test func(f *fixture), found ...apiruntime.Object) {
 			return nil
 		})
 		var err error
-		f.reporter, err = New(Config{Name: "n1", Hostname: "n1", IPs: []string{"192.0.2.1"}, Labels: map[string]string{"node-role.kubernetes.io/control-plane": ""},
-			Taints: []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}, Version: "v1.37", Port: 10250, MaxPods: 110, RootDir: dir, Machine: machine,
-			Reserved: v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m")},
-			Client:   f.client, Runtime: f.runtime, Images: f.runtime, Down: f.ends.Load,
-			Moved: func(before, now []string) {
-				f.moves = append(f.moves, strings.Join(before, ",")+" > "+strings.Join(now, ","))
-			},
-			Logger: slog.New(slog.NewTextHandler(&f.log, nil))})
+		f.reporter, err = New(
+			Config{Name: "n1", Hostname: "n1", IPs: []string{"192.0.2.1"},
+				Labels: map[string]string{"node-role.kubernetes.io/control-plane": ""},
+				Taints: []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}, Version: "v1.37", Port: 10250,
+				MaxPods: 110, RootDir: dir, Machine: machine,
+				Reserved: v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m")},
+				Client:   f.client, Runtime: f.runtime, Images: f.runtime, Down: f.ends.Load,
+				Moved: func(before, now []string) {
+					f.moves = append(f.moves, strings.Join(before, ",")+" > "+strings.Join(now, ","))
+				},
+				Logger: slog.New(slog.NewTextHandler(&f.log, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +107,8 @@ func TestRegistersAndThenKeepsQuiet(t *testing.T) {
 		if cpu := n.Status.Allocatable[v1.ResourceCPU]; cpu.MilliValue() != 3500 {
 			t.Errorf("allocatable CPU %s", cpu.String())
 		}
-		if n.Status.DaemonEndpoints.KubeletEndpoint.Port != 10250 || n.Status.Addresses[0].Address != "192.0.2.1" || len(n.Status.Images) != 1 {
+		if n.Status.DaemonEndpoints.KubeletEndpoint.Port != 10250 || n.Status.Addresses[0].Address != "192.0.2.1" ||
+			len(n.Status.Images) != 1 {
 			t.Errorf("status %+v", n.Status)
 		}
 		f.client.ClearActions()
@@ -133,7 +138,8 @@ func TestRefusedNode(t *testing.T) {
 				var fails atomic.Bool
 				fails.Store(true)
 				for _, verb := range []string{"create", "patch"} {
-					f.client.PrependReactor(verb, "nodes", func(k8stesting.Action) (bool, apiruntime.Object, error) { return fails.Load(), nil, c.why })
+					f.client.PrependReactor(verb, "nodes",
+						func(k8stesting.Action) (bool, apiruntime.Object, error) { return fails.Load(), nil, c.why })
 				}
 				if err := f.client.Tracker().Delete(v1.SchemeGroupVersion.WithResource("nodes"), "", "n1"); err != nil {
 					t.Fatal(err)
@@ -152,7 +158,8 @@ func TestRefusedNode(t *testing.T) {
 				if attempts < c.attempts-5 || attempts > c.attempts+5 {
 					t.Errorf("%d attempts in an hour, want about %d", attempts, c.attempts)
 				}
-				if lines := strings.Count(f.log.String(), "cannot report this node"); lines == 0 || lines > c.attempts/25 {
+				if lines := strings.Count(f.log.String(), "cannot report this node"); lines == 0 ||
+					lines > c.attempts/25 {
 					t.Errorf("%d lines in the log", lines)
 				}
 				fails.Store(false)
@@ -170,7 +177,9 @@ func TestRefusedNode(t *testing.T) {
 func TestTellsOfOtherAddresses(t *testing.T) {
 	at := func(ip string) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"},
-			Status: v1.NodeStatus{Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: ip}, {Type: v1.NodeHostName, Address: "n1"}}}}
+			Status: v1.NodeStatus{
+				Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: ip},
+					{Type: v1.NodeHostName, Address: "n1"}}}}
 	}
 	for _, c := range []struct {
 		found []apiruntime.Object
@@ -294,7 +303,8 @@ func TestRepeatsItselfWhileCalledUnreachable(t *testing.T) {
 			t.Errorf("%d writes in 65 s, want one in ten seconds", n)
 		}
 		after := condition(f.get(t), v1.NodeReady)
-		if after.LastHeartbeatTime.Sub(before.LastHeartbeatTime.Time) < 59*time.Minute || after.LastTransitionTime != before.LastTransitionTime {
+		if after.LastHeartbeatTime.Sub(before.LastHeartbeatTime.Time) < 59*time.Minute ||
+			after.LastTransitionTime != before.LastTransitionTime {
 			t.Errorf("condition %+v, and before %+v", after, before)
 		}
 		taint()
@@ -320,7 +330,8 @@ func TestRegistersAgainWhenDeleted(t *testing.T) {
 // are allocatable.
 func TestKeepsOthersResources(t *testing.T) {
 	inBubble(t, func(f *fixture) {
-		const dongle, ghost, huge = v1.ResourceName("example.com/dongle"), v1.ResourceName("example.com/ghost"), v1.ResourceName("hugepages-2Mi")
+		const dongle, ghost, huge = v1.ResourceName("example.com/dongle"), v1.ResourceName("example.com/ghost"),
+			v1.ResourceName("hugepages-2Mi")
 		change := func(change func(*v1.NodeStatus)) *v1.Node {
 			n := f.get(t).DeepCopy()
 			change(&n.Status)
@@ -364,7 +375,8 @@ func TestKeepsOthersResources(t *testing.T) {
 		// It stays when the node changes its own status.
 		f.down.Store(true)
 		time.Sleep(time.Minute)
-		if n = f.get(t); condition(n, v1.NodeReady).Status != v1.ConditionFalse || has(n.Status.Capacity, dongle) != "5" || has(n.Status.Allocatable, dongle) != "5" {
+		if n = f.get(t); condition(n, v1.NodeReady).Status != v1.ConditionFalse ||
+			has(n.Status.Capacity, dongle) != "5" || has(n.Status.Allocatable, dongle) != "5" {
 			t.Errorf("after a change of its own: %+v", n.Status)
 		}
 		f.reporter.Observe(n)
@@ -372,7 +384,9 @@ func TestKeepsOthersResources(t *testing.T) {
 		time.Sleep(time.Minute)
 		f.reporter.Observe(f.get(t))
 
-		if n = change(func(s *v1.NodeStatus) { delete(s.Capacity, dongle) }); has(n.Status.Capacity, dongle) != "none" || has(n.Status.Allocatable, dongle) != "none" {
+		if n = change(
+			func(s *v1.NodeStatus) { delete(s.Capacity, dongle) }); has(n.Status.Capacity, dongle) != "none" ||
+			has(n.Status.Allocatable, dongle) != "none" {
 			t.Errorf("after others took it away: %v, %v", n.Status.Capacity, n.Status.Allocatable)
 		}
 		f.client.ClearActions()
@@ -391,7 +405,8 @@ func TestNodeDeclaresItsFeatures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := []string{"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
+		want := []string{"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
+			"RestartAllContainersOnContainerExits"}
 		if got := node.Status.DeclaredFeatures; !slices.Equal(got, want) {
 			t.Errorf("the node declares %q, want %q", got, want)
 		}
@@ -401,8 +416,11 @@ func TestNodeDeclaresItsFeatures(t *testing.T) {
 // In a cloud a node registers with the taint and the annotation that its controller looks for. The
 // addresses are its own until the controller gives it others, and then stay as they are given.
 func TestNodeOfACloud(t *testing.T) {
-	r, err := New(Config{Name: "n1", Hostname: "n1", IPs: []string{"192.0.2.1", "2001:db8::1"}, ExternalCloud: true, RootDir: t.TempDir(), Version: "v1.37",
-		Taints: []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}, Client: fake.NewClientset(), Runtime: crifake.New(), Images: crifake.New(), Logger: slog.New(slog.DiscardHandler)})
+	r, err := New(
+		Config{Name: "n1", Hostname: "n1", IPs: []string{"192.0.2.1", "2001:db8::1"}, ExternalCloud: true,
+			RootDir: t.TempDir(), Version: "v1.37",
+			Taints: []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}, Client: fake.NewClientset(),
+			Runtime: crifake.New(), Images: crifake.New(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -414,7 +432,8 @@ func TestNodeOfACloud(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if taints := n.Spec.Taints; len(taints) != 2 || taints[1].Key != "node.cloudprovider.kubernetes.io/uninitialized" || taints[1].Value != "true" || taints[1].Effect != v1.TaintEffectNoSchedule {
+	if taints := n.Spec.Taints; len(taints) != 2 || taints[1].Key != "node.cloudprovider.kubernetes.io/uninitialized" ||
+		taints[1].Value != "true" || taints[1].Effect != v1.TaintEffectNoSchedule {
 		t.Errorf("taints %v", taints)
 	}
 	if got := n.Annotations["alpha.kubernetes.io/provided-node-ip"]; got != "192.0.2.1,2001:db8::1" {
@@ -424,9 +443,11 @@ func TestNodeOfACloud(t *testing.T) {
 		t.Errorf("addresses %v", a)
 	}
 	given := n.DeepCopy()
-	given.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.1"}, {Type: v1.NodeExternalIP, Address: "203.0.113.1"}}
+	given.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.1"},
+		{Type: v1.NodeExternalIP, Address: "203.0.113.1"}}
 	r.learn(given)
-	if wanted, err = r.wanted(t.Context()); err != nil || !slices.Equal(wanted.Status.Addresses, given.Status.Addresses) {
+	if wanted, err = r.wanted(t.Context()); err != nil ||
+		!slices.Equal(wanted.Status.Addresses, given.Status.Addresses) {
 		t.Errorf("addresses %v, %v", wanted.Status.Addresses, err)
 	}
 	if patch := metaPatch(&v1.Node{}, wanted); patch["metadata"].(map[string]any)["annotations"] == nil {

@@ -47,7 +47,8 @@ func Handler(dir string, queries bool) http.Handler {
 			http.Error(w, "path not allowed in query mode", http.StatusNotAcceptable)
 		case q.file != "":
 			file := *r
-			file.URL = &url.URL{Path: "/" + strings.TrimPrefix(path.Clean("/"+strings.ReplaceAll(q.file, `\`, "/")), "/")}
+			file.URL = &url.URL{
+				Path: "/" + strings.TrimPrefix(path.Clean("/"+strings.ReplaceAll(q.file, `\`, "/")), "/")}
 			files.ServeHTTP(w, &file)
 		default:
 			w.Header().Set("Content-Type", "text/plain;charset=UTF-8")
@@ -212,7 +213,8 @@ func (q *query) copyTo(ctx context.Context, w io.Writer, dir string) {
 		case known[name], known[name+".service"]:
 			inJournal = append(inJournal, name)
 		case q.options():
-			fmt.Fprintf(w, "the journal does not know %s, and options are for the journal alone; try without them\n", name)
+			fmt.Fprintf(w, "the journal does not know %s, and options are for the journal alone; try without them\n",
+				name)
 		default:
 			copyFile(w, tree(dir), name)
 		}

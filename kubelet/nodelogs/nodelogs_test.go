@@ -17,7 +17,8 @@ func logs(t *testing.T) string {
 	outside, dir := t.TempDir(), t.TempDir()
 	for path, text := range map[string]string{
 		filepath.Join(outside, "shadow"): "secret", filepath.Join(dir, "syslog"): "a line\n",
-		filepath.Join(dir, "pods/x/0.log"): "of a pod\n", filepath.Join(dir, "web/web.log"): "of web\n", filepath.Join(dir, "db.log"): "of db\n",
+		filepath.Join(dir, "pods/x/0.log"): "of a pod\n", filepath.Join(dir, "web/web.log"): "of web\n",
+		filepath.Join(dir, "db.log"): "of db\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -27,7 +28,8 @@ func logs(t *testing.T) string {
 		}
 	}
 	for link, to := range map[string]string{
-		"absolute": filepath.Join(outside, "shadow"), "upwards": "../" + filepath.Base(outside) + "/shadow", "tree": outside,
+		"absolute": filepath.Join(outside, "shadow"), "upwards": "../" + filepath.Base(outside) + "/shadow",
+		"tree":  outside,
 		"x.log": filepath.Join(dir, "pods/x/0.log"), "y.log": "pods/x/0.log",
 	} {
 		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
@@ -56,7 +58,8 @@ func TestFilesAndNothingElse(t *testing.T) {
 			t.Errorf("%s: %d %s", target, code, body)
 		}
 	}
-	for _, target := range []string{"/logs/absolute", "/logs/upwards", "/logs/tree/shadow", "/logs/../shadow", "/logs/pipe", "/logs/none"} {
+	for _, target := range []string{"/logs/absolute", "/logs/upwards", "/logs/tree/shadow", "/logs/../shadow",
+		"/logs/pipe", "/logs/none"} {
 		if code, body := get(h, target); code < 300 || strings.Contains(body, "secret") {
 			t.Errorf("%s: %d %s", target, code, body)
 		}
@@ -101,7 +104,8 @@ func TestQueries(t *testing.T) {
 }
 
 func TestArgumentsOfTheJournal(t *testing.T) {
-	values, err := url.ParseQuery("query=web&sinceTime=2026-01-02T03:04:05%2B01:00&untilTime=2026-01-03T03:04:05Z&tailLines=7&boot=-1&pattern=a b")
+	values, err := url.ParseQuery(
+		"query=web&sinceTime=2026-01-02T03:04:05%2B01:00&untilTime=2026-01-03T03:04:05Z&tailLines=7&boot=-1&pattern=a b")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +113,8 @@ func TestArgumentsOfTheJournal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"--utc", "--no-pager", "--output=short-precise", "--since=2026-01-02 02:04:05 UTC", "--until=2026-01-03 03:04:05 UTC",
+	want := []string{"--utc", "--no-pager", "--output=short-precise", "--since=2026-01-02 02:04:05 UTC",
+		"--until=2026-01-03 03:04:05 UTC",
 		"--pager-end", "--lines=7", "--unit=web", "--grep=a b", "--boot=-1"}
 	if got := q.arguments(q.services); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

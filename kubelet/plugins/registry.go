@@ -78,7 +78,8 @@ func New(dir string, handlers map[string]Handler, log *slog.Logger) (*Registry, 
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the directory of plugins: %w", err)
 	}
-	return &Registry{dir: dir, handlers: handlers, log: log, known: map[string]*found{}, results: make(chan func())}, nil
+	return &Registry{dir: dir, handlers: handlers, log: log, known: map[string]*found{}, results: make(chan func())},
+		nil
 }
 
 // Run looks for plugins until ctx ends. Plugins stay registered then.

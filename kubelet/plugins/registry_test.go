@@ -35,7 +35,8 @@ func (d *driver) GetInfo(ctx context.Context, _ *registerapi.InfoRequest) (*regi
 		case <-ctx.Done():
 		}
 	}
-	return &registerapi.PluginInfo{Type: "test", Name: d.name, Endpoint: d.endpoint, SupportedVersions: []string{"v1"}}, nil
+	return &registerapi.PluginInfo{Type: "test", Name: d.name, Endpoint: d.endpoint, SupportedVersions: []string{"v1"}},
+		nil
 }
 
 func (d *driver) NotifyRegistrationStatus(
@@ -106,35 +107,40 @@ func TestADriverIsReplaced(t *testing.T) {
 		// update goes from one to the other, before the last look at the directory.
 		update func(t *testing.T, r *Registry, before, after string, old, next *driver)
 	}{
-		"between two looks": {[2]string{"d.sock", "d.sock"}, func(t *testing.T, r *Registry, before, after string, old, next *driver) {
-			end(t, old, before)
-			next.begin(t, after)
-		}},
-		"with a look between": {[2]string{"d.sock", "d.sock"}, func(t *testing.T, r *Registry, before, after string, old, next *driver) {
-			end(t, old, before)
-			scanned(t, r)
-			next.begin(t, after)
-		}},
-		"while the new one is being registered it begins again": {[2]string{"d.sock", "d.sock"}, func(t *testing.T, r *Registry, before, after string, old, next *driver) {
-			end(t, old, before)
-			first := &driver{name: next.name, endpoint: "first", asked: make(chan struct{}, 1), answer: make(chan struct{})}
-			first.begin(t, after)
-			if err := r.scan(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			<-first.asked
-			end(t, first, after)
-			if err := r.scan(t.Context()); err != nil { // it is seen to be gone, in the middle
-				t.Fatal(err)
-			}
-			next.begin(t, after)
-			settle(r)
-		}},
-		"beside each other, the old one ends last": {[2]string{"old.sock", "new.sock"}, func(t *testing.T, r *Registry, before, after string, old, next *driver) {
-			next.begin(t, after)
-			scanned(t, r)
-			end(t, old, before)
-		}},
+		"between two looks": {[2]string{"d.sock", "d.sock"},
+			func(t *testing.T, r *Registry, before, after string, old, next *driver) {
+				end(t, old, before)
+				next.begin(t, after)
+			}},
+		"with a look between": {[2]string{"d.sock", "d.sock"},
+			func(t *testing.T, r *Registry, before, after string, old, next *driver) {
+				end(t, old, before)
+				scanned(t, r)
+				next.begin(t, after)
+			}},
+		"while the new one is being registered it begins again": {[2]string{"d.sock", "d.sock"},
+			func(t *testing.T, r *Registry, before, after string, old, next *driver) {
+				end(t, old, before)
+				first := &driver{name: next.name, endpoint: "first", asked: make(chan struct{}, 1),
+					answer: make(chan struct{})}
+				first.begin(t, after)
+				if err := r.scan(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				<-first.asked
+				end(t, first, after)
+				if err := r.scan(t.Context()); err != nil { // it is seen to be gone, in the middle
+					t.Fatal(err)
+				}
+				next.begin(t, after)
+				settle(r)
+			}},
+		"beside each other, the old one ends last": {[2]string{"old.sock", "new.sock"},
+			func(t *testing.T, r *Registry, before, after string, old, next *driver) {
+				next.begin(t, after)
+				scanned(t, r)
+				end(t, old, before)
+			}},
 		"beside each other, the old one ends while the new one is registered": {[2]string{"old.sock", "new.sock"},
 			func(t *testing.T, r *Registry, before, after string, old, next *driver) {
 				next.asked, next.answer = make(chan struct{}, 1), make(chan struct{})

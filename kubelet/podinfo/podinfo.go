@@ -98,7 +98,9 @@ func Limit(pod *v1.Pod, c *v1.Container, name v1.ResourceName) resource.Quantity
 
 // Resource returns a request or limit of a container, rounded up to whole divisors. A limit that
 // neither the container nor its pod sets is the node's allocatable amount.
-func Resource(pod *v1.Pod, ref *v1.ResourceFieldSelector, container string, allocatable v1.ResourceList) (string, error) {
+func Resource(
+	pod *v1.Pod, ref *v1.ResourceFieldSelector, container string, allocatable v1.ResourceList,
+) (string, error) {
 	c := find(pod, container)
 	if c == nil {
 		return "", fmt.Errorf("resource %q: the pod has no container %q", ref.Resource, container)

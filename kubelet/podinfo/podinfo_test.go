@@ -11,7 +11,8 @@ import (
 func TestResourceLimits(t *testing.T) {
 	list := func(cpu, memory, storage string) v1.ResourceList {
 		out := v1.ResourceList{}
-		for name, amount := range map[v1.ResourceName]string{v1.ResourceCPU: cpu, v1.ResourceMemory: memory, v1.ResourceEphemeralStorage: storage} {
+		for name, amount := range map[v1.ResourceName]string{v1.ResourceCPU: cpu, v1.ResourceMemory: memory,
+			v1.ResourceEphemeralStorage: storage} {
 			if amount != "" {
 				out[name] = resource.MustParse(amount)
 			}
@@ -28,7 +29,9 @@ func TestResourceLimits(t *testing.T) {
 		{list("2", "", ""), list("4", "5", "6"), "2", "5", "32"}, // a pod as a whole limits no storage
 		{list("0", "1", "1"), list("4", "5", ""), "4", "1", "1"},
 	} {
-		pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Limits: c.own}}}}}
+		pod := &v1.Pod{
+			Spec: v1.PodSpec{
+				Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Limits: c.own}}}}}
 		if c.pod != nil {
 			pod.Spec.Resources = &v1.ResourceRequirements{Limits: c.pod}
 		}

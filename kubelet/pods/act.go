@@ -116,8 +116,10 @@ func (w *worker) createSandbox(pod *v1.Pod, attempt uint32) {
 	}
 	w.boxDelay = min(max(2*w.boxDelay, firstBoxRetry), longestBoxRetry)
 	now := w.m.Now()
-	w.troubles[lifecycle.SandboxTrouble] = lifecycle.Trouble{Reason: eventSandboxFailed, Message: cri.Message(err), Since: now, RetryAt: now.Add(w.boxDelay)}
-	w.m.Events.Event(pod, nil, v1.EventTypeWarning, eventSandboxFailed, "Failed to create pod sandbox: "+cri.Message(err))
+	w.troubles[lifecycle.SandboxTrouble] = lifecycle.Trouble{Reason: eventSandboxFailed, Message: cri.Message(err),
+		Since: now, RetryAt: now.Add(w.boxDelay)}
+	w.m.Events.Event(pod, nil, v1.EventTypeWarning, eventSandboxFailed,
+		"Failed to create pod sandbox: "+cri.Message(err))
 }
 
 func (w *worker) trySandbox(pod *v1.Pod, attempt uint32) error {
@@ -224,7 +226,8 @@ func (w *worker) tryStart(f lifecycle.Facts, s lifecycle.Start, box *lifecycle.S
 		return "", images.ReasonInspect, err
 	}
 	config, err := w.m.Configs.Container(w.syncCtx, pod, runtimeconfig.Input{
-		Start: s, IPs: lifecycle.IPs(pod, &f.Observed, w.m.HostIPs), Paths: w.paths, Image: image, Target: w.target(f, c)})
+		Start: s, IPs: lifecycle.IPs(pod, &f.Observed, w.m.HostIPs), Paths: w.paths, Image: image,
+		Target: w.target(f, c)})
 	if err != nil {
 		var bad *runtimeconfig.ConfigError
 		if errors.As(err, &bad) {
@@ -249,7 +252,8 @@ func (w *worker) tryStart(f lifecycle.Facts, s lifecycle.Start, box *lifecycle.S
 	}
 	w.m.Events.Event(pod, c, v1.EventTypeNormal, "Started", "Container started")
 	if err := w.m.Logs.Link(pod, c.Name, id, s.Attempt); err != nil {
-		w.m.Logger.Warn("cannot make the link to a container's log by which collectors find it", "pod", pod.Namespace+"/"+pod.Name, "container", c.Name, "error", err)
+		w.m.Logger.Warn("cannot make the link to a container's log by which collectors find it", "pod",
+			pod.Namespace+"/"+pod.Name, "container", c.Name, "error", err)
 	}
 	return id, "", nil
 }
@@ -294,7 +298,8 @@ func (w *worker) postStart(pod *v1.Pod, c *v1.Container, id string, box *lifecyc
 		w.finish(func() {
 			delete(w.hooks, id)
 			if err != nil && ctx.Err() == nil {
-				w.m.Events.Event(pod, c, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed: "+err.Error())
+				w.m.Events.Event(pod, c, v1.EventTypeWarning, "FailedPostStartHook",
+					"PostStartHook failed: "+err.Error())
 				w.hookFailed[id] = true
 			}
 		})
@@ -421,7 +426,8 @@ func orNamed(c *v1.Container, name string) *v1.Container {
 }
 
 func (w *worker) preStop(ctx context.Context, pod *v1.Pod, c *v1.Container, id, ip string, grace time.Duration) {
-	ctx, cancel := context.WithTimeoutCause(ctx, grace, fmt.Errorf("the hook took longer than the grace period of %s", grace))
+	ctx, cancel := context.WithTimeoutCause(ctx, grace,
+		fmt.Errorf("the hook took longer than the grace period of %s", grace))
 	defer cancel()
 	if err := w.hook(ctx, c, id, ip, c.Lifecycle.PreStop); err != nil {
 		if ctx.Err() != nil {

@@ -20,7 +20,8 @@ func TestGraceOfProbes(t *testing.T) {
 	}}}}
 	w := &worker{phase: phaseSyncing}
 	for trouble, want := range map[string]time.Duration{
-		"": 30 * time.Second, "liveness": 10 * time.Minute, "startup": time.Minute, lifecycle.PostStartHook: 30 * time.Second,
+		"": 30 * time.Second, "liveness": 10 * time.Minute, "startup": time.Minute,
+		lifecycle.PostStartHook: 30 * time.Second,
 	} {
 		if got := w.graceFor(pod, lifecycle.Kill{Name: "c", Trouble: trouble}); got != want {
 			t.Errorf("ended by %q: %v, want %v", trouble, got, want)

@@ -44,7 +44,8 @@ func (m *Manager) Healthy() error {
 	case l.well.IsZero() || ago < lookPatience:
 		return nil
 	case l.err != nil:
-		return fmt.Errorf("the pods of the container runtime cannot be listed since %s: %s", ago.Round(time.Second), cri.Message(l.err))
+		return fmt.Errorf("the pods of the container runtime cannot be listed since %s: %s", ago.Round(time.Second),
+			cri.Message(l.err))
 	}
 	return fmt.Errorf("a look at the pods of the container runtime has not ended since %s", ago.Round(time.Second))
 }

@@ -34,7 +34,9 @@ var (
 
 // Puller gets the image of a container. Errors that are *images.Error carry the reason to show.
 type Puller interface {
-	Ensure(ctx context.Context, pod *v1.Pod, container *v1.Container, sandbox *runtimeapi.PodSandboxConfig) (ref string, err error)
+	Ensure(
+		ctx context.Context, pod *v1.Pod, container *v1.Container, sandbox *runtimeapi.PodSandboxConfig,
+	) (ref string, err error)
 }
 
 // ImageStatus looks an image up.
@@ -183,7 +185,8 @@ func New(config Config) *Manager {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	return &Manager{Config: config, pods: map[types.UID]*worker{}, seen: map[types.UID]uint64{}, known: make(chan struct{})}
+	return &Manager{Config: config, pods: map[types.UID]*worker{}, seen: map[types.UID]uint64{},
+		known: make(chan struct{})}
 }
 
 // makingPatience bounds Run's wait at its end for creating calls.
@@ -382,7 +385,8 @@ func (m *Manager) RemoveDead(ctx context.Context) error {
 	}
 	var errs []error
 	for _, c := range containers {
-		if c.State != runtimeapi.ContainerState_CONTAINER_EXITED || alive[c.Labels[cri.LabelPodUID]] && newest[of(c)] == c.GetMetadata().GetAttempt() {
+		if c.State != runtimeapi.ContainerState_CONTAINER_EXITED ||
+			alive[c.Labels[cri.LabelPodUID]] && newest[of(c)] == c.GetMetadata().GetAttempt() {
 			continue
 		}
 		if err := m.removeContainer(ctx, c.Id); err != nil {
@@ -533,7 +537,8 @@ func (m *Manager) relist(ctx context.Context) error {
 		}
 		uid := types.UID(b.Metadata.Uid)
 		add(b.Metadata.Uid, b.Id, int32(b.State))
-		stubs[uid] = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: b.Metadata.Name, Namespace: b.Metadata.Namespace, UID: uid}}
+		stubs[uid] = &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: b.Metadata.Name, Namespace: b.Metadata.Namespace, UID: uid}}
 	}
 	for _, c := range containers {
 		add(c.Labels[cri.LabelPodUID], c.Id, int32(c.State))
@@ -544,7 +549,8 @@ func (m *Manager) relist(ctx context.Context) error {
 	for uid, sum := range sums {
 		w := m.pods[uid]
 		if w == nil && m.complete && stubs[uid] != nil {
-			m.Logger.Info("ending a pod that the API server does not know", "pod", stubs[uid].Namespace+"/"+stubs[uid].Name, "uid", uid)
+			m.Logger.Info("ending a pod that the API server does not know", "pod",
+				stubs[uid].Namespace+"/"+stubs[uid].Name, "uid", uid)
 			w = m.updateLocked(stubs[uid], true)
 		}
 		if w != nil && m.seen[uid] != sum {
@@ -596,7 +602,8 @@ func (m *Manager) sweep() {
 	sweepEach("cgroup", m.Cgroups.Pods, m.Cgroups.Remove)
 	if m.Devices != nil {
 		aside(&m.sweeping.devices, func() {
-			sweepEach("devices", m.Devices.Pods, func(uid types.UID) error { return m.Devices.Unprepare(m.making, uid) })
+			sweepEach("devices", m.Devices.Pods,
+				func(uid types.UID) error { return m.Devices.Unprepare(m.making, uid) })
 		})
 	}
 	aside(&m.sweeping.volumes, func() { sweepEach("directory", m.Volumes.Pods, m.Volumes.Unmount) })

@@ -139,11 +139,15 @@ func (d *devices) Devices(_ *v1.Pod, c *v1.Container) []string {
 func (w *world) allocator() *allocation.Manager {
 	node := &v1.Node{Status: v1.NodeStatus{Allocatable: w.allocatable}}
 	if w.allocatable == nil {
-		node.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("100"), v1.ResourceMemory: resource.MustParse("1Ti"),
+		node.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("100"),
+			v1.ResourceMemory:           resource.MustParse("1Ti"),
 			v1.ResourceEphemeralStorage: resource.MustParse("1Ti")}
 	}
-	a, err := allocation.New(allocation.Config{File: filepath.Join(w.dir, "allocated"), Node: func() *v1.Node { return node },
-		Host: func() admission.Input { return admission.Input{} }, Wake: func(uid types.UID) { w.manager.Wake(uid) }, Preempt: func(types.UID) {}, Logger: slog.New(slog.DiscardHandler)})
+	a, err := allocation.New(
+		allocation.Config{File: filepath.Join(w.dir, "allocated"), Node: func() *v1.Node { return node },
+			Host:    func() admission.Input { return admission.Input{} },
+			Wake:    func(uid types.UID) { w.manager.Wake(uid) },
+			Preempt: func(types.UID) {}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -213,7 +217,8 @@ func newWorld(t *testing.T) *world {
 	if err := os.WriteFile(filepath.Join(dir, "resolv.conf"), []byte("nameserver 192.0.2.1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{}, finished: map[types.UID]bool{}, dir: dir}
+	return &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{},
+		finished: map[types.UID]bool{}, dir: dir}
 }
 
 // start runs a manager until w.stop. As the kubelet does, it passes the known pods on before it
@@ -226,7 +231,9 @@ func (w *world) start(known ...*v1.Pod) {
 	}
 	for _, box := range boxes {
 		if !slices.ContainsFunc(known, func(pod *v1.Pod) bool { return string(pod.UID) == box.Metadata.Uid }) {
-			w.t.Fatalf("the runtime has a sandbox of pod %s: start the manager with that pod, or it may be ended as an orphan", box.Metadata.Name)
+			w.t.Fatalf(
+				"the runtime has a sandbox of pod %s: start the manager with that pod, or it may be ended as an orphan",
+				box.Metadata.Name)
 		}
 	}
 	w.launch()
@@ -251,11 +258,14 @@ func (w *world) launch() {
 	logs := &podlogs.Dirs{Dir: filepath.Join(w.dir, "logs")}
 	w.manager = pods.New(pods.Config{
 		Starts:  &w.turns,
-		Runtime: w.runtime, Images: w.runtime, Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage, w.step}, Devices: &w.devices, Probes: prober, Status: w, Events: w, Allocator: unlocked{w.allocations, w}, Network: w.network,
+		Runtime: w.runtime, Images: w.runtime, Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage, w.step},
+		Devices: &w.devices, Probes: prober, Status: w, Events: w, Allocator: unlocked{w.allocations, w},
+		Network: w.network,
 		Puller:  images.NewPuller(images.Config{Images: w.runtime, Events: w, Logger: slog.New(slog.DiscardHandler)}),
 		HostIPs: []string{"192.0.2.7"}, RuntimeName: "fake", Logger: slog.New(slog.DiscardHandler),
 		Logs: logs,
-		Configs: &runtimeconfig.Builder{Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage, w.step}, Devices: &w.devices, Logs: logs, ResolvConf: filepath.Join(w.dir, "resolv.conf"),
+		Configs: &runtimeconfig.Builder{Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage, w.step},
+			Devices: &w.devices, Logs: logs, ResolvConf: filepath.Join(w.dir, "resolv.conf"),
 			Services:    func(string) []*v1.Service { return nil },
 			Allocatable: func() v1.ResourceList { return nil }},
 	})
@@ -386,7 +396,8 @@ func isReady(s v1.PodStatus) bool {
 func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	dir := newWorld(t).dir // outside the bubble: t.TempDir belongs to the test
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{}, finished: map[types.UID]bool{}, dir: dir}
+		w := &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{},
+			finished: map[types.UID]bool{}, dir: dir}
 		w.start()
 		defer func() { w.stop() }()
 		test(t, w)
@@ -408,7 +419,8 @@ func TestPodRunsRestartsAndEnds(t *testing.T) {
 		}
 		w.runtime.End("main", 1, "Error")
 		s = w.status(pod)
-		if state := s.ContainerStatuses[0].State.Waiting; state == nil || state.Reason != "CrashLoopBackOff" || isReady(s) || s.Phase != v1.PodRunning {
+		if state := s.ContainerStatuses[0].State.Waiting; state == nil || state.Reason != "CrashLoopBackOff" ||
+			isReady(s) || s.Phase != v1.PodRunning {
 			t.Fatalf("after the second end: %+v", s)
 		}
 		time.Sleep(10 * time.Second) // virtual
@@ -467,7 +479,8 @@ func TestGraceIsGivenAndTakenBack(t *testing.T) {
 func TestEndsForTheNode(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Stubborn["main"] = true
-		pod, second, third := appPod(v1.RestartPolicyAlways), appPod(v1.RestartPolicyAlways), appPod(v1.RestartPolicyAlways)
+		pod, second, third := appPod(v1.RestartPolicyAlways), appPod(v1.RestartPolicyAlways),
+			appPod(v1.RestartPolicyAlways)
 		second.UID, second.Name = "u2", "second"
 		third.UID, third.Name = "u3", "third"
 		for _, p := range []*v1.Pod{pod, second, third} {
@@ -482,7 +495,8 @@ func TestEndsForTheNode(t *testing.T) {
 		w.manager.Update(deleted(second, 600))
 		time.Sleep(time.Second)
 		for _, p := range []*v1.Pod{pod, second, third} {
-			w.manager.Evict(p.UID, pods.Eviction{Reason: "Terminated", Message: "so it is", Grace: 10 * time.Second, Quiet: true})
+			w.manager.Evict(p.UID,
+				pods.Eviction{Reason: "Terminated", Message: "so it is", Grace: 10 * time.Second, Quiet: true})
 			w.manager.Hasten(p.UID, 10*time.Second)
 			w.manager.Hasten(p.UID, time.Minute)
 		}
@@ -497,7 +511,8 @@ func TestEndsForTheNode(t *testing.T) {
 			t.Errorf("it holds %d pods", n)
 		}
 		time.Sleep(4 * time.Second)
-		if s := w.status(pod); s.Phase != v1.PodFailed || s.Reason != "Terminated" || s.Message != "so it is" || !w.manager.Gone(pod.UID) {
+		if s := w.status(pod); s.Phase != v1.PodFailed || s.Reason != "Terminated" || s.Message != "so it is" ||
+			!w.manager.Gone(pod.UID) {
 			t.Errorf("%s %s: %s", s.Phase, s.Reason, s.Message)
 		}
 		if !w.done(second) {
@@ -519,7 +534,8 @@ func TestEndIsToldWhenItsRoomIsFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		networkErr := errors.New("the address is not released")
-		w := &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{}, finished: map[types.UID]bool{}, dir: dir,
+		w := &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{},
+			finished: map[types.UID]bool{}, dir: dir,
 			unmountErr: errors.New("busy"), allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}
 		w.runtime.Fail(func(call, _ string) error {
 			mu.Lock()
@@ -589,7 +605,8 @@ func TestLogsGoWithTheirContainers(t *testing.T) {
 				t.Fatalf("attempt %d: %+v", attempt, s.ContainerStatuses)
 			}
 			for _, rotated := range []string{"", ".20260101-000000.000", ".20260101-000001.000.gz"} {
-				if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(attempt)+".log"+rotated), nil, 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(attempt)+".log"+rotated), nil,
+					0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -667,7 +684,8 @@ func TestNothingRunsBeforeTheNetworkIsThere(t *testing.T) {
 	dir := newWorld(t).dir // outside the bubble: t.TempDir belongs to the test
 	synctest.Test(t, func(t *testing.T) {
 		network := &gate{err: errors.New("the gate is shut")}
-		w := &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{}, finished: map[types.UID]bool{}, dir: dir, network: network}
+		w := &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{},
+			finished: map[types.UID]bool{}, dir: dir, network: network}
 		w.start()
 		defer func() { w.stop() }()
 		pod := appPod(v1.RestartPolicyAlways)
@@ -675,7 +693,8 @@ func TestNothingRunsBeforeTheNetworkIsThere(t *testing.T) {
 		if s := w.status(pod); len(s.ContainerStatuses) != 1 || s.ContainerStatuses[0].State.Waiting == nil {
 			t.Fatalf("without its network: %+v", s.ContainerStatuses)
 		}
-		if told := w.events(); !strings.Contains(told, "the gate is shut") || strings.Contains(told, "Container created") {
+		if told := w.events(); !strings.Contains(told, "the gate is shut") ||
+			strings.Contains(told, "Container created") {
 			t.Errorf("events: %s", told)
 		}
 		network.mu.Lock()
@@ -692,7 +711,8 @@ func TestNothingRunsBeforeTheNetworkIsThere(t *testing.T) {
 		synctest.Wait()
 		network.mu.Lock()
 		defer network.mu.Unlock()
-		if !slices.Equal(network.attached, []string{"app 10.0.0.1"}) || !slices.Equal(network.detached, []string{"app"}) {
+		if !slices.Equal(network.attached, []string{"app 10.0.0.1"}) ||
+			!slices.Equal(network.detached, []string{"app"}) {
 			t.Errorf("attached %q, detached %q", network.attached, network.detached)
 		}
 	})
@@ -767,7 +787,8 @@ func TestRestartOfTheKubeletTouchesNothing(t *testing.T) {
 		orphan := appPod(v1.RestartPolicyAlways)
 		w.grouped.Store(0)
 		w.start(pod)
-		if after := w.status(pod); after.ContainerStatuses[0].ContainerID != before.ContainerStatuses[0].ContainerID || !isReady(after) {
+		if after := w.status(pod); after.ContainerStatuses[0].ContainerID != before.ContainerStatuses[0].ContainerID ||
+			!isReady(after) {
 			t.Errorf("before: %+v\nafter: %+v", before, after)
 		}
 		if n := w.grouped.Load(); n != 1 {
@@ -811,7 +832,8 @@ func TestPullFailsAndRecovers(t *testing.T) {
 		if got := waiting(); got != "ImagePullBackOff" {
 			t.Errorf("waits for %q", got)
 		}
-		for _, event := range []string{"Warning Failed Error: ErrImagePull", `Normal BackOff Back-off pulling image "other:2"`, "Warning Failed Error: ImagePullBackOff"} {
+		for _, event := range []string{"Warning Failed Error: ErrImagePull",
+			`Normal BackOff Back-off pulling image "other:2"`, "Warning Failed Error: ImagePullBackOff"} {
 			if n := strings.Count(w.events(), event); n != 1 {
 				t.Errorf("%q was told %d times:\n%s", event, n, w.events())
 			}
@@ -831,7 +853,8 @@ func TestPodWithoutItsVolumesWaits(t *testing.T) {
 		w.mu.Unlock()
 		pod := appPod(v1.RestartPolicyAlways)
 		w.manager.Update(pod)
-		if s := w.status(pod); s.Phase != v1.PodPending || s.ContainerStatuses[0].State.Waiting.Reason != "ContainerCreating" {
+		if s := w.status(pod); s.Phase != v1.PodPending ||
+			s.ContainerStatuses[0].State.Waiting.Reason != "ContainerCreating" {
 			t.Errorf("status: %+v", s)
 		}
 		if !strings.Contains(w.events(), "Warning FailedMount") {
@@ -853,10 +876,12 @@ func TestNodeWithoutRoomForAVolume(t *testing.T) {
 		pod := appPod(v1.RestartPolicyAlways)
 		w.manager.Update(pod)
 		s := w.status(pod)
-		if want := "Pod was rejected: " + w.mountErr.Error(); s.Phase != v1.PodFailed || s.Reason != "VolumeAttachmentLimitExceeded" || s.Message != want || len(s.ContainerStatuses) > 0 {
+		if want := "Pod was rejected: " + w.mountErr.Error(); s.Phase != v1.PodFailed ||
+			s.Reason != "VolumeAttachmentLimitExceeded" || s.Message != want || len(s.ContainerStatuses) > 0 {
 			t.Errorf("%+v", s)
 		}
-		if !strings.Contains(w.events(), "Warning VolumeAttachmentLimitExceeded Node has reached its volume attachment limit, rejecting pod.") {
+		if !strings.Contains(w.events(),
+			"Warning VolumeAttachmentLimitExceeded Node has reached its volume attachment limit, rejecting pod.") {
 			t.Errorf("events: %s", w.events())
 		}
 		if boxes, err := w.runtime.ListPodSandboxes(t.Context(), nil); err != nil || len(boxes) != 0 {
@@ -938,7 +963,8 @@ func TestAStartIsNotCutShort(t *testing.T) {
 				if len(boxes)+len(containers) > 0 {
 					t.Errorf("left: %v %v", boxes, containers)
 				}
-				if started := strings.Count(w.events(), "Container started"); slow == "CreateContainer main" && started > 1 {
+				if started := strings.Count(w.events(), "Container started"); slow == "CreateContainer main" &&
+					started > 1 {
 					t.Error("a container was started of a pod that is being ended")
 				}
 			})
@@ -1023,13 +1049,15 @@ func TestChangedImage(t *testing.T) {
 				time.Sleep(30*time.Second + 20*time.Second + time.Second)
 				after := w.status(pod)
 				second := after.ContainerStatuses[0]
-				if second.State.Running == nil || second.ContainerID == first.ContainerID || second.RestartCount != first.RestartCount+1 ||
+				if second.State.Running == nil || second.ContainerID == first.ContainerID ||
+					second.RestartCount != first.RestartCount+1 ||
 					second.LastTerminationState.Terminated == nil || after.ObservedGeneration != 2 {
 					t.Errorf("it was not replaced: %+v", after)
 				}
 				w.mu.Lock()
 				for _, s := range w.all {
-					if c := s.ContainerStatuses[0]; !isReady(s) || s.Phase != v1.PodRunning || !c.Ready || c.State.Running == nil {
+					if c := s.ContainerStatuses[0]; !isReady(s) || s.Phase != v1.PodRunning || !c.Ready ||
+						c.State.Running == nil {
 						t.Errorf("told meanwhile: %+v", s)
 					}
 				}
@@ -1043,7 +1071,8 @@ func TestChangedImage(t *testing.T) {
 				w.manager.Update(changedImage(pod, "app:none"))
 				time.Sleep(21 * time.Second)
 				failed := w.status(pod)
-				if c := failed.ContainerStatuses[0]; isReady(failed) || c.State.Waiting == nil || c.State.Waiting.Reason != "ErrImagePull" ||
+				if c := failed.ContainerStatuses[0]; isReady(failed) || c.State.Waiting == nil ||
+					c.State.Waiting.Reason != "ErrImagePull" ||
 					c.LastTerminationState.Terminated == nil {
 					t.Errorf("without its image: %+v", failed)
 				}
@@ -1078,7 +1107,8 @@ func TestImageChangedBeforeItIsThere(t *testing.T) {
 				}
 				w.manager.Update(changedImage(pod, "app:3"))
 				time.Sleep(41 * time.Second)
-				if s := w.status(pod); !isReady(s) || !strings.HasSuffix(s.ContainerStatuses[0].ImageID, "app:3") || s.ContainerStatuses[0].RestartCount != 0 {
+				if s := w.status(pod); !isReady(s) || !strings.HasSuffix(s.ContainerStatuses[0].ImageID, "app:3") ||
+					s.ContainerStatuses[0].RestartCount != 0 {
 					t.Errorf("status: %+v", s.ContainerStatuses)
 				}
 			})

@@ -36,7 +36,8 @@ func resizedWhole(pod *v1.Pod, cpu, memory string) *v1.Pod {
 }
 
 func restartFor(pod *v1.Pod, name v1.ResourceName) *v1.Pod {
-	pod.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: name, RestartPolicy: v1.RestartContainer}}
+	pod.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{
+		{ResourceName: name, RestartPolicy: v1.RestartContainer}}
 	return pod
 }
 
@@ -56,7 +57,8 @@ func hasWhole(s v1.PodStatus) string {
 	if s.Resources == nil {
 		return "nothing"
 	}
-	return s.Resources.Limits.Cpu().String() + " " + s.Resources.Limits.Memory().String() + " of " + s.AllocatedResources.Cpu().String() + " " + s.AllocatedResources.Memory().String()
+	return s.Resources.Limits.Cpu().String() + " " + s.Resources.Limits.Memory().String() + " of " +
+		s.AllocatedResources.Cpu().String() + " " + s.AllocatedResources.Memory().String()
 }
 
 func TestContainersInheritTheLimitsOfTheirPod(t *testing.T) {
@@ -75,7 +77,8 @@ func TestContainersInheritTheLimitsOfTheirPod(t *testing.T) {
 		}
 		own := whole("b", "2", "2Gi")
 		own.Spec.Containers[0].Resources = v1.ResourceRequirements{
-			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m")}, Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}}
+			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m")},
+			Limits:   v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}}
 		w.manager.Update(own)
 		if r := w.enforced(w.status(own)); r.CpuQuota != 200000 || r.CpuShares != 512 || r.MemoryLimitInBytes != 1<<30 {
 			t.Errorf("with a request of CPU and a limit of memory: %+v", r)
@@ -104,17 +107,20 @@ func TestResizeOfThePod(t *testing.T) {
 			}
 			return nil
 		})
-		for _, c := range []struct{ cpu, memory, want string }{{"2", "2Gi", "2 2Gi of 2 2Gi"}, {"500m", "512Mi", "500m 512Mi of 500m 512Mi"}} {
+		for _, c := range []struct{ cpu, memory, want string }{{"2", "2Gi", "2 2Gi of 2 2Gi"},
+			{"500m", "512Mi", "500m 512Mi of 500m 512Mi"}} {
 			w.steps = nil
 			pod.Status = s
 			pod = resizedWhole(pod, c.cpu, c.memory)
 			w.manager.Update(pod)
 			s = w.status(pod)
 			q := resource.MustParse(c.memory)
-			if r := w.enforced(s); r.MemoryLimitInBytes != q.Value() || r.CpuQuota != pod.Spec.Resources.Limits.Cpu().MilliValue()*100 {
+			if r := w.enforced(s); r.MemoryLimitInBytes != q.Value() ||
+				r.CpuQuota != pod.Spec.Resources.Limits.Cpu().MilliValue()*100 {
 				t.Errorf("the container has %+v", r)
 			}
-			if hasWhole(s) != c.want || s.ContainerStatuses[0].ContainerID != id || len(s.ContainerStatuses[0].Resources.Limits) > 0 {
+			if hasWhole(s) != c.want || s.ContainerStatuses[0].ContainerID != id ||
+				len(s.ContainerStatuses[0].Resources.Limits) > 0 {
 				t.Errorf("status: %s, want %s: %+v", hasWhole(s), c.want, s.ContainerStatuses)
 			}
 			if conditionOf(s, v1.PodResizeInProgress) != nil || conditionOf(s, v1.PodResizePending) != nil {
@@ -125,7 +131,9 @@ func TestResizeOfThePod(t *testing.T) {
 				t.Errorf("steps: %q", w.steps)
 			}
 		}
-		for _, want := range []string{"Normal ResizeStarted Pod resize started: {\"resources\":{\"limits\":{\"cpu\":\"2\"", "Normal ResizeCompleted", `"generation":3}`} {
+		for _, want := range []string{
+			"Normal ResizeStarted Pod resize started: {\"resources\":{\"limits\":{\"cpu\":\"2\"",
+			"Normal ResizeCompleted", `"generation":3}`} {
 			if !strings.Contains(w.events(), want) {
 				t.Errorf("no event %q in %s", want, w.events())
 			}
@@ -142,13 +150,16 @@ func TestResizeOfThePodReachesEphemeralContainers(t *testing.T) {
 		w.status(pod)
 		pod = pod.DeepCopy()
 		pod.Generation++
-		pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "app:1", ImagePullPolicy: v1.PullIfNotPresent}}}
+		pod.Spec.EphemeralContainers = []v1.EphemeralContainer{
+			{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "app:1",
+				ImagePullPolicy: v1.PullIfNotPresent}}}
 		w.manager.Update(pod)
 		w.status(pod)
 		pod = resizedWhole(pod, "500m", "512Mi")
 		w.manager.Update(pod)
 		s := w.status(pod)
-		if r := w.enforced(v1.PodStatus{ContainerStatuses: s.EphemeralContainerStatuses}); r.CpuQuota != 50000 || r.MemoryLimitInBytes != 512<<20 {
+		if r := w.enforced(v1.PodStatus{ContainerStatuses: s.EphemeralContainerStatuses}); r.CpuQuota != 50000 ||
+			r.MemoryLimitInBytes != 512<<20 {
 			t.Errorf("it has %+v", r)
 		}
 		if conditionOf(s, v1.PodResizeInProgress) != nil || hasWhole(s) != "500m 512Mi of 500m 512Mi" {
@@ -160,7 +171,8 @@ func TestResizeOfThePodReachesEphemeralContainers(t *testing.T) {
 // The resize policy of a container counts for inherited limits. Limits of its own shield it.
 func TestResizeOfThePodByRestart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		heir, owner := restartFor(whole("heir", "1", "1Gi"), v1.ResourceMemory), restartFor(whole("owner", "1", "1Gi"), v1.ResourceMemory)
+		heir, owner := restartFor(whole("heir", "1", "1Gi"), v1.ResourceMemory),
+			restartFor(whole("owner", "1", "1Gi"), v1.ResourceMemory)
 		owner.Spec.Containers[0].Resources = resources("100m", "100Mi")
 		for _, c := range []struct {
 			pod  *v1.Pod
@@ -176,7 +188,8 @@ func TestResizeOfThePodByRestart(t *testing.T) {
 			pod = resizedWhole(pod, "2", "512Mi")
 			w.manager.Update(pod)
 			s := w.status(pod)
-			if s.ContainerStatuses[0].RestartCount != c.want || s.ContainerStatuses[0].State.Running == nil || hasWhole(s) != "2 512Mi of 2 512Mi" {
+			if s.ContainerStatuses[0].RestartCount != c.want || s.ContainerStatuses[0].State.Running == nil ||
+				hasWhole(s) != "2 512Mi of 2 512Mi" {
 				t.Errorf("%s, less memory: %s, %+v", pod.Name, hasWhole(s), s.ContainerStatuses)
 			}
 			if conditionOf(s, v1.PodResizeInProgress) != nil {
@@ -192,18 +205,21 @@ func TestResizeOfARequestByRestart(t *testing.T) {
 		for _, c := range []struct {
 			pod  *v1.Pod
 			want int32
-		}{{restartFor(sized("a", "1", "1Gi"), v1.ResourceMemory), 1}, {restartFor(sized("b", "1", "1Gi"), v1.ResourceCPU), 0}} {
+		}{{restartFor(sized("a", "1", "1Gi"), v1.ResourceMemory), 1},
+			{restartFor(sized("b", "1", "1Gi"), v1.ResourceCPU), 0}} {
 			w.manager.Update(c.pod)
 			w.status(c.pod)
 			pod := resized(c.pod, "1", "1Gi")
 			pod.Spec.Containers[0].Resources.Requests[v1.ResourceMemory] = resource.MustParse("512Mi")
 			w.manager.Update(pod)
 			s := w.status(pod)
-			if s.ContainerStatuses[0].RestartCount != c.want || s.ContainerStatuses[0].Resources.Requests.Memory().String() != "512Mi" {
+			if s.ContainerStatuses[0].RestartCount != c.want ||
+				s.ContainerStatuses[0].Resources.Requests.Memory().String() != "512Mi" {
 				t.Errorf("%s: %+v", pod.Name, s.ContainerStatuses)
 			}
 			w.manager.Wake(pod.UID)
-			if again := w.status(pod); again.ContainerStatuses[0].RestartCount != c.want || conditionOf(again, v1.PodResizeInProgress) != nil {
+			if again := w.status(pod); again.ContainerStatuses[0].RestartCount != c.want ||
+				conditionOf(again, v1.PodResizeInProgress) != nil {
 				t.Errorf("%s, another look: %+v", pod.Name, again)
 			}
 		}
@@ -213,8 +229,10 @@ func TestResizeOfARequestByRestart(t *testing.T) {
 func TestResizeOfThePodThatDoesNotFit(t *testing.T) {
 	dir := newWorld(t).dir
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{}, finished: map[types.UID]bool{}, dir: dir,
-			allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi")}}
+		w := &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{},
+			finished: map[types.UID]bool{}, dir: dir,
+			allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"),
+				v1.ResourceMemory: resource.MustParse("8Gi")}}
 		w.start()
 		defer func() { w.stop() }()
 		a, b := whole("a", "3", "1Gi"), whole("b", "1", "1Gi")
@@ -226,7 +244,8 @@ func TestResizeOfThePodThatDoesNotFit(t *testing.T) {
 		b = resizedWhole(b, "2", "1Gi")
 		w.manager.Update(b)
 		s := w.status(b)
-		if c := conditionOf(s, v1.PodResizePending); c == nil || c.Reason != v1.PodReasonDeferred || hasWhole(s) != "1 1Gi of 1 1Gi" || w.enforced(s).CpuQuota != 100000 {
+		if c := conditionOf(s, v1.PodResizePending); c == nil || c.Reason != v1.PodReasonDeferred ||
+			hasWhole(s) != "1 1Gi of 1 1Gi" || w.enforced(s).CpuQuota != 100000 {
 			t.Errorf("a resize that must wait: %+v, %s", c, hasWhole(s))
 		}
 		a = resizedWhole(a, "2", "1Gi")
@@ -256,11 +275,14 @@ func TestResizeOfThePodBelowUsage(t *testing.T) {
 		w.manager.Update(pod)
 		s := w.status(pod)
 		c := conditionOf(s, v1.PodResizeInProgress)
-		if c == nil || c.Reason != v1.PodReasonError || !strings.Contains(c.Message, "attempting to set pod memory limit (10240) below current usage (943718400)") {
+		if c == nil || c.Reason != v1.PodReasonError ||
+			!strings.Contains(c.Message, "attempting to set pod memory limit (10240) below current usage (943718400)") {
 			t.Fatalf("%+v", c)
 		}
-		if hasWhole(s) != "1 1Gi of 1 10Ki" || w.enforced(s).MemoryLimitInBytes != 1<<30 || len(s.ContainerStatuses[0].Resources.Limits) > 0 {
-			t.Errorf("it has %s, its container %+v and, it says, %+v", hasWhole(s), w.enforced(s), s.ContainerStatuses[0].Resources)
+		if hasWhole(s) != "1 1Gi of 1 10Ki" || w.enforced(s).MemoryLimitInBytes != 1<<30 ||
+			len(s.ContainerStatuses[0].Resources.Limits) > 0 {
+			t.Errorf("it has %s, its container %+v and, it says, %+v", hasWhole(s), w.enforced(s),
+				s.ContainerStatuses[0].Resources)
 		}
 		pod.Status = s
 		pod = resizedWhole(pod, "1", "1Gi")
@@ -297,7 +319,8 @@ func TestRestartBeforeAResizeIsTold(t *testing.T) {
 		w.start(pod)
 		s := w.status(pod)
 		c := conditionOf(s, v1.PodResizeInProgress)
-		if c == nil || c.Reason != v1.PodReasonError || !strings.Contains(c.Message, "below current usage") || slices.Contains(w.steps, "group") {
+		if c == nil || c.Reason != v1.PodReasonError || !strings.Contains(c.Message, "below current usage") ||
+			slices.Contains(w.steps, "group") {
 			t.Fatalf("while it uses more: %+v, steps %q", c, w.steps)
 		}
 		w.usage.Store(1 << 30)
@@ -357,8 +380,10 @@ func TestFirstResourcesAsAWholeBelowUsage(t *testing.T) {
 func TestResizeThatAnEarlierVersionBegan(t *testing.T) {
 	pod := sized("a", "1", "1Gi")
 	has := resources("1", "4Gi")
-	pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "main", Resources: &has, AllocatedResources: resources("1", "1Gi").Requests}}
-	c := lifecycle.Container{Name: "main", ID: "c", State: lifecycle.Running, Limits: &lifecycle.Limits{Shares: 1024, Quota: 100000, Memory: 4 << 30}}
+	pod.Status.ContainerStatuses = []v1.ContainerStatus{
+		{Name: "main", Resources: &has, AllocatedResources: resources("1", "1Gi").Requests}}
+	c := lifecycle.Container{Name: "main", ID: "c", State: lifecycle.Running,
+		Limits: &lifecycle.Limits{Shares: 1024, Quota: 100000, Memory: 4 << 30}}
 	s := lifecycle.Status(lifecycle.StatusInput{
 		Facts:  lifecycle.Facts{Pod: pod, Observed: lifecycle.Observed{Containers: []lifecycle.Container{c}}},
 		Resize: lifecycle.ResizeState{InProgress: true},
@@ -385,7 +410,8 @@ func TestResizeDownAtOnceAfterOneUp(t *testing.T) {
 			return nil
 		})
 		w.manager.Update(next)
-		if s := w.status(pod); s.Resources.Requests.Memory().String() != "4Gi" || w.enforced(s).MemoryLimitInBytes != 4<<30 {
+		if s := w.status(pod); s.Resources.Requests.Memory().String() != "4Gi" ||
+			w.enforced(s).MemoryLimitInBytes != 4<<30 {
 			t.Errorf("%s, enforced %+v", hasWhole(s), w.enforced(s))
 		}
 	})
@@ -419,8 +445,10 @@ func TestStatusOfResourcesAsAWhole(t *testing.T) {
 func TestFirstWishThatIsInfeasible(t *testing.T) {
 	dir := newWorld(t).dir
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{}, finished: map[types.UID]bool{}, dir: dir,
-			allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi")}}
+		w := &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{},
+			finished: map[types.UID]bool{}, dir: dir,
+			allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"),
+				v1.ResourceMemory: resource.MustParse("8Gi")}}
 		w.start()
 		defer func() { w.stop() }()
 		pod := sized("a", "1", "1Gi")
@@ -429,7 +457,8 @@ func TestFirstWishThatIsInfeasible(t *testing.T) {
 		pod = resizedWhole(pod, "1", "40Gi")
 		w.manager.Update(pod)
 		s := w.status(pod)
-		if c := conditionOf(s, v1.PodResizePending); c == nil || c.Reason != v1.PodReasonInfeasible || held(pod, s) != "1Gi" {
+		if c := conditionOf(s, v1.PodResizePending); c == nil || c.Reason != v1.PodReasonInfeasible ||
+			held(pod, s) != "1Gi" {
 			t.Errorf("%+v, %s held", c, held(pod, s))
 		}
 	})
@@ -439,8 +468,10 @@ func TestFirstWishThatIsInfeasible(t *testing.T) {
 func TestRefusedPodHoldsNothing(t *testing.T) {
 	dir := newWorld(t).dir
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{}, finished: map[types.UID]bool{}, dir: dir,
-			allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi")}}
+		w := &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{},
+			finished: map[types.UID]bool{}, dir: dir,
+			allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"),
+				v1.ResourceMemory: resource.MustParse("8Gi")}}
 		w.start()
 		defer func() { w.stop() }()
 		pod := whole("a", "5", "1Gi")

@@ -56,7 +56,8 @@ func (w *worker) allot(pod *v1.Pod, f *lifecycle.Facts) bool {
 
 // refuse fails a pod of which nothing has run.
 func (w *worker) refuse(pod *v1.Pod, reason, message string) {
-	w.m.Logger.Info("the node does not take a pod", "pod", pod.Namespace+"/"+pod.Name, "reason", reason, "message", message)
+	w.m.Logger.Info("the node does not take a pod", "pod", pod.Namespace+"/"+pod.Name, "reason", reason, "message",
+		message)
 	w.refused, w.failReason, w.failMessage = true, reason, "Pod was rejected: "+message
 	w.m.Events.Event(pod, nil, v1.EventTypeWarning, reason, message)
 }
@@ -158,7 +159,9 @@ func (w *worker) resize(ctx context.Context, f lifecycle.Facts, p lifecycle.Plan
 }
 
 // tryResize does it once. A pod with a container that restarts for the resize shrinks afterwards.
-func (w *worker) tryResize(ctx context.Context, f lifecycle.Facts, p lifecycle.Plan, group bool) (changed bool, err error) {
+func (w *worker) tryResize(
+	ctx context.Context, f lifecycle.Facts, p lifecycle.Plan, group bool,
+) (changed bool, err error) {
 	shrink := group && len(w.replacing) == 0
 	if err := w.checkUsage(ctx, f, p, shrink); err != nil {
 		return false, err
@@ -188,13 +191,15 @@ func (w *worker) tryResize(ctx context.Context, f lifecycle.Facts, p lifecycle.P
 // checkUsage refuses to lower a limit of memory below the present use: the kernel would kill.
 func (w *worker) checkUsage(ctx context.Context, f lifecycle.Facts, p lifecycle.Plan, shrink bool) error {
 	var errs []error
-	if limits := cgroups.LimitsOf(f.Pod); shrink && limits.Memory > 0 && (w.grouped.Memory == 0 || limits.Memory < w.grouped.Memory) {
+	if limits := cgroups.LimitsOf(f.Pod); shrink && limits.Memory > 0 &&
+		(w.grouped.Memory == 0 || limits.Memory < w.grouped.Memory) {
 		used, err := w.m.Cgroups.MemoryUsage(f.Pod)
 		switch {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("cannot tell how much memory the pod uses: %w", err))
 		case used > limits.Memory:
-			errs = append(errs, fmt.Errorf("attempting to set pod memory limit (%d) below current usage (%d)", limits.Memory, used))
+			errs = append(errs,
+				fmt.Errorf("attempting to set pod memory limit (%d) below current usage (%d)", limits.Memory, used))
 		}
 	}
 	lower := map[string]lifecycle.Update{}
@@ -211,7 +216,9 @@ func (w *worker) checkUsage(ctx context.Context, f lifecycle.Facts, p lifecycle.
 		for _, s := range stats {
 			u, ok := lower[s.GetAttributes().GetId()]
 			if used := s.GetMemory().GetUsageBytes().GetValue(); ok && int64(used) > u.Limits.Memory {
-				errs = append(errs, fmt.Errorf("attempting to set container %q memory limit (%d) below current usage (%d)", u.Name, u.Limits.Memory, used))
+				errs = append(errs,
+					fmt.Errorf("attempting to set container %q memory limit (%d) below current usage (%d)", u.Name,
+						u.Limits.Memory, used))
 			}
 		}
 	}
@@ -235,10 +242,12 @@ func (w *worker) recordResize(kind, reason, text string, pod *v1.Pod, generation
 		Error          string                   `json:"error,omitempty"`
 	}{Resources: pod.Spec.Resources, Generation: generation, Error: failure}
 	for i := range pod.Spec.InitContainers {
-		summary.InitContainers = append(summary.InitContainers, container{pod.Spec.InitContainers[i].Name, pod.Spec.InitContainers[i].Resources})
+		summary.InitContainers = append(summary.InitContainers,
+			container{pod.Spec.InitContainers[i].Name, pod.Spec.InitContainers[i].Resources})
 	}
 	for i := range pod.Spec.Containers {
-		summary.Containers = append(summary.Containers, container{pod.Spec.Containers[i].Name, pod.Spec.Containers[i].Resources})
+		summary.Containers = append(summary.Containers,
+			container{pod.Spec.Containers[i].Name, pod.Spec.Containers[i].Resources})
 	}
 	if raw, err := json.Marshal(summary); err == nil {
 		text += ": " + string(raw)

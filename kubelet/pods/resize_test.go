@@ -48,7 +48,8 @@ func conditionOf(s v1.PodStatus, kind v1.PodConditionType) *v1.PodCondition {
 // has returns the resources of a container by its pod's status.
 func has(s v1.PodStatus) string {
 	r := s.ContainerStatuses[0].Resources
-	return r.Requests.Cpu().String() + " " + r.Limits.Memory().String() + " of " + s.ContainerStatuses[0].AllocatedResources.Cpu().String()
+	return r.Requests.Cpu().String() + " " + r.Limits.Memory().String() + " of " +
+		s.ContainerStatuses[0].AllocatedResources.Cpu().String()
 }
 
 func TestResizeInPlace(t *testing.T) {
@@ -65,7 +66,8 @@ func TestResizeInPlace(t *testing.T) {
 		if conditionOf(s, v1.PodResizeInProgress) != nil || conditionOf(s, v1.PodResizePending) != nil {
 			t.Errorf("conditions stay: %+v", s.Conditions)
 		}
-		for _, want := range []string{"Normal ResizeStarted Pod resize started: {", "Normal ResizeCompleted Pod resize completed: {", `"generation":2}`} {
+		for _, want := range []string{"Normal ResizeStarted Pod resize started: {",
+			"Normal ResizeCompleted Pod resize completed: {", `"generation":2}`} {
 			if !strings.Contains(w.events(), want) {
 				t.Errorf("no event %q in %s", want, w.events())
 			}
@@ -77,7 +79,8 @@ func TestResizeByRestart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := sized("a", "1", "1Gi")
 		pod.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{
-			{ResourceName: v1.ResourceCPU, RestartPolicy: v1.NotRequired}, {ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+			{ResourceName: v1.ResourceCPU, RestartPolicy: v1.NotRequired},
+			{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
 		w.manager.Update(pod)
 		w.status(pod)
 		pod = resized(pod, "2", "1Gi")
@@ -88,7 +91,8 @@ func TestResizeByRestart(t *testing.T) {
 		pod = resized(pod, "2", "512Mi")
 		w.manager.Update(pod)
 		s := w.status(pod)
-		if has(s) != "2 512Mi of 2" || s.ContainerStatuses[0].RestartCount != 1 || s.ContainerStatuses[0].State.Running == nil {
+		if has(s) != "2 512Mi of 2" || s.ContainerStatuses[0].RestartCount != 1 ||
+			s.ContainerStatuses[0].State.Running == nil {
 			t.Errorf("less memory: %s, %+v", has(s), s.ContainerStatuses)
 		}
 		if conditionOf(s, v1.PodResizeInProgress) != nil {
@@ -103,8 +107,10 @@ func TestResizeByRestart(t *testing.T) {
 func TestResizeThatDoesNotFit(t *testing.T) {
 	dir := newWorld(t).dir
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{}, finished: map[types.UID]bool{}, dir: dir,
-			allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi")}}
+		w := &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{},
+			finished: map[types.UID]bool{}, dir: dir,
+			allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"),
+				v1.ResourceMemory: resource.MustParse("8Gi")}}
 		w.start()
 		defer func() { w.stop() }()
 		a, b := sized("a", "2", "1Gi"), sized("b", "1", "1Gi")
@@ -122,7 +128,8 @@ func TestResizeThatDoesNotFit(t *testing.T) {
 		w.manager.Update(b)
 		s := w.status(b)
 		c := conditionOf(s, v1.PodResizePending)
-		if c == nil || c.Reason != v1.PodReasonDeferred || c.Message != "Node didn't have enough resource: cpu, requested: 3000, used: 2000, capacity: 4000" ||
+		if c == nil || c.Reason != v1.PodReasonDeferred ||
+			c.Message != "Node didn't have enough resource: cpu, requested: 3000, used: 2000, capacity: 4000" ||
 			c.ObservedGeneration != 2 || has(s) != "1 1Gi of 1" {
 			t.Errorf("a resize that must wait: %+v, %s", c, has(s))
 		}
@@ -136,7 +143,8 @@ func TestResizeThatDoesNotFit(t *testing.T) {
 		}
 		w.manager.Update(a)
 		w.manager.Synced()
-		if s = w.status(b); s.Phase != v1.PodRunning || has(s) != "1 1Gi of 1" || conditionOf(s, v1.PodResizePending) == nil {
+		if s = w.status(b); s.Phase != v1.PodRunning || has(s) != "1 1Gi of 1" ||
+			conditionOf(s, v1.PodResizePending) == nil {
 			t.Errorf("after a restart: %+v", s)
 		}
 		w.manager.Update(deleted(a, 0))
@@ -147,10 +155,12 @@ func TestResizeThatDoesNotFit(t *testing.T) {
 		b = resized(b, "5", "1Gi")
 		w.manager.Update(b)
 		c = conditionOf(w.status(b), v1.PodResizePending)
-		if c == nil || c.Reason != v1.PodReasonInfeasible || c.Message != "Node didn't have enough capacity: cpu, requested: 5000, capacity: 4000" {
+		if c == nil || c.Reason != v1.PodReasonInfeasible ||
+			c.Message != "Node didn't have enough capacity: cpu, requested: 5000, capacity: 4000" {
 			t.Errorf("more than the node has: %+v", c)
 		}
-		if !strings.Contains(w.events(), "Warning ResizeInfeasible Pod resize Infeasible: {") || strings.Count(w.events(), "Warning ResizeDeferred") != 1 {
+		if !strings.Contains(w.events(), "Warning ResizeInfeasible Pod resize Infeasible: {") ||
+			strings.Count(w.events(), "Warning ResizeDeferred") != 1 {
 			t.Errorf("events: %s", w.events())
 		}
 	})
@@ -168,7 +178,8 @@ func TestResizeBelowUsageIsRefused(t *testing.T) {
 		s := w.status(pod)
 		c := conditionOf(s, v1.PodResizeInProgress)
 		const want = `cannot decrease memory limits: [attempting to set pod memory limit (536870912) below current usage (943718400), attempting to set container "main" memory limit (536870912) below current usage (943718400)]`
-		if c == nil || c.Reason != v1.PodReasonError || c.Message != want || s.ContainerStatuses[0].Resources.Limits.Memory().String() != "1Gi" {
+		if c == nil || c.Reason != v1.PodReasonError || c.Message != want ||
+			s.ContainerStatuses[0].Resources.Limits.Memory().String() != "1Gi" {
 			t.Fatalf("%+v, %s", c, has(s))
 		}
 		w.runtime.Uses("main", 100<<20)
@@ -197,7 +208,8 @@ func TestResizeThatTheRuntimeRefuses(t *testing.T) {
 		pod = resized(pod, "2", "1Gi")
 		w.manager.Update(pod)
 		s := w.status(pod)
-		if c := conditionOf(s, v1.PodResizeInProgress); c == nil || c.Reason != v1.PodReasonError || has(s) != "1 1Gi of 2" {
+		if c := conditionOf(s, v1.PodResizeInProgress); c == nil || c.Reason != v1.PodReasonError ||
+			has(s) != "1 1Gi of 2" {
 			t.Errorf("%+v, %s", s.Conditions, has(s))
 		}
 		// A process that starts meanwhile goes on with it.
@@ -226,7 +238,8 @@ func TestResizeTakenBackAfterAFailure(t *testing.T) {
 				return nil
 			}
 			w.runtime.Fail(nil)
-			four := &runtimeapi.LinuxContainerResources{CpuShares: 4096, CpuQuota: 400000, CpuPeriod: 100000, MemoryLimitInBytes: 1 << 30}
+			four := &runtimeapi.LinuxContainerResources{CpuShares: 4096, CpuQuota: 400000, CpuPeriod: 100000,
+				MemoryLimitInBytes: 1 << 30}
 			if err := w.runtime.UpdateContainerResources(context.Background(), id, four); err != nil {
 				t.Error(err)
 			}
@@ -254,12 +267,14 @@ func TestAFirstResizeOutlivesTheProcess(t *testing.T) {
 		pod := restartFor(appPod(v1.RestartPolicyAlways), v1.ResourceMemory)
 		w.manager.Update(pod)
 		pod.Status = w.status(pod)
-		w.runtime.Annotate(strings.TrimPrefix(pod.Status.ContainerStatuses[0].ContainerID, "fake://"), cri.AnnotationMemoryRequest, "")
+		w.runtime.Annotate(strings.TrimPrefix(pod.Status.ContainerStatuses[0].ContainerID, "fake://"),
+			cri.AnnotationMemoryRequest, "")
 		w.runtime.Stubborn["main"] = true
 		pod = resizedWhole(pod, "1", "1Gi")
 		w.manager.Update(pod)
 		pod.Status = w.status(pod)
-		if s := pod.Status.ContainerStatuses[0]; s.RestartCount != 0 || conditionOf(pod.Status, v1.PodResizeInProgress) == nil {
+		if s := pod.Status.ContainerStatuses[0]; s.RestartCount != 0 ||
+			conditionOf(pod.Status, v1.PodResizeInProgress) == nil {
 			t.Fatalf("%+v", pod.Status)
 		}
 		w.stop()

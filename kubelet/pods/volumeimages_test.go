@@ -20,22 +20,26 @@ func (i imagesByID) ImageStatus(_ context.Context, id string) (*runtimeapi.Image
 // the kubelet.
 func TestStatusNamesImagesOfVolumes(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
-	pod.Spec.Volumes = []v1.Volume{{Name: "image", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "example.org/x:1"}}},
+	pod.Spec.Volumes = []v1.Volume{
+		{Name: "image", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "example.org/x:1"}}},
 		{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
-	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}, {Name: "image", MountPath: "/image", SubPath: "part"}}
+	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"},
+		{Name: "image", MountPath: "/image", SubPath: "part"}}
 	in := lifecycle.StatusInput{Facts: lifecycle.Facts{Pod: pod}}
 	mounts := func() []v1.VolumeMountStatus { return lifecycle.Status(in).ContainerStatuses[0].VolumeMounts }
 	if got := mounts(); len(got) != 2 || got[1].VolumeStatus != nil {
 		t.Errorf("before the image is known: %+v", got)
 	}
-	known := imagesByID{"sha256:1": {Id: "sha256:1"}, "sha256:2": {Id: "sha256:2", RepoDigests: []string{"example.org/x@sha256:3", "example.org/y@sha256:3"}}}
+	known := imagesByID{"sha256:1": {Id: "sha256:1"},
+		"sha256:2": {Id: "sha256:2", RepoDigests: []string{"example.org/x@sha256:3", "example.org/y@sha256:3"}}}
 	w := newWorker(New(Config{Images: known}), "u")
 	w.syncCtx = t.Context()
 	for id, want := range map[string]string{"sha256:2": "example.org/x@sha256:3", "sha256:1": "sha256:1"} {
 		w.paths = map[string]string{"data": "/host/data", "image": id}
 		w.nameImages(pod)
 		in.VolumeImages = w.volumeImages
-		if got := mounts(); got[0].VolumeStatus != nil || got[1].VolumeStatus == nil || got[1].VolumeStatus.Image.ImageRef != want {
+		if got := mounts(); got[0].VolumeStatus != nil || got[1].VolumeStatus == nil ||
+			got[1].VolumeStatus.Image.ImageRef != want {
 			t.Errorf("%s: %+v", id, got)
 		}
 	}

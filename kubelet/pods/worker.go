@@ -100,9 +100,11 @@ type worker struct {
 func newWorker(m *Manager, uid types.UID) *worker {
 	return &worker{
 		m: m, uid: uid, wake: make(chan struct{}, 1), state: runtimestate.NewReader(m.Runtime, uid, m.HostIPs),
-		backoffs: map[string]lifecycle.Backoff{}, troubles: map[string]lifecycle.Trouble{}, delays: map[string]time.Duration{},
-		images: map[string]string{}, pulling: map[string]bool{}, hooks: map[string]bool{}, hookFailed: map[string]bool{},
-		killing: map[string]*killing{}, replacing: map[string]bool{}, specImages: map[string]string{},
+		backoffs: map[string]lifecycle.Backoff{}, troubles: map[string]lifecycle.Trouble{},
+		delays: map[string]time.Duration{},
+		images: map[string]string{}, pulling: map[string]bool{}, hooks: map[string]bool{},
+		hookFailed: map[string]bool{},
+		killing:    map[string]*killing{}, replacing: map[string]bool{}, specImages: map[string]string{},
 		stopHookRun: map[string]bool{}, updated: map[string]lifecycle.Limits{}, recorded: map[string]string{},
 	}
 }
@@ -129,7 +131,8 @@ func (w *worker) update(pod *v1.Pod, gone bool) {
 func (w *worker) evict(why Eviction) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.evicted != nil || w.gone || w.pod == nil || w.pod.DeletionTimestamp != nil || podinfo.Finished(w.pod.Status.Phase) ||
+	if w.evicted != nil || w.gone || w.pod == nil || w.pod.DeletionTimestamp != nil ||
+		podinfo.Finished(w.pod.Status.Phase) ||
 		w.status != nil && podinfo.Finished(w.status.Phase) {
 		return false
 	}
@@ -250,7 +253,8 @@ func (w *worker) run(ctx context.Context) bool {
 		w.results, w.retry = nil, false
 		w.mu.Unlock()
 		if retry {
-			maps.DeleteFunc(w.troubles, func(_ string, t lifecycle.Trouble) bool { return t.Reason == reasonConfigError })
+			maps.DeleteFunc(w.troubles,
+				func(_ string, t lifecycle.Trouble) bool { return t.Reason == reasonConfigError })
 		}
 		for _, take := range results {
 			take()
@@ -344,7 +348,8 @@ func (w *worker) facts(pod *v1.Pod, observed lifecycle.Observed) lifecycle.Facts
 	w.probe(pod, &observed)
 	f := lifecycle.Facts{
 		Pod: pod, Observed: observed, Now: w.m.Now(), Health: map[string]lifecycle.Health{}, Hooks: w.hooks,
-		Killing: map[string]bool{}, Replacing: w.replacing, Updated: w.updated, Images: w.images, Pulling: w.pulling, Troubles: w.troubles, Backoffs: w.backoffs,
+		Killing: map[string]bool{}, Replacing: w.replacing, Updated: w.updated, Images: w.images, Pulling: w.pulling,
+		Troubles: w.troubles, Backoffs: w.backoffs,
 	}
 	for id := range w.killing {
 		f.Killing[id] = true
@@ -607,7 +612,8 @@ func (w *worker) prepareDevices(pod *v1.Pod, plan *lifecycle.Plan) (retry time.T
 		return w.m.Now(), false
 	}
 	w.deviceDelay = min(max(2*w.deviceDelay, firstMountRetry), longestMountRetry)
-	w.m.Events.Event(pod, nil, v1.EventTypeWarning, "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: "+err.Error())
+	w.m.Events.Event(pod, nil, v1.EventTypeWarning, "FailedPrepareDynamicResources",
+		"Failed to prepare dynamic resources: "+err.Error())
 	if w.prepared {
 		plan.WakeBy(w.m.Now().Add(w.deviceDelay))
 		return time.Time{}, true // it runs on its present devices
@@ -629,7 +635,8 @@ func (w *worker) terminate(ctx context.Context, f lifecycle.Facts) time.Time {
 	if plan.Ended {
 		// Before the end is reported: from then on another pod may get the devices.
 		if err := w.unprepare(ctx); err != nil {
-			w.m.Logger.Warn("cannot take back a pod's devices; trying again", "pod", f.Pod.Namespace+"/"+f.Pod.Name, "error", err)
+			w.m.Logger.Warn("cannot take back a pod's devices; trying again", "pod", f.Pod.Namespace+"/"+f.Pod.Name,
+				"error", err)
 			return w.m.Now().Add(retryCleanUp)
 		}
 		w.m.Allocator.Release(w.uid)

@@ -65,7 +65,8 @@ func Serve(w http.ResponseWriter, r *http.Request, target Target) {
 		return
 	}
 	hijacked := linger.NewWriter(w)
-	portforward.ServePortForward(hijacked, r, &forwarder{target, hijacked}, target.Pod, target.UID, options, cmp.Or(target.Idle, idle), opening, portforward.SupportedProtocols)
+	portforward.ServePortForward(hijacked, r, &forwarder{target, hijacked}, target.Pod, target.UID, options,
+		cmp.Or(target.Idle, idle), opening, portforward.SupportedProtocols)
 	if conn := hijacked.Conn(); conn != nil {
 		conn.Close()
 	}
@@ -87,7 +88,8 @@ func (f *forwarder) PortForward(ctx context.Context, _, _ string, port int32, st
 	conn, err := dial(ctx, path, port)
 	if err != nil {
 		if omitted, ok := f.Refusals.Take(time.Now()); ok {
-			f.Logger.Info("a forwarded connection has no listener in the pod", "pod", f.Pod, "port", port, "err", err, "omitted", omitted)
+			f.Logger.Info("a forwarded connection has no listener in the pod", "pod", f.Pod, "port", port, "err", err,
+				"omitted", omitted)
 		}
 		return nil
 	}

@@ -26,10 +26,14 @@ import (
 
 // session forwards local ports to ports of this machine, as kubectl does, and returns the addresses
 // of the local ones. ended has the session's end.
-func session(t *testing.T, network func(context.Context) (string, error), ports ...int) (addresses []string, ended <-chan error) {
+func session(
+	t *testing.T, network func(context.Context) (string, error), ports ...int,
+) (addresses []string, ended <-chan error) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		Serve(w, r, Target{Pod: "ns/p", UID: "u", Network: network, Logger: slog.New(slog.DiscardHandler), Refusals: new(loglimit.Limiter)})
+		Serve(w, r,
+			Target{Pod: "ns/p", UID: "u", Network: network, Logger: slog.New(slog.DiscardHandler),
+				Refusals: new(loglimit.Limiter)})
 	}))
 	t.Cleanup(server.Close)
 	location, err := url.Parse(server.URL)
@@ -46,7 +50,8 @@ func session(t *testing.T, network func(context.Context) (string, error), ports 
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	up := make(chan struct{})
-	forwarder, err := portforward.NewOnAddresses(spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, location),
+	forwarder, err := portforward.NewOnAddresses(
+		spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, location),
 		[]string{"127.0.0.1"}, wanted, ctx.Done(), up, io.Discard, io.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -139,9 +144,10 @@ func TestOneConnectionEnds(t *testing.T) {
 	}
 	closed.Close()
 	bad := map[string]int{
-		"reset by the pod": listen(t, func(conn *net.TCPConn) { _, _ = conn.Read(make([]byte, 1)); _ = conn.SetLinger(0) }),
-		"no listener":      closed.Addr().(*net.TCPAddr).Port,
-		"closed unread":    listen(t, func(*net.TCPConn) {}),
+		"reset by the pod": listen(t,
+			func(conn *net.TCPConn) { _, _ = conn.Read(make([]byte, 1)); _ = conn.SetLinger(0) }),
+		"no listener":   closed.Addr().(*net.TCPAddr).Port,
+		"closed unread": listen(t, func(*net.TCPConn) {}),
 	}
 	for name, port := range bad {
 		t.Run(name, func(t *testing.T) {
@@ -245,7 +251,8 @@ func TestLull(t *testing.T) {
 
 // TestPodIsGone: the session ends with a message when the pod no longer runs.
 func TestPodIsGone(t *testing.T) {
-	addresses, ended := session(t, func(context.Context) (string, error) { return "", errors.New("sandbox s does not run") }, 80)
+	addresses, ended := session(t,
+		func(context.Context) (string, error) { return "", errors.New("sandbox s does not run") }, 80)
 	connect(t, addresses[0])
 	if err := await.Value(t, "the end of the session", ended); !errors.Is(err, portforward.ErrLostConnectionToPod) {
 		t.Errorf("the session ended with %v", err)
@@ -278,7 +285,9 @@ func TestRefusalsAreLoggedRarely(t *testing.T) {
 	port := listener.Addr().(*net.TCPAddr).Port
 	listener.Close()
 	var lines bytes.Buffer
-	f := &forwarder{Target: Target{Pod: "ns/p", Network: here, Logger: slog.New(slog.NewTextHandler(&lines, nil)), Refusals: new(loglimit.Limiter)}}
+	f := &forwarder{
+		Target: Target{Pod: "ns/p", Network: here, Logger: slog.New(slog.NewTextHandler(&lines, nil)),
+			Refusals: new(loglimit.Limiter)}}
 	for range 10 * loglimit.Burst {
 		if err := f.PortForward(t.Context(), "p", "u", int32(port), struct {
 			io.ReadWriter

@@ -177,7 +177,8 @@ func probeGRPC(ctx context.Context, ip string, action *v1.GRPCAction, timeout ti
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	conn, err := grpc.NewClient("passthrough:///"+net.JoinHostPort(ip, strconv.Itoa(int(action.Port))),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent("kube-probe/1.37"), grpc.WithNoProxy())
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent("kube-probe/1.37"),
+		grpc.WithNoProxy())
 	if err != nil {
 		return err
 	}

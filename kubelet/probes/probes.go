@@ -133,7 +133,8 @@ func (m *Manager) Health(id string) (Health, bool) {
 func (m *Manager) addLocked(pod *v1.Pod, t Target) {
 	ctx, stop := context.WithCancelCause(m.ctx)
 	spec := t.Container
-	c := &container{uid: pod.UID, name: spec.Name, pod: pod.Name, space: pod.Namespace, stop: stop, started: make(chan struct{})}
+	c := &container{uid: pod.UID, name: spec.Name, pod: pod.Name, space: pod.Namespace, stop: stop,
+		started: make(chan struct{})}
 	c.health = Health{
 		Started: spec.StartupProbe == nil || t.WasStarted,
 		Ready:   spec.ReadinessProbe == nil || t.WasReady,

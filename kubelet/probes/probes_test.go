@@ -52,7 +52,8 @@ func (a *answers) times(name string) int {
 }
 
 func execProbe(name string, failures int32) *v1.Probe {
-	return &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{name}}}, PeriodSeconds: 1, FailureThreshold: failures}
+	return &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{name}}}, PeriodSeconds: 1,
+		FailureThreshold: failures}
 }
 
 // TestProbesOfAContainer follows one container through all results of its probes, in virtual time.
@@ -60,10 +61,13 @@ func TestProbesOfAContainer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		exec := &answers{codes: map[string]int32{"start": 1, "ready": 1}, asked: map[string]int{}}
 		told := 0
-		m := New(Config{Exec: exec, Changed: func(types.UID) { told++ }, Unhealthy: func(*v1.Pod, *v1.Container, string) {}, Logger: slog.New(slog.DiscardHandler)})
+		m := New(
+			Config{Exec: exec, Changed: func(types.UID) { told++ }, Unhealthy: func(*v1.Pod, *v1.Container, string) {},
+				Logger: slog.New(slog.DiscardHandler)})
 		defer m.Close()
 		pod := &v1.Pod{}
-		c := &v1.Container{StartupProbe: execProbe("start", 30), LivenessProbe: execProbe("live", 3), ReadinessProbe: execProbe("ready", 1)}
+		c := &v1.Container{StartupProbe: execProbe("start", 30), LivenessProbe: execProbe("live", 3),
+			ReadinessProbe: execProbe("ready", 1)}
 		target := Target{ID: "c", Container: c, StartedAt: time.Now()}
 		m.Sync(pod, []Target{target})
 		is := func(want Health) {
@@ -129,8 +133,10 @@ func TestReadyAsSoonAsItListens(t *testing.T) {
 		Logger:    slog.New(slog.DiscardHandler),
 	})
 	defer m.Close()
-	probe := &v1.Probe{PeriodSeconds: 60, TimeoutSeconds: int32(soon / time.Second), ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.Parse(port), Scheme: v1.URISchemeHTTP}}}
-	m.Sync(&v1.Pod{}, []Target{{ID: "c", Container: &v1.Container{ReadinessProbe: probe}, StartedAt: time.Now(), PodIP: host}})
+	probe := &v1.Probe{PeriodSeconds: 60, TimeoutSeconds: int32(soon / time.Second),
+		ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.Parse(port), Scheme: v1.URISchemeHTTP}}}
+	m.Sync(&v1.Pod{},
+		[]Target{{ID: "c", Container: &v1.Container{ReadinessProbe: probe}, StartedAt: time.Now(), PodIP: host}})
 	select {
 	case <-changed:
 	case <-time.After(3 * soon):
@@ -153,7 +159,8 @@ func TestOpeningEndsWithItsPeriod(t *testing.T) {
 		waits = append(waits, wait)
 		now = now.Add(wait)
 	}
-	want := []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 300 * time.Millisecond}
+	want := []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond,
+		300 * time.Millisecond}
 	if !slices.Equal(waits, want) {
 		t.Errorf("asked again after %v, want %v", waits, want)
 	}
@@ -187,7 +194,8 @@ func TestHTTP(t *testing.T) {
 	ip, text, _ := net.SplitHostPort(strings.TrimPrefix(server.URL, "http://"))
 	port, _ := strconv.Atoi(text)
 	c := &v1.Container{Ports: []v1.ContainerPort{{Name: "web", ContainerPort: int32(port)}}}
-	for path, ok := range map[string]bool{"/": true, "no-slash": true, "/ill": false, "/away": true, "/?q=bad": false, "/slow": false} {
+	for path, ok := range map[string]bool{"/": true, "no-slash": true, "/ill": false, "/away": true, "/?q=bad": false,
+		"/slow": false} {
 		get := &v1.HTTPGetAction{Path: path, Port: intstr.FromString("web")}
 		limit := soon
 		if path == "/slow" {
@@ -197,14 +205,16 @@ func TestHTTP(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	get := &v1.HTTPGetAction{Path: "/headers", Port: intstr.FromInt(port), HTTPHeaders: []v1.HTTPHeader{{Name: "Host", Value: "h"}, {Name: "X", Value: "1"}}}
+	get := &v1.HTTPGetAction{Path: "/headers", Port: intstr.FromInt(port),
+		HTTPHeaders: []v1.HTTPHeader{{Name: "Host", Value: "h"}, {Name: "X", Value: "1"}}}
 	if err := probeHTTP(context.Background(), get, c, ip, soon); err != nil {
 		t.Fatal(err)
 	}
 	if header.Get("X") != "1" || host != "h" || !strings.HasPrefix(header.Get("User-Agent"), "kube-probe/") {
 		t.Errorf("%v to %s", header, host)
 	}
-	if err := probeHTTP(context.Background(), &v1.HTTPGetAction{Port: intstr.FromString("none")}, c, ip, soon); err == nil {
+	if err := probeHTTP(context.Background(), &v1.HTTPGetAction{Port: intstr.FromString("none")}, c, ip,
+		soon); err == nil {
 		t.Error("a port that is not there was found")
 	}
 	if err := probeTCP(context.Background(), ip, port, soon); err != nil {
@@ -235,7 +245,8 @@ func TestGRPC(t *testing.T) {
 	defer server.Stop()
 	port := int32(listener.Addr().(*net.TCPAddr).Port)
 	for service, ok := range map[string]bool{"": true, "ill": false, "unknown": false} {
-		if err := probeGRPC(context.Background(), "127.0.0.1", &v1.GRPCAction{Port: port, Service: &service}, soon); (err == nil) != ok {
+		if err := probeGRPC(context.Background(), "127.0.0.1", &v1.GRPCAction{Port: port, Service: &service},
+			soon); (err == nil) != ok {
 			t.Errorf("%q: %v", service, err)
 		}
 	}

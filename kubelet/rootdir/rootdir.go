@@ -62,7 +62,9 @@ func Complete(dataDir, named string) (dir, notice string, err error) {
 		return "", "", err
 	}
 	if stays && named != dir {
-		return "", "", fmt.Errorf("pods of this node have their volumes in %s: start it without --kubelet-root-dir, end all its pods, and give %s then", dir, named)
+		return "", "",
+			fmt.Errorf(
+				"pods of this node have their volumes in %s: start it without --kubelet-root-dir, end all its pods, and give %s then", dir, named)
 	}
 	return named, "", nil
 }
@@ -88,7 +90,9 @@ func Claim(ctx context.Context, dir, dataDir string) (*os.File, error) {
 	defer cancel()
 	lock, err := filelock.Acquire(ctx, filepath.Join(dir, Owner+".lock"))
 	if errors.Is(err, filelock.ErrHeld) {
-		return nil, fmt.Errorf("%s is the directory of another kubelet that runs: give each node one of its own with --kubelet-root-dir", dir)
+		return nil,
+			fmt.Errorf(
+				"%s is the directory of another kubelet that runs: give each node one of its own with --kubelet-root-dir", dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("directory of the kubelet: %w", err)
@@ -114,10 +118,12 @@ func own(dir, dataDir string) error {
 	case err != nil:
 		return err
 	case has && owner != "":
-		return fmt.Errorf("%s has pods of the node with the data directory %s: stop them and empty %s, or give this node a directory of its own with --kubelet-root-dir",
+		return fmt.Errorf(
+			"%s has pods of the node with the data directory %s: stop them and empty %s, or give this node a directory of its own with --kubelet-root-dir",
 			dir, owner, filepath.Join(dir, "pods"))
 	case has && dir != former(dataDir):
-		return fmt.Errorf("%s has pods of another kubelet: stop them and empty %s, or give this node a directory of its own with --kubelet-root-dir",
+		return fmt.Errorf(
+			"%s has pods of another kubelet: stop them and empty %s, or give this node a directory of its own with --kubelet-root-dir",
 			dir, filepath.Join(dir, "pods"))
 	}
 	return atomicfile.Write(path, []byte(dataDir+"\n"), 0o644)
@@ -140,7 +146,8 @@ func propagation(mounts []*mountinfo.Info, dir string) check.Finding {
 	if at == nil || isShared(at) {
 		return check.Passed(name, "mounts below "+dir+" are shared")
 	}
-	return check.Doubtful(name, "mounts below "+dir+" are private: mounts of CSI drivers reach neither the host nor other pods",
+	return check.Doubtful(name,
+		"mounts below "+dir+" are private: mounts of CSI drivers reach neither the host nor other pods",
 		fmt.Sprintf("before CSI drivers are installed, and at each boot: mount --make-rshared %s", at.Mountpoint))
 }
 
@@ -158,5 +165,6 @@ func mountOf(mounts []*mountinfo.Info, path string) *mountinfo.Info {
 }
 
 func isShared(m *mountinfo.Info) bool {
-	return slices.ContainsFunc(strings.Fields(m.Optional), func(o string) bool { return strings.HasPrefix(o, "shared:") })
+	return slices.ContainsFunc(strings.Fields(m.Optional),
+		func(o string) bool { return strings.HasPrefix(o, "shared:") })
 }

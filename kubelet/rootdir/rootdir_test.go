@@ -46,7 +46,8 @@ func TestComplete(t *testing.T) {
 	}
 	makePod(t, former)
 	for named, told := range map[string]bool{"": true, former: false} {
-		if got, notice, err := Complete(dataDir, named); err != nil || got != former || strings.Contains(notice, former) != told {
+		if got, notice, err := Complete(dataDir, named); err != nil || got != former ||
+			strings.Contains(notice, former) != told {
 			t.Errorf("with pods, %q: %s %q %v", named, got, notice, err)
 		}
 	}
@@ -74,7 +75,8 @@ func TestClaim(t *testing.T) {
 	if err := claim(dir, "/b"); err != nil {
 		t.Errorf("the same node: %v", err)
 	}
-	if err := claim(dir, "/a"); err == nil || !strings.Contains(err.Error(), "data directory /b") || !strings.Contains(err.Error(), "--kubelet-root-dir") {
+	if err := claim(dir, "/a"); err == nil || !strings.Contains(err.Error(), "data directory /b") ||
+		!strings.Contains(err.Error(), "--kubelet-root-dir") {
 		t.Errorf("another node, with pods: %v", err)
 	}
 	foreign := t.TempDir()
@@ -91,10 +93,12 @@ func TestClaim(t *testing.T) {
 
 func TestMountOf(t *testing.T) {
 	mounts := []*mountinfo.Info{
-		{Mountpoint: "/", Optional: "shared:1"}, {Mountpoint: "/var", Optional: ""}, {Mountpoint: "/var/lib", Optional: "master:3"},
+		{Mountpoint: "/", Optional: "shared:1"}, {Mountpoint: "/var", Optional: ""},
+		{Mountpoint: "/var/lib", Optional: "master:3"},
 		{Mountpoint: "/srv", Optional: ""}, {Mountpoint: "/srv", Optional: "shared:7 master:2"},
 	}
-	for path, want := range map[string]bool{"/opt/x": true, "/var/log": false, "/var/lib/kubelet": false, "/srv": true, "/srv/x": true, "/variety": true} {
+	for path, want := range map[string]bool{"/opt/x": true, "/var/log": false, "/var/lib/kubelet": false, "/srv": true,
+		"/srv/x": true, "/variety": true} {
 		if got := isShared(mountOf(mounts, path)); got != want {
 			t.Errorf("%s is shared: %t", path, got)
 		}

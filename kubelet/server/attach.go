@@ -21,7 +21,8 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	location, err := s.Runtime.Attach(r.Context(), request)
-	s.carry(w, r, location, execstream.Streams{Stdin: request.Stdin, Stdout: request.Stdout, Stderr: request.Stderr, TTY: request.Tty}, err)
+	s.carry(w, r, location,
+		execstream.Streams{Stdin: request.Stdin, Stdout: request.Stdout, Stderr: request.Stderr, TTY: request.Tty}, err)
 }
 
 // attachRequest refuses an attach that would show nothing, or never end, so that the client can
@@ -52,7 +53,8 @@ func (s *Server) attachRequest(r *http.Request) (*runtimeapi.AttachRequest, erro
 	if ended {
 		return nil, notRunning(pod, name)
 	}
-	return &runtimeapi.AttachRequest{ContainerId: id, Tty: st.TTY, Stdin: st.Stdin, Stdout: st.Stdout, Stderr: st.Stderr}, nil
+	return &runtimeapi.AttachRequest{ContainerId: id, Tty: st.TTY, Stdin: st.Stdin, Stdout: st.Stdout,
+		Stderr: st.Stderr}, nil
 }
 
 // hasEnded reports whether the process is gone of a container that the runtime still counts as

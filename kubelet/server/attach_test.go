@@ -69,13 +69,17 @@ func TestAttachRefused(t *testing.T) {
 		{"lives", "stdin=true&stdout=true&stderr=true", false, os.Getpid(), 0, ""},
 		{"a runtime that tells no process", "stdout=true", false, 0, 0, ""},
 		{"a terminal for a terminal", "stdin=true&stdout=true&tty=true", true, os.Getpid(), 0, ""},
-		{"stderr of a terminal", "stdin=true&stdout=true&stderr=true", true, os.Getpid(), http.StatusBadRequest, "no stderr of its own"},
+		{"stderr of a terminal", "stdin=true&stdout=true&stderr=true", true, os.Getpid(), http.StatusBadRequest,
+			"no stderr of its own"},
 		{"ended, not collected", "stdout=true", false, zombie, http.StatusNotFound, "does not run"},
 		{"ended and collected", "stdout=true", false, gone.Process.Pid, http.StatusNotFound, "does not run"},
 	} {
-		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", TTY: c.tty}}}}
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"},
+			Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", TTY: c.tty}}}}
 		runtime := &oneContainer{pid: c.pid}
-		s, err := New(Config{NodeName: "n1", TLS: &tls.Config{ClientCAs: x509.NewCertPool()}, Pods: podList{pod}, Runtime: runtime})
+		s, err := New(
+			Config{NodeName: "n1", TLS: &tls.Config{ClientCAs: x509.NewCertPool()}, Pods: podList{pod},
+				Runtime: runtime})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +90,8 @@ func TestAttachRefused(t *testing.T) {
 		w := httptest.NewRecorder()
 		s.attach(w, r)
 		passed := c.want == 0 // the stream is not served then, but it was requested
-		if !passed && w.Code != c.want || !strings.Contains(w.Body.String(), c.text) || (runtime.attached != nil) != passed {
+		if !passed && w.Code != c.want || !strings.Contains(w.Body.String(), c.text) ||
+			(runtime.attached != nil) != passed {
 			t.Errorf("%s: %d %q, attached %v", c.name, w.Code, w.Body, runtime.attached)
 		}
 	}

@@ -59,8 +59,12 @@ type answer struct {
 	until   time.Time
 }
 
-func newGuard(client kubernetes.Interface, node string, settings *config.Configuration, now func() time.Time, revoked func(leaf *x509.Certificate) error) *guard {
-	return &guard{client: client, node: node, settings: settings, now: now, revoked: revoked, answers: map[string]answer{}}
+func newGuard(
+	client kubernetes.Interface, node string, settings *config.Configuration, now func() time.Time,
+	revoked func(leaf *x509.Certificate) error,
+) *guard {
+	return &guard{client: client, node: node, settings: settings, now: now, revoked: revoked,
+		answers: map[string]answer{}}
 }
 
 // protect wraps a handler.
@@ -88,7 +92,9 @@ func (g *guard) protect(next http.Handler) http.Handler {
 				return
 			}
 		}
-		http.Error(w, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)", u.name, verb, subresources), http.StatusForbidden)
+		http.Error(w,
+			fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)", u.name, verb, subresources),
+			http.StatusForbidden)
 	})
 }
 
@@ -102,7 +108,8 @@ func (g *guard) authenticate(r *http.Request) (*user, error) {
 		}
 		cutoff.Proven(r.Context(), cutoff.ByCluster)
 		subject := leaf.Subject
-		return &user{name: subject.CommonName, groups: append(slices.Clone(subject.Organization), "system:authenticated")}, nil
+		return &user{name: subject.CommonName,
+			groups: append(slices.Clone(subject.Organization), "system:authenticated")}, nil
 	}
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok || token == "" {
@@ -119,7 +126,8 @@ func (g *guard) authenticate(r *http.Request) (*user, error) {
 	}
 	a := answer{until: g.now().Add(g.settings.Authentication.Webhook.CacheTTL.Duration)}
 	if review.Status.Authenticated {
-		a.user = &user{name: review.Status.User.Username, uid: review.Status.User.UID, groups: review.Status.User.Groups}
+		a.user = &user{name: review.Status.User.Username, uid: review.Status.User.UID,
+			groups: review.Status.User.Groups}
 	}
 	g.keep(key, a)
 	return a.user, nil
@@ -201,7 +209,8 @@ func (g *guard) authorize(ctx context.Context, u *user, verb, subresource string
 	if err != nil {
 		return false, err
 	}
-	a := answer{allowed: review.Status.Allowed, until: g.now().Add(g.settings.Authorization.Webhook.CacheUnauthorizedTTL.Duration)}
+	a := answer{allowed: review.Status.Allowed,
+		until: g.now().Add(g.settings.Authorization.Webhook.CacheUnauthorizedTTL.Duration)}
 	if a.allowed {
 		a.until = g.now().Add(g.settings.Authorization.Webhook.CacheAuthorizedTTL.Duration)
 	}

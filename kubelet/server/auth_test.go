@@ -29,7 +29,8 @@ func TestGuard(t *testing.T) {
 		reviews++
 		review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview)
 		attrs := review.Spec.ResourceAttributes
-		review.Status.Allowed = review.Spec.User == "metrics" && attrs.Subresource == "metrics" && attrs.Name == "n1" && attrs.Verb == "get"
+		review.Status.Allowed = review.Spec.User == "metrics" && attrs.Subresource == "metrics" && attrs.Name == "n1" &&
+			attrs.Verb == "get"
 		return true, review, nil
 	})
 	client.PrependReactor("create", "tokenreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -46,7 +47,8 @@ func TestGuard(t *testing.T) {
 		r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, path, nil)
 		r.TLS = &tls.ConnectionState{}
 		if group != "" {
-			r.TLS.VerifiedChains = [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "metrics", Organization: []string{group}}}}}
+			r.TLS.VerifiedChains = [][]*x509.Certificate{
+				{{Subject: pkix.Name{CommonName: "metrics", Organization: []string{group}}}}}
 		}
 		if token != "" {
 			r.Header.Set("Authorization", "Bearer "+token)
@@ -59,8 +61,11 @@ func TestGuard(t *testing.T) {
 		path, group, token string
 		want               int
 	}{
-		{"/exec/ns/p/c", "", "", 401}, {"/metrics", "", "bad", 401}, {"/metrics", "", "good", 200}, {"/metrics/resource", "", "good", 200},
-		{"/exec/ns/p/c", "", "good", 403}, {"/exec/ns/p/c", "system:masters", "", 200}, {"/exec/ns/p/c", "barque:kubelet-clients", "", 200}, {"/exec/ns/p/c", "barque:servers", "", 403}, {"/metrics", "others", "", 200}, {"/pods", "others", "", 403},
+		{"/exec/ns/p/c", "", "", 401}, {"/metrics", "", "bad", 401}, {"/metrics", "", "good", 200},
+		{"/metrics/resource", "", "good", 200},
+		{"/exec/ns/p/c", "", "good", 403}, {"/exec/ns/p/c", "system:masters", "", 200},
+		{"/exec/ns/p/c", "barque:kubelet-clients", "", 200}, {"/exec/ns/p/c", "barque:servers", "", 403},
+		{"/metrics", "others", "", 200}, {"/pods", "others", "", 403},
 	} {
 		if got := call(c.path, c.group, c.token); got != c.want {
 			t.Errorf("%+v: %d", c, got)
@@ -82,14 +87,16 @@ func TestGuard(t *testing.T) {
 // not run commands.
 func TestStreamsAreNoReading(t *testing.T) {
 	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete, http.MethodPost} {
-		for _, path := range []string{"/exec/ns/p/c", "/attach/ns/p/u/c", "/portForward/ns/p", "/run/ns/p/c", "//exec/ns/p/c", "/pods/../exec/ns/p/c"} {
+		for _, path := range []string{"/exec/ns/p/c", "/attach/ns/p/u/c", "/portForward/ns/p", "/run/ns/p/c",
+			"//exec/ns/p/c", "/pods/../exec/ns/p/c"} {
 			r := httptest.NewRequestWithContext(context.Background(), method, "http://n1"+path, nil)
 			if verb, subresources := attributes(r); verb != "create" || !slices.Equal(subresources, []string{"proxy"}) {
 				t.Errorf("%s %s is %s of %v", method, path, verb, subresources)
 			}
 		}
 	}
-	for path, want := range map[string]string{"/containerLogs/ns/p/c": "get", "/pods": "get", "/configz": "get", "/logs/": "get"} {
+	for path, want := range map[string]string{"/containerLogs/ns/p/c": "get", "/pods": "get", "/configz": "get",
+		"/logs/": "get"} {
 		r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, path, nil)
 		if verb, _ := attributes(r); verb != want {
 			t.Errorf("GET %s is %s, want %s", path, verb, want)

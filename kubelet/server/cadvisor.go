@@ -27,7 +27,9 @@ func (s *Server) cadvisorMetrics(w http.ResponseWriter, r *http.Request) {
 	}
 	s.addLayers(r.Context(), measured)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(cadvisor{node: s.nodeStats(), rootDir: s.RootDir, measured: measured, pods: s.podsByUID(), devices: map[string]string{}, now: s.Now()})
+	registry.MustRegister(
+		cadvisor{node: s.nodeStats(), rootDir: s.RootDir, measured: measured, pods: s.podsByUID(),
+			devices: map[string]string{}, now: s.Now()})
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
 }
 
@@ -84,19 +86,23 @@ func (c cadvisor) Collect(out chan<- prometheus.Metric) {
 func (c cadvisor) machine(out chan<- prometheus.Metric, m map[string]uint64) {
 	of := subject{out, []string{"", "/", "", "", "", ""}, c.now}
 	if cpu := c.node.CPU; cpu != nil && cpu.UsageCoreNanoSeconds != nil {
-		of.counter("container_cpu_usage_seconds_total", "CPU time used, in seconds.", float64(*cpu.UsageCoreNanoSeconds)/1e9, "cpu", "total")
+		of.counter("container_cpu_usage_seconds_total", "CPU time used, in seconds.",
+			float64(*cpu.UsageCoreNanoSeconds)/1e9, "cpu", "total")
 	}
 	used := m["MemTotal"] - m["MemFree"]
 	of.memory(&cgroups.MemoryStats{
-		Usage: used, WorkingSet: m["MemTotal"] - m["MemAvailable"], RSS: m["AnonPages"], Cache: m["Cached"] + m["Buffers"],
+		Usage: used, WorkingSet: m["MemTotal"] - m["MemAvailable"], RSS: m["AnonPages"],
+		Cache:  m["Cached"] + m["Buffers"],
 		Mapped: m["Mapped"], Swap: m["SwapTotal"] - m["SwapFree"],
 	})
 	if fs := c.node.Fs; fs != nil {
 		device := c.device(deviceOf(c.rootDir))
-		of.gauge("container_fs_limit_bytes", "Size of the file system, in bytes.", float64(*fs.CapacityBytes), "device", device)
+		of.gauge("container_fs_limit_bytes", "Size of the file system, in bytes.", float64(*fs.CapacityBytes), "device",
+			device)
 		of.gauge("container_fs_usage_bytes", "Bytes used on the file system.", float64(*fs.UsedBytes), "device", device)
 		of.gauge("container_fs_inodes_total", "Inodes of the file system.", float64(*fs.Inodes), "device", device)
-		of.gauge("container_fs_inodes_free", "Inodes that are free on the file system.", float64(*fs.InodesFree), "device", device)
+		of.gauge("container_fs_inodes_free", "Inodes that are free on the file system.", float64(*fs.InodesFree),
+			"device", device)
 	}
 	host, err := usage.Host(c.now)
 	if err != nil {
@@ -112,7 +118,8 @@ func (c cadvisor) machine(out chan<- prometheus.Metric, m map[string]uint64) {
 func (c cadvisor) container(out chan<- prometheus.Metric, m *usage.Pod, measured *usage.Container) {
 	status, spec := v1.ContainerStatus{}, v1.Container{}
 	if pod := c.pods[m.UID]; pod != nil {
-		for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
+		for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses,
+			pod.Status.EphemeralContainerStatuses} {
 			for i := range list {
 				if list[i].Name == measured.Name {
 					status = list[i]
@@ -127,15 +134,18 @@ func (c cadvisor) container(out chan<- prometheus.Metric, m *usage.Pod, measured
 			}
 		}
 	}
-	of := subject{out, []string{measured.Name, measured.Group, status.Image, measured.ID, m.Namespace, m.Name}, measured.At}
+	of := subject{out, []string{measured.Name, measured.Group, status.Image, measured.ID, m.Namespace, m.Name},
+		measured.At}
 	c.figures(of, measured.Figures)
 	if measured.Layer != nil {
 		of.at = measured.Layer.At
-		of.gauge("container_fs_usage_bytes", "Bytes used on the file system.", float64(measured.Layer.Bytes), "device", c.device(deviceOf(c.rootDir)))
+		of.gauge("container_fs_usage_bytes", "Bytes used on the file system.", float64(measured.Layer.Bytes), "device",
+			c.device(deviceOf(c.rootDir)))
 		of.at = measured.At
 	}
 	if status.State.Running != nil {
-		of.gauge("container_start_time_seconds", "Start of the container, in seconds since 1970.", float64(status.State.Running.StartedAt.UnixNano())/1e9)
+		of.gauge("container_start_time_seconds", "Start of the container, in seconds since 1970.",
+			float64(status.State.Running.StartedAt.UnixNano())/1e9)
 	}
 	resources := spec.Resources
 	if status.Resources != nil {
@@ -151,11 +161,13 @@ func (of subject) limits(r v1.ResourceRequirements) {
 	if asked.IsZero() {
 		asked = cpu
 	}
-	of.gauge("container_spec_memory_limit_bytes", "Limit of memory, in bytes; 0 without one.", float64(r.Limits.Memory().Value()))
+	of.gauge("container_spec_memory_limit_bytes", "Limit of memory, in bytes; 0 without one.",
+		float64(r.Limits.Memory().Value()))
 	of.gauge("container_spec_memory_reservation_limit_bytes", "Memory that is set aside, in bytes; always 0.", 0)
 	of.gauge("container_spec_memory_swap_limit_bytes", "Limit of swap, in bytes; always 0.", 0)
 	of.gauge("container_spec_cpu_period", "Period of the limit of CPU, in microseconds.", cgroups.Period)
-	of.gauge("container_spec_cpu_shares", "Weight of the container when CPUs are short.", float64(cgroups.Shares(asked.MilliValue())))
+	of.gauge("container_spec_cpu_shares", "Weight of the container when CPUs are short.",
+		float64(cgroups.Shares(asked.MilliValue())))
 	if quota := cgroups.Quota(cpu.MilliValue()); quota > 0 {
 		of.gauge("container_spec_cpu_quota", "Limit of CPU, in microseconds of each period.", float64(quota))
 	}
@@ -164,22 +176,28 @@ func (of subject) limits(r v1.ResourceRequirements) {
 // figures are the metrics of pods and containers.
 func (c cadvisor) figures(of subject, f usage.Figures) {
 	if cpu := f.CPU; cpu != nil {
-		of.counter("container_cpu_usage_seconds_total", "CPU time used, in seconds.", cpu.Total.Seconds(), "cpu", "total")
+		of.counter("container_cpu_usage_seconds_total", "CPU time used, in seconds.", cpu.Total.Seconds(), "cpu",
+			"total")
 		of.counter("container_cpu_user_seconds_total", "CPU time used in user mode, in seconds.", cpu.User.Seconds())
-		of.counter("container_cpu_system_seconds_total", "CPU time used in the kernel, in seconds.", cpu.System.Seconds())
+		of.counter("container_cpu_system_seconds_total", "CPU time used in the kernel, in seconds.",
+			cpu.System.Seconds())
 	}
 	// As with cAdvisor, a group without a limit has none of these: its periods stay 0.
 	if t := f.Throttled; t != nil && t.Periods > 0 {
-		of.counter("container_cpu_cfs_periods_total", "Periods of the CPU limit in which the group ran.", float64(t.Periods))
-		of.counter("container_cpu_cfs_throttled_periods_total", "Periods in which the CPU limit stopped the group.", float64(t.Throttled))
-		of.counter("container_cpu_cfs_throttled_seconds_total", "Time for which the CPU limit stopped the group, in seconds.", t.Time.Seconds())
+		of.counter("container_cpu_cfs_periods_total", "Periods of the CPU limit in which the group ran.",
+			float64(t.Periods))
+		of.counter("container_cpu_cfs_throttled_periods_total", "Periods in which the CPU limit stopped the group.",
+			float64(t.Throttled))
+		of.counter("container_cpu_cfs_throttled_seconds_total",
+			"Time for which the CPU limit stopped the group, in seconds.", t.Time.Seconds())
 	}
 	if f.Memory != nil {
 		of.memory(f.Memory)
 		of.counter("container_memory_failcnt", "How often the limit of memory was hit.", float64(f.Memory.Refused))
 		of.counter("container_oom_events_total", "Processes killed for want of memory.", float64(f.Memory.Killed))
 		for kind, n := range map[string]uint64{"pgfault": f.Memory.Faults, "pgmajfault": f.Memory.Major} {
-			of.counter("container_memory_failures_total", "Page faults.", float64(n), "failure_type", kind, "scope", "hierarchy")
+			of.counter("container_memory_failures_total", "Page faults.", float64(n), "failure_type", kind, "scope",
+				"hierarchy")
 		}
 	}
 	if f.Tasks != nil {
@@ -189,8 +207,10 @@ func (c cadvisor) figures(of subject, f usage.Figures) {
 		device := c.device(numbers)
 		of.counter("container_fs_reads_total", "Reads of the device.", float64(io.Reads), "device", device)
 		of.counter("container_fs_writes_total", "Writes to the device.", float64(io.Writes), "device", device)
-		of.counter("container_fs_reads_bytes_total", "Bytes read of the device.", float64(io.ReadBytes), "device", device)
-		of.counter("container_fs_writes_bytes_total", "Bytes written to the device.", float64(io.WrittenBytes), "device", device)
+		of.counter("container_fs_reads_bytes_total", "Bytes read of the device.", float64(io.ReadBytes), "device",
+			device)
+		of.counter("container_fs_writes_bytes_total", "Bytes written to the device.", float64(io.WrittenBytes),
+			"device", device)
 	}
 	of.gauge("container_last_seen", "When the group was measured, in seconds since 1970.", float64(of.at.Unix()))
 }
@@ -214,8 +234,10 @@ func (of subject) network(n *usage.Interface) {
 		prefix := "container_network_" + way.name
 		of.counter(prefix+"_bytes_total", "Bytes "+way.does+".", float64(way.Bytes), "interface", n.Name)
 		of.counter(prefix+"_packets_total", "Packets "+way.does+".", float64(way.Packets), "interface", n.Name)
-		of.counter(prefix+"_packets_dropped_total", "Packets not "+way.does+": dropped.", float64(way.Dropped), "interface", n.Name)
-		of.counter(prefix+"_errors_total", "Packets not "+way.does+": errors.", float64(way.Errors), "interface", n.Name)
+		of.counter(prefix+"_packets_dropped_total", "Packets not "+way.does+": dropped.", float64(way.Dropped),
+			"interface", n.Name)
+		of.counter(prefix+"_errors_total", "Packets not "+way.does+": errors.", float64(way.Errors), "interface",
+			n.Name)
 	}
 }
 
@@ -231,7 +253,8 @@ func (of subject) counter(name, help string, v float64, more ...string) {
 func (of subject) sample(name, help string, kind prometheus.ValueType, v float64, more []string) {
 	names, values := cgroupLabels, of.labels
 	for i := 0; i+1 < len(more); i += 2 {
-		names, values = append(names[:len(names):len(names)], more[i]), append(values[:len(values):len(values)], more[i+1])
+		names, values = append(names[:len(names):len(names)], more[i]),
+			append(values[:len(values):len(values)], more[i+1])
 	}
 	m := prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, names, nil), kind, v, values...)
 	of.out <- prometheus.NewMetricWithTimestamp(of.at, m)

@@ -37,7 +37,8 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case ill != nil:
-		http.Error(w, fmt.Sprintf("%s[-]%s failed: %v\nhealthz check failed", said, checkLoop, ill), http.StatusInternalServerError)
+		http.Error(w, fmt.Sprintf("%s[-]%s failed: %v\nhealthz check failed", said, checkLoop, ill),
+			http.StatusInternalServerError)
 	case only == "" && r.URL.Query().Has("verbose"):
 		fmt.Fprintf(w, "%s[+]%s ok\nhealthz check passed\n", said, checkLoop)
 	default:

@@ -16,7 +16,8 @@ import (
 func TestHealthz(t *testing.T) {
 	var ill error
 	var log bytes.Buffer
-	s := &Server{metrics: http.NotFoundHandler(), Config: Config{Healthy: func() error { return ill }, Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+	s := &Server{metrics: http.NotFoundHandler(),
+		Config: Config{Healthy: func() error { return ill }, Logger: slog.New(slog.NewTextHandler(&log, nil))}}
 	mux := s.routes()
 	ask := func(path string) (int, string) {
 		w := httptest.NewRecorder()
@@ -41,7 +42,8 @@ func TestHealthz(t *testing.T) {
 	check("/healthz", 500, "[+]ping ok\n[-]syncloop failed: the runtime is gone\nhealthz check failed\n")
 	check("/healthz/syncloop", 500, "[-]syncloop failed: the runtime is gone\nhealthz check failed\n")
 	check("/healthz/ping", 200, "ok")
-	if n := strings.Count(log.String(), "level=ERROR"); n != 1 || !strings.Contains(log.String(), "the runtime is gone") {
+	if n := strings.Count(log.String(), "level=ERROR"); n != 1 ||
+		!strings.Contains(log.String(), "the runtime is gone") {
 		t.Errorf("two questions to an ill kubelet: %s", &log)
 	}
 	ill = nil

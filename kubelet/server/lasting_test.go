@@ -38,7 +38,8 @@ func newIssuer(t *testing.T, name string) *issuer {
 		t.Fatal(err)
 	}
 	i := &issuer{key: key}
-	i.cert = i.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, KeyUsage: x509.KeyUsageCertSign})
+	i.cert = i.sign(t,
+		&x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, KeyUsage: x509.KeyUsageCertSign})
 	return i
 }
 
@@ -66,7 +67,9 @@ func (i *issuer) sign(t *testing.T, template *x509.Certificate) *x509.Certificat
 }
 
 func (i *issuer) administrator(t *testing.T) *x509.Certificate {
-	return i.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: "ann", Organization: []string{"system:masters"}}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return i.sign(t,
+		&x509.Certificate{Subject: pkix.Name{CommonName: "ann", Organization: []string{"system:masters"}},
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 }
 
 // called is a kubelet's server whose CAs and revocations change.
@@ -92,12 +95,15 @@ func serveCalled(t *testing.T, ca *issuer, pods Pods) *called {
 		f()
 	}
 	s, err := New(Config{NodeName: "n", Pods: pods, Logger: slog.New(slog.DiscardHandler),
-		TLS: &tls.Config{Certificates: []tls.Certificate{serving}, GetConfigForClient: func(*tls.ClientHelloInfo) (config *tls.Config, _ error) {
-			locked(func() {
-				config = &tls.Config{Certificates: []tls.Certificate{serving}, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: c.roots, NextProtos: []string{"h2", "http/1.1"}}
-			})
-			return config, nil
-		}},
+		TLS: &tls.Config{Certificates: []tls.Certificate{serving},
+			GetConfigForClient: func(*tls.ClientHelloInfo) (config *tls.Config, _ error) {
+				locked(func() {
+					config = &tls.Config{Certificates: []tls.Certificate{serving},
+						ClientAuth: tls.VerifyClientCertIfGiven,
+						ClientCAs:  c.roots, NextProtos: []string{"h2", "http/1.1"}}
+				})
+				return config, nil
+			}},
 		Now: func() (now time.Time) { locked(func() { now = time.Now().Add(c.later) }); return now },
 		Revoked: func(leaf *x509.Certificate) (err error) {
 			locked(func() {
@@ -107,7 +113,8 @@ func serveCalled(t *testing.T, ca *issuer, pods Pods) *called {
 			})
 			return err
 		},
-		RevokedChanged: []func() <-chan struct{}{func() (changed <-chan struct{}) { locked(func() { changed = c.changed }); return changed }}})
+		RevokedChanged: []func() <-chan struct{}{
+			func() (changed <-chan struct{}) { locked(func() { changed = c.changed }); return changed }}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +148,8 @@ func (c *called) change(f func()) {
 func (c *called) client(t *testing.T, ca *issuer, cert *x509.Certificate) (*http.Client, *int) {
 	connections := new(int)
 	transport := &http.Transport{ForceAttemptHTTP2: true,
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: ca.key}}},
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true,
+			Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: ca.key}}},
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			*connections++
 			return (&net.Dialer{}).DialContext(ctx, network, address)
@@ -155,9 +163,14 @@ func (c *called) client(t *testing.T, ca *issuer, cert *x509.Certificate) (*http
 func TestAnOldConnectionProvesNothing(t *testing.T) {
 	ca, next := newIssuer(t, "old"), newIssuer(t, "new")
 	for what, change := range map[string]func(c *called, cert *x509.Certificate){
-		"it has ended":               func(c *called, _ *x509.Certificate) { c.later = 2 * time.Hour },
-		"its CA is believed no more": func(c *called, _ *x509.Certificate) { c.roots = x509.NewCertPool(); c.roots.AddCert(next.cert) },
-		"it is revoked":              func(c *called, cert *x509.Certificate) { c.revoked = cert },
+		"it has ended": func(c *called, _ *x509.Certificate) { c.later = 2 * time.Hour },
+		"its CA is believed no more": func(
+			c *called, _ *x509.Certificate,
+		) {
+			c.roots = x509.NewCertPool()
+			c.roots.AddCert(next.cert)
+		},
+		"it is revoked": func(c *called, cert *x509.Certificate) { c.revoked = cert },
 	} {
 		t.Run(what, func(t *testing.T) {
 			c, cert := serveCalled(t, ca, podList{}), ca.administrator(t)
@@ -188,8 +201,13 @@ func TestAnOldConnectionProvesNothing(t *testing.T) {
 func TestStreamsEndWithTheirCertificates(t *testing.T) {
 	ca, next := newIssuer(t, "old"), newIssuer(t, "new")
 	for what, change := range map[string]func(c *called, cert *x509.Certificate){
-		"its CA is believed no more": func(c *called, _ *x509.Certificate) { c.roots = x509.NewCertPool(); c.roots.AddCert(next.cert) },
-		"it is revoked":              func(c *called, cert *x509.Certificate) { c.revoked = cert },
+		"its CA is believed no more": func(
+			c *called, _ *x509.Certificate,
+		) {
+			c.roots = x509.NewCertPool()
+			c.roots.AddCert(next.cert)
+		},
+		"it is revoked": func(c *called, cert *x509.Certificate) { c.revoked = cert },
 	} {
 		t.Run(what, func(t *testing.T) {
 			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}}
@@ -207,11 +225,13 @@ func TestStreamsEndWithTheirCertificates(t *testing.T) {
 				}
 				streams.ServeHTTP(w, r)
 			}))
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://n/containerLogs/ns/p/c?follow=true", nil)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+				"https://n/containerLogs/ns/p/c?follow=true", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}, VerifiedChains: [][]*x509.Certificate{{cert, ca.cert}}}
+			r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert},
+				VerifiedChains: [][]*x509.Certificate{{cert, ca.cert}}}
 			go inner.ServeHTTP(nil, r) // ends with the request
 			await.Value(t, "the request", begun)
 			c.change(func() { change(c, cert) })

@@ -49,7 +49,8 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 	case v1.LogStreamStderr:
 		stdout = io.Discard
 	}
-	err = logs.ReadLogs(r.Context(), status.LogPath, status.Id, opts, containerStates{runtime: s.Runtime}, stdout, stderr)
+	err = logs.ReadLogs(r.Context(), status.LogPath, status.Id, opts, containerStates{runtime: s.Runtime}, stdout,
+		stderr)
 	if err == nil {
 		return
 	}
@@ -67,7 +68,9 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 func (s *Server) logged(r *http.Request, pod *v1.Pod, previous bool) (*runtimeapi.ContainerStatus, error) {
 	name := r.PathValue("container")
 	if !hasContainer(pod, name) {
-		return nil, &httpError{http.StatusNotFound, fmt.Sprintf("container %q is not in pod %s/%s", name, pod.Namespace, pod.Name)}
+		return nil,
+			&httpError{http.StatusNotFound,
+				fmt.Sprintf("container %q is not in pod %s/%s", name, pod.Namespace, pod.Name)}
 	}
 	list, err := s.containers(r.Context(), pod, name)
 	if err != nil {
@@ -76,11 +79,14 @@ func (s *Server) logged(r *http.Request, pod *v1.Pod, previous bool) (*runtimeap
 	if previous {
 		// While a container waits to be started again, the newest one is the previous one. The
 		// status may be older than a newest one that runs already.
-		if len(list) > 0 && (list[0].State != runtimeapi.ContainerState_CONTAINER_EXITED || waitingReason(pod, name) == "") {
+		if len(list) > 0 &&
+			(list[0].State != runtimeapi.ContainerState_CONTAINER_EXITED || waitingReason(pod, name) == "") {
 			list = list[1:]
 		}
 		if len(list) == 0 {
-			return nil, &httpError{http.StatusBadRequest, fmt.Sprintf("previous terminated container %q in pod %q not found", name, pod.Name)}
+			return nil,
+				&httpError{http.StatusBadRequest,
+					fmt.Sprintf("previous terminated container %q in pod %q not found", name, pod.Name)}
 		}
 	}
 	if len(list) == 0 {
@@ -130,7 +136,9 @@ func logOptions(q url.Values, now time.Time) (opts *logs.LogOptions, previous bo
 		}
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < 0 {
-			return nil, &httpError{http.StatusUnprocessableEntity, fmt.Sprintf("%s: %q is not a number of at least 0", name, text)}
+			return nil,
+				&httpError{http.StatusUnprocessableEntity,
+					fmt.Sprintf("%s: %q is not a number of at least 0", name, text)}
 		}
 		return &n, nil
 	}
@@ -187,7 +195,9 @@ type containerStates struct {
 	runtime                    Runtime
 }
 
-func (c containerStates) ContainerStatus(ctx context.Context, id string, _ bool) (*runtimeapi.ContainerStatusResponse, error) {
+func (c containerStates) ContainerStatus(
+	ctx context.Context, id string, _ bool,
+) (*runtimeapi.ContainerStatusResponse, error) {
 	status, err := c.runtime.ContainerStatus(ctx, id)
 	if cri.IsNotFound(err) {
 		// It was removed: the reader takes the rest of the file, and has all.

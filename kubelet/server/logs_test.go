@@ -33,7 +33,9 @@ type lives struct {
 func (l lives) ListContainers(context.Context, map[string]string) ([]*runtimeapi.Container, error) {
 	var list []*runtimeapi.Container
 	for i, at := range l.began {
-		list = append(list, &runtimeapi.Container{Id: string(rune('a' + i)), CreatedAt: at, State: runtimeapi.ContainerState_CONTAINER_EXITED})
+		list = append(list,
+			&runtimeapi.Container{Id: string(rune('a' + i)), CreatedAt: at,
+				State: runtimeapi.ContainerState_CONTAINER_EXITED})
 	}
 	if len(list) > 0 {
 		list[len(list)-1].State = l.newest
@@ -65,8 +67,10 @@ func TestWhichLog(t *testing.T) {
 		{"the last words of one in back-off", []int64{1, 2}, ended, waiting, false, "b"},
 		{"previous of one in back-off", []int64{1, 2}, ended, waiting, true, "b"},
 		{"previous of one that never ran", nil, ended, waiting, true, ""},
-		{"previous of one that runs again, of which the status does not tell yet", []int64{1, 2}, runs, waiting, true, "a"},
-		{"previous of one that was just made", []int64{1, 2}, runtimeapi.ContainerState_CONTAINER_CREATED, waiting, true, "a"},
+		{"previous of one that runs again, of which the status does not tell yet", []int64{1, 2}, runs, waiting, true,
+			"a"},
+		{"previous of one that was just made", []int64{1, 2}, runtimeapi.ContainerState_CONTAINER_CREATED, waiting,
+			true, "a"},
 		{"previous of one that has just ended", []int64{1, 2}, ended, running, true, "a"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -100,7 +104,8 @@ func (l logging) ContainerStatus(_ context.Context, id string) (*runtimeapi.Cont
 // TestALogEndsWellOnlyAtItsEnd: the reader of a log that grows sees a cut response where the node
 // stops or the log cannot be read on, and a whole one where the container has ended.
 func TestALogEndsWellOnlyAtItsEnd(t *testing.T) {
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"},
+		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
 	for name, c := range map[string]struct {
 		stops bool
 		fate  error
@@ -112,7 +117,8 @@ func TestALogEndsWellOnlyAtItsEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "0.log")
-			if err := os.WriteFile(path, []byte("2026-11-30T00:00:00.000000000Z stdout F a line\n"), 0o600); err != nil {
+			if err := os.WriteFile(path, []byte("2026-11-30T00:00:00.000000000Z stdout F a line\n"),
+				0o600); err != nil {
 				t.Fatal(err)
 			}
 			var fate atomic.Pointer[error]

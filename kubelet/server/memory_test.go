@@ -19,8 +19,11 @@ func TestTheMemoryOfStrangers(t *testing.T) {
 		"HTTP/2": heapcost.Speaks("h2", heapcost.HTTP2, true),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := New(Config{NodeName: "n", TLS: &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool, NextProtos: []string{"h2", "http/1.1"}},
-				Pods: podList{}, Logger: slog.New(slog.DiscardHandler)})
+			s, err := New(
+				Config{NodeName: "n",
+					TLS: &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool,
+						NextProtos: []string{"h2", "http/1.1"}},
+					Pods: podList{}, Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -22,10 +22,12 @@ func (s *Server) newMetrics() http.Handler {
 			Name: "kubelet_running_pods", Help: "Pods of this node of which a container runs."},
 			func() float64 { pods, _ := s.count(); return pods }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kubelet_node_name", Help: "The name of this node, as a label; always 1.", ConstLabels: prometheus.Labels{"node": s.NodeName}},
+			Name: "kubelet_node_name", Help: "The name of this node, as a label; always 1.",
+			ConstLabels: prometheus.Labels{"node": s.NodeName}},
 			func() float64 { return 1 }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kubelet_running_containers", Help: "Containers of this node's pods that run.", ConstLabels: prometheus.Labels{"container_state": "running"}},
+			Name: "kubelet_running_containers", Help: "Containers of this node's pods that run.",
+			ConstLabels: prometheus.Labels{"container_state": "running"}},
 			func() float64 { _, containers := s.count(); return containers }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubelet_desired_pods", Help: "Pods that are bound to this node."},
@@ -36,7 +38,8 @@ func (s *Server) newMetrics() http.Handler {
 	}
 	if s.TLS != nil && s.TLS.GetCertificate != nil {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kubelet_certificate_manager_server_ttl_seconds", Help: "Time until the certificate of this server ends, in seconds."}, s.serverTTL))
+			Name: "kubelet_certificate_manager_server_ttl_seconds",
+			Help: "Time until the certificate of this server ends, in seconds."}, s.serverTTL))
 	}
 	registry.MustRegister(s.Collectors...)
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
@@ -131,7 +134,8 @@ func memoryUse(out chan<- prometheus.Metric, of string, s *stats.MemoryStats, la
 	if s == nil || s.WorkingSetBytes == nil {
 		return
 	}
-	desc := prometheus.NewDesc(of+"_memory_working_set_bytes", "Memory that cannot be taken back, in bytes.", labels, nil)
+	desc := prometheus.NewDesc(of+"_memory_working_set_bytes", "Memory that cannot be taken back, in bytes.", labels,
+		nil)
 	m := prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(*s.WorkingSetBytes), values...)
 	out <- prometheus.NewMetricWithTimestamp(s.Time.Time, m)
 }
@@ -146,5 +150,6 @@ func swapUse(out chan<- prometheus.Metric, of string, s *stats.SwapStats, labels
 }
 
 func gauge(out chan<- prometheus.Metric, name, help string, value float64, labels []string, values ...string) {
-	out <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue, value, values...)
+	out <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue, value,
+		values...)
 }

@@ -50,14 +50,19 @@ func (m measured) AddLayers(ctx context.Context, pods []*usage.Pod, _ time.Durat
 func used(pod, container string, at time.Time) *usage.Pod {
 	tasks, rate := uint64(3), 250*time.Millisecond
 	figures := usage.Figures{At: at, CPURate: &rate, Stats: cgroups.Stats{
-		CPU:       &cgroups.CPUStats{Total: 2500 * time.Millisecond, User: 2 * time.Second, System: 500 * time.Millisecond},
+		CPU: &cgroups.CPUStats{Total: 2500 * time.Millisecond, User: 2 * time.Second,
+			System: 500 * time.Millisecond},
 		Throttled: &cgroups.Throttling{Periods: 10, Throttled: 4, Time: 1500 * time.Millisecond},
-		Memory:    &cgroups.MemoryStats{Usage: 96 << 20, WorkingSet: 64 << 20, RSS: 32 << 20, Cache: 16 << 20, Mapped: 8 << 20, Swap: 4096, Limit: 128 << 20, Faults: 9, Major: 1, Refused: 5, Killed: 1},
-		Tasks:     &tasks, IO: map[string]*cgroups.IOStats{"0:77": {ReadBytes: 10, WrittenBytes: 20, Reads: 1, Writes: 2}},
+		Memory: &cgroups.MemoryStats{Usage: 96 << 20, WorkingSet: 64 << 20, RSS: 32 << 20, Cache: 16 << 20,
+			Mapped: 8 << 20, Swap: 4096, Limit: 128 << 20, Faults: 9, Major: 1, Refused: 5, Killed: 1},
+		Tasks: &tasks,
+		IO:    map[string]*cgroups.IOStats{"0:77": {ReadBytes: 10, WrittenBytes: 20, Reads: 1, Writes: 2}},
 	}}
 	return &usage.Pod{
 		UID: types.UID("uid-" + pod), Namespace: "ns", Name: pod, Group: "/pods/" + pod, Figures: figures,
-		Containers: []usage.Container{{ID: "abc", Name: container, Group: "/pods/" + pod + "/abc", Running: true, Figures: figures}, {ID: "dead", Name: "init"}},
+		Containers: []usage.Container{
+			{ID: "abc", Name: container, Group: "/pods/" + pod + "/abc", Running: true, Figures: figures},
+			{ID: "dead", Name: "init"}},
 	}
 }
 
@@ -66,11 +71,13 @@ func TestResourceMetrics(t *testing.T) {
 	at := time.UnixMilli(1_700_000_000_000)
 	started := metav1.NewTime(at.Add(-time.Minute))
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "uid-p"}, Status: v1.PodStatus{
-		ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: started}}}},
+		ContainerStatuses: []v1.ContainerStatus{
+			{Name: "c", State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: started}}}},
 	}}
 	tell := func(u Usage) string {
 		t.Helper()
-		s := &Server{Config: Config{Usage: u, Pods: podList{pod}, Now: func() time.Time { return at }, RootDir: t.TempDir()}}
+		s := &Server{
+			Config: Config{Usage: u, Pods: podList{pod}, Now: func() time.Time { return at }, RootDir: t.TempDir()}}
 		w := httptest.NewRecorder()
 		s.resourceMetrics(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics/resource", nil))
 		if w.Code != http.StatusOK {
@@ -99,7 +106,8 @@ func TestResourceMetrics(t *testing.T) {
 	// A container that is listed twice hides no other figures.
 	wants(tell(measured{pods: []*usage.Pod{used("p", "c", at), used("p", "c", at), used("q", "c", at)}}),
 		`container_cpu_usage_seconds_total{container="c",namespace="ns",pod="q"} 2.5`)
-	wants(tell(measured{err: errors.New("the runtime is away")}), "\nresource_scrape_error 1\n", "\nnode_cpu_usage_seconds_total ")
+	wants(tell(measured{err: errors.New("the runtime is away")}), "\nresource_scrape_error 1\n",
+		"\nnode_cpu_usage_seconds_total ")
 }
 
 // Dashboards read these names and labels from any node.
@@ -107,12 +115,19 @@ func TestCadvisorMetrics(t *testing.T) {
 	at := time.UnixMilli(1_700_000_000_000)
 	limit := v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m"), v1.ResourceMemory: resource.MustParse("64Mi")}
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "uid-p"}, Status: v1.PodStatus{
-		ContainerStatuses: []v1.ContainerStatus{{Name: "c", ContainerID: "containerd://abc", Image: "app:1", Resources: &v1.ResourceRequirements{Limits: limit},
-			State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(at.Add(-time.Minute))}}}},
+		ContainerStatuses: []v1.ContainerStatus{
+			{Name: "c", ContainerID: "containerd://abc", Image: "app:1",
+				Resources: &v1.ResourceRequirements{Limits: limit},
+				State: v1.ContainerState{
+					Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(at.Add(-time.Minute))}}}},
 	}}
 	p := used("p", "c", at)
-	p.Network = []usage.Interface{{Name: "eth0", At: at, Received: usage.Traffic{Bytes: 7, Packets: 3, Errors: 2, Dropped: 1}, Sent: usage.Traffic{Bytes: 9}}}
-	s := &Server{Config: Config{Usage: measured{pods: []*usage.Pod{p}}, Pods: podList{pod}, Now: func() time.Time { return at }, RootDir: t.TempDir()}}
+	p.Network = []usage.Interface{
+		{Name: "eth0", At: at, Received: usage.Traffic{Bytes: 7, Packets: 3, Errors: 2, Dropped: 1},
+			Sent: usage.Traffic{Bytes: 9}}}
+	s := &Server{
+		Config: Config{Usage: measured{pods: []*usage.Pod{p}}, Pods: podList{pod}, Now: func() time.Time { return at },
+			RootDir: t.TempDir()}}
 	w := httptest.NewRecorder()
 	s.cadvisorMetrics(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics/cadvisor", nil))
 	const labels = `id="/pods/p/abc",image="app:1",name="abc",namespace="ns",pod="p"} `
@@ -168,19 +183,24 @@ func TestSummary(t *testing.T) {
 	at := time.UnixMilli(1_700_000_000_000)
 	p := used("p", "c", at)
 	p.Network = []usage.Interface{{Name: "net1", At: at}, {Name: "eth0", At: at, Received: usage.Traffic{Bytes: 7}}}
-	s := &Server{Config: Config{Usage: measured{pods: []*usage.Pod{p, {UID: "ended", Namespace: "ns", Name: "ended"}}}, Pods: podList{}, Now: time.Now, RootDir: t.TempDir()}}
+	s := &Server{
+		Config: Config{Usage: measured{pods: []*usage.Pod{p, {UID: "ended", Namespace: "ns", Name: "ended"}}},
+			Pods: podList{}, Now: time.Now, RootDir: t.TempDir()}}
 	w := httptest.NewRecorder()
 	s.summary(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/stats/summary", nil))
 	var got stats.Summary
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || len(got.Pods) != 1 || len(got.Pods[0].Containers) != 1 {
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || len(got.Pods) != 1 ||
+		len(got.Pods[0].Containers) != 1 {
 		t.Fatalf("%v: %s", err, w.Body)
 	}
 	pod, c := got.Pods[0], got.Pods[0].Containers[0]
-	if pod.PodRef.Name != "p" || *pod.CPU.UsageCoreNanoSeconds != 2_500_000_000 || *pod.CPU.UsageNanoCores != 250_000_000 || *pod.ProcessStats.ProcessCount != 3 ||
+	if pod.PodRef.Name != "p" || *pod.CPU.UsageCoreNanoSeconds != 2_500_000_000 ||
+		*pod.CPU.UsageNanoCores != 250_000_000 || *pod.ProcessStats.ProcessCount != 3 ||
 		pod.Network.Name != "eth0" || *pod.Network.RxBytes != 7 || len(pod.Network.Interfaces) != 2 {
 		t.Errorf("the pod: %s", w.Body)
 	}
-	if c.Name != "c" || *c.Memory.WorkingSetBytes != 64<<20 || *c.Memory.AvailableBytes != 64<<20 || *c.Memory.RSSBytes != 32<<20 || *c.Swap.SwapUsageBytes != 4096 ||
+	if c.Name != "c" || *c.Memory.WorkingSetBytes != 64<<20 || *c.Memory.AvailableBytes != 64<<20 ||
+		*c.Memory.RSSBytes != 32<<20 || *c.Swap.SwapUsageBytes != 4096 ||
 		*c.Rootfs.UsedBytes != 4096 || *c.Rootfs.InodesUsed != 2 {
 		t.Errorf("the container: %s", w.Body)
 	}
@@ -188,10 +208,12 @@ func TestSummary(t *testing.T) {
 	for _, c := range []struct {
 		usage Usage
 		want  int
-	}{{measured{pods: []*usage.Pod{p}, err: errors.New("a damaged group")}, http.StatusOK}, {measured{err: errors.New("no runtime")}, http.StatusInternalServerError}} {
+	}{{measured{pods: []*usage.Pod{p}, err: errors.New("a damaged group")}, http.StatusOK},
+		{measured{err: errors.New("no runtime")}, http.StatusInternalServerError}} {
 		s.Usage, s.Logger = c.usage, slog.New(slog.DiscardHandler)
 		w := httptest.NewRecorder()
-		if s.summary(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/stats/summary", nil)); w.Code != c.want {
+		if s.summary(w,
+			httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/stats/summary", nil)); w.Code != c.want {
 			t.Errorf("%+v: %d, want %d", c.usage, w.Code, c.want)
 		}
 	}
@@ -236,12 +258,15 @@ func TestScrapesDoNotWaitForDisks(t *testing.T) {
 		var pods []*usage.Pod
 		for i := range 20 {
 			name := fmt.Sprint("p", i)
-			list = append(list, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID("uid-" + name)}})
+			list = append(list,
+				&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID("uid-" + name)}})
 			pods = append(pods, used(name, "c", time.Now()))
 		}
 		slow := &unmeasured{}
 		hung := func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
-		s := &Server{Config: Config{Usage: measured{pods: pods, layers: hung}, Pods: list, Volumes: slow, Now: time.Now, RootDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}}
+		s := &Server{
+			Config: Config{Usage: measured{pods: pods, layers: hung}, Pods: list, Volumes: slow, Now: time.Now,
+				RootDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}}
 		for _, c := range []struct {
 			path  string
 			serve http.HandlerFunc
@@ -256,7 +281,8 @@ func TestScrapesDoNotWaitForDisks(t *testing.T) {
 			w := httptest.NewRecorder()
 			c.serve(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, c.path, nil))
 			if took := time.Since(began); w.Code != http.StatusOK || slow.asked != c.asked || took != c.takes {
-				t.Errorf("%s: %d after %s of virtual time, volumes of %d pods asked for; want %s and %d", c.path, w.Code, took, slow.asked, c.takes, c.asked)
+				t.Errorf("%s: %d after %s of virtual time, volumes of %d pods asked for; want %s and %d", c.path,
+					w.Code, took, slow.asked, c.takes, c.asked)
 			}
 		}
 	})

@@ -119,11 +119,14 @@ func New(config Config) (*Server, error) {
 	config.TLS = config.TLS.Clone()
 	config.TLS.MinVersion = max(config.TLS.MinVersion, tls.VersionTLS12)
 	config.TLS.ClientAuth = tls.VerifyClientCertIfGiven // a caller without a certificate brings a token
-	s := &Server{Config: config, guard: newGuard(config.Client, config.NodeName, config.Settings, config.Now, config.Revoked), started: config.Now()}
+	s := &Server{Config: config,
+		guard:   newGuard(config.Client, config.NodeName, config.Settings, config.Now, config.Revoked),
+		started: config.Now()}
 	s.guard.believed = s.believed
-	s.streams = cutoff.New(cutoff.ByCluster, s.guard.counts, func(*x509.Certificate) (x509.VerifyOptions, bool) { return s.believed() }, func(r *http.Request) bool {
-		return kubeletapi.OpensStream(r.URL.Path, r.Header) || r.URL.Query().Has("follow")
-	})
+	s.streams = cutoff.New(cutoff.ByCluster, s.guard.counts,
+		func(*x509.Certificate) (x509.VerifyOptions, bool) { return s.believed() }, func(r *http.Request) bool {
+			return kubeletapi.OpensStream(r.URL.Path, r.Header) || r.URL.Query().Has("follow")
+		})
 	s.metrics = s.newMetrics()
 	return s, nil
 }
@@ -157,7 +160,8 @@ func (s *Server) routes() *http.ServeMux {
 	mux.Handle("GET /metrics/probes", promhttp.HandlerFor(probes, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /stats/summary", s.summary)
 	if set := s.Settings; set != nil && ptr.Deref(set.EnableSystemLogHandler, true) {
-		mux.Handle("GET /logs/", http.StripPrefix("/logs", nodelogs.Handler(nodelogs.Dir, ptr.Deref(set.EnableSystemLogQuery, false))))
+		mux.Handle("GET /logs/",
+			http.StripPrefix("/logs", nodelogs.Handler(nodelogs.Dir, ptr.Deref(set.EnableSystemLogQuery, false))))
 	}
 	mux.HandleFunc("POST /"+images.ImportPath, s.importImages)
 	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, _ *http.Request) {
@@ -176,7 +180,8 @@ func (s *Server) believed() (x509.VerifyOptions, bool) {
 			config = now
 		}
 	}
-	return x509.VerifyOptions{Roots: config.ClientCAs, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, config.ClientCAs != nil
+	return x509.VerifyOptions{Roots: config.ClientCAs, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
+		config.ClientCAs != nil
 }
 
 // shutdownPatience bounds requests under way when the server ends. Streams end at once.
@@ -195,7 +200,9 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) Serve(ctx context.Context, plain net.Listener) error {
 	base, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	server := httpserver.New(httpserver.Config{Listener: plain, Handler: s.Handler(), TLS: s.TLS, Limits: s.Limits, Base: base, Logger: s.Logger})
+	server := httpserver.New(
+		httpserver.Config{Listener: plain, Handler: s.Handler(), TLS: s.TLS, Limits: s.Limits, Base: base,
+			Logger: s.Logger})
 	var ending sync.WaitGroup
 	ending.Go(func() { // ends with ctx, after which Serve returns
 		<-ctx.Done()

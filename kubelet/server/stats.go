@@ -99,7 +99,8 @@ func addStarts(p *stats.PodStats, pod *v1.Pod) {
 	if pod.Status.StartTime != nil {
 		p.StartTime = *pod.Status.StartTime
 	}
-	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
+	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses,
+		pod.Status.EphemeralContainerStatuses} {
 		for _, c := range list {
 			i := slices.IndexFunc(p.Containers, func(s stats.ContainerStats) bool { return s.Name == c.Name })
 			if i >= 0 && c.State.Running != nil {
@@ -120,7 +121,8 @@ func podStats(m *usage.Pod) stats.PodStats {
 			continue
 		}
 		p.Containers = append(p.Containers, stats.ContainerStats{
-			Name: c.Name, CPU: cpuStats(c.Figures), Memory: memoryStats(c.Figures), Swap: swapStats(c.Figures), Rootfs: layerStats(c.Layer),
+			Name: c.Name, CPU: cpuStats(c.Figures), Memory: memoryStats(c.Figures), Swap: swapStats(c.Figures),
+			Rootfs: layerStats(c.Layer),
 		})
 	}
 	if main := m.Default(); main != nil {
@@ -137,7 +139,8 @@ func podStats(m *usage.Pod) stats.PodStats {
 
 func interfaceStats(n *usage.Interface) stats.InterfaceStats {
 	return stats.InterfaceStats{
-		Name: n.Name, RxBytes: &n.Received.Bytes, RxErrors: &n.Received.Errors, TxBytes: &n.Sent.Bytes, TxErrors: &n.Sent.Errors,
+		Name: n.Name, RxBytes: &n.Received.Bytes, RxErrors: &n.Received.Errors, TxBytes: &n.Sent.Bytes,
+		TxErrors: &n.Sent.Errors,
 	}
 }
 
@@ -160,7 +163,8 @@ func memoryStats(f usage.Figures) *stats.MemoryStats {
 		return nil
 	}
 	of := &stats.MemoryStats{
-		Time: metav1.NewTime(f.At), UsageBytes: &m.Usage, WorkingSetBytes: &m.WorkingSet, RSSBytes: &m.RSS, PageFaults: &m.Faults, MajorPageFaults: &m.Major,
+		Time: metav1.NewTime(f.At), UsageBytes: &m.Usage, WorkingSetBytes: &m.WorkingSet, RSSBytes: &m.RSS,
+		PageFaults: &m.Faults, MajorPageFaults: &m.Major,
 	}
 	if m.Limit > 0 {
 		available := m.Limit - min(m.Limit, m.WorkingSet)
@@ -200,7 +204,8 @@ func (s *Server) nodeStats() stats.NodeStats {
 	if unix.Statfs(s.RootDir, &fs) == nil {
 		size := uint64(fs.Bsize)
 		total, free, used := fs.Blocks*size, fs.Bavail*size, (fs.Blocks-fs.Bfree)*size
-		n.Fs = &stats.FsStats{Time: now, CapacityBytes: &total, AvailableBytes: &free, UsedBytes: &used, Inodes: &fs.Files, InodesFree: &fs.Ffree}
+		n.Fs = &stats.FsStats{Time: now, CapacityBytes: &total, AvailableBytes: &free, UsedBytes: &used,
+			Inodes: &fs.Files, InodesFree: &fs.Ffree}
 	}
 	return n
 }
@@ -248,7 +253,8 @@ func memory() (map[string]uint64, error) {
 			amounts[name] = kib << 10
 		}
 	}
-	if amounts["MemTotal"] < amounts["MemAvailable"] || amounts["MemTotal"] == 0 || amounts["SwapTotal"] < amounts["SwapFree"] {
+	if amounts["MemTotal"] < amounts["MemAvailable"] || amounts["MemTotal"] == 0 ||
+		amounts["SwapTotal"] < amounts["SwapFree"] {
 		return nil, errors.New("/proc/meminfo has no usable amounts")
 	}
 	return amounts, nil

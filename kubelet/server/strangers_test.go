@@ -29,9 +29,11 @@ func servingTLS(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "x", Organization: []string{kubeletapi.ClientGroup}},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1),
+		Subject:   pkix.Name{CommonName: "x", Organization: []string{kubeletapi.ClientGroup}},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -50,8 +52,9 @@ func servingTLS(t *testing.T) (tls.Certificate, *x509.CertPool) {
 func TestStrangersHoldNothing(t *testing.T) {
 	cert, pool := servingTLS(t)
 	const most = 20
-	s, err := New(Config{NodeName: "n", TLS: &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool}, Pods: podList{},
-		Limits: connlimit.Limits{Total: most}, Logger: slog.New(slog.DiscardHandler)})
+	s, err := New(
+		Config{NodeName: "n", TLS: &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool}, Pods: podList{},
+			Limits: connlimit.Limits{Total: most}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,11 +88,13 @@ func TestStrangersHoldNothing(t *testing.T) {
 		}
 	}
 	connections := 0
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{cert}},
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			connections++
-			return (&net.Dialer{}).DialContext(ctx, network, address)
-		}}}
+	client := &http.Client{
+		Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{cert}},
+			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				connections++
+				return (&net.Dialer{}).DialContext(ctx, network, address)
+			}}}
 	defer client.CloseIdleConnections()
 	ask := func() {
 		t.Helper()

@@ -48,7 +48,8 @@ func (s *Server) running(r *http.Request, pod *v1.Pod) (string, error) {
 }
 
 func notRunning(pod *v1.Pod, container string) error {
-	return &httpError{http.StatusNotFound, fmt.Sprintf("container %s of pod %s/%s does not run", container, pod.Namespace, pod.Name)}
+	return &httpError{http.StatusNotFound,
+		fmt.Sprintf("container %s of pod %s/%s does not run", container, pod.Namespace, pod.Name)}
 }
 
 // streamsOf reads the requested streams. The API server and clients write 1 or true.
@@ -61,7 +62,8 @@ func streamsOf(q url.Values) (execstream.Streams, error) {
 		}
 		return false
 	}
-	st := execstream.Streams{Stdin: is("input", "stdin"), Stdout: is("output", "stdout"), Stderr: is("error", "stderr"), TTY: is("tty")}
+	st := execstream.Streams{Stdin: is("input", "stdin"), Stdout: is("output", "stdout"), Stderr: is("error", "stderr"),
+		TTY: is("tty")}
 	if st.TTY && st.Stderr {
 		st.Stderr = false // a terminal has one output
 	}
@@ -88,7 +90,8 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	location, err := s.Runtime.Exec(r.Context(), &runtimeapi.ExecRequest{
-		ContainerId: id, Cmd: r.URL.Query()["command"], Tty: st.TTY, Stdin: st.Stdin, Stdout: st.Stdout, Stderr: st.Stderr})
+		ContainerId: id, Cmd: r.URL.Query()["command"], Tty: st.TTY, Stdin: st.Stdin, Stdout: st.Stdout,
+		Stderr: st.Stderr})
 	s.carry(w, r, location, st, err)
 }
 
@@ -103,14 +106,16 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	at := slices.IndexFunc(boxes, func(b *runtimeapi.PodSandbox) bool { return b.State == runtimeapi.PodSandboxState_SANDBOX_READY })
+	at := slices.IndexFunc(boxes,
+		func(b *runtimeapi.PodSandbox) bool { return b.State == runtimeapi.PodSandboxState_SANDBOX_READY })
 	if at < 0 {
 		fail(w, &httpError{http.StatusNotFound, fmt.Sprintf("pod %s/%s does not run", pod.Namespace, pod.Name)})
 		return
 	}
 	id := boxes[at].Id
 	portforward.Serve(w, r, portforward.Target{
-		Pod: pod.Namespace + "/" + pod.Name, UID: string(pod.UID), Logger: s.Logger, Refusals: &s.refusals, Idle: s.idle(),
+		Pod: pod.Namespace + "/" + pod.Name, UID: string(pod.UID), Logger: s.Logger, Refusals: &s.refusals,
+		Idle:    s.idle(),
 		Network: func(ctx context.Context) (string, error) { return s.Runtime.SandboxNetwork(ctx, id) },
 	})
 }
@@ -126,7 +131,8 @@ func (s *Server) carry(w http.ResponseWriter, r *http.Request, location string, 
 		fail(w, fmt.Errorf("the runtime's streaming address %q: %w", location, err))
 		return
 	}
-	(&execstream.Handler{Location: target, Transport: toRuntime, Streams: streams, Idle: s.idle(), Fail: unreachable}).ServeHTTP(w, r)
+	(&execstream.Handler{Location: target, Transport: toRuntime, Streams: streams, Idle: s.idle(),
+		Fail: unreachable}).ServeHTTP(w, r)
 }
 
 // toRuntime connects to the runtime's streaming server.

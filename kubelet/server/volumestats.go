@@ -55,7 +55,8 @@ func (s *Server) volumeStats(ctx context.Context, pod *v1.Pod) []stats.VolumeSta
 }
 
 // volumeCount is the number of volumes by kind: the desired ones of pods, and those set up.
-var volumeCount = prometheus.NewDesc("volume_manager_total_volumes", "Volumes of pods, by kind and by whether they are wanted or set up.", []string{"plugin_name", "state"}, nil)
+var volumeCount = prometheus.NewDesc("volume_manager_total_volumes",
+	"Volumes of pods, by kind and by whether they are wanted or set up.", []string{"plugin_name", "state"}, nil)
 
 // volumeMetrics are the metrics kubelet_volume_stats_* of the claims that pods of the node have,
 // and volumeCount.
@@ -66,12 +67,18 @@ var volumeFigures = []struct {
 	desc *prometheus.Desc
 	of   func(*volumes.VolumeUsage) uint64
 }{
-	{volumeDesc("capacity_bytes", "Capacity in bytes of the volume"), func(u *volumes.VolumeUsage) uint64 { return u.Capacity }},
-	{volumeDesc("available_bytes", "Number of available bytes in the volume"), func(u *volumes.VolumeUsage) uint64 { return u.Available }},
-	{volumeDesc("used_bytes", "Number of used bytes in the volume"), func(u *volumes.VolumeUsage) uint64 { return u.Used }},
-	{volumeDesc("inodes", "Maximum number of inodes in the volume"), func(u *volumes.VolumeUsage) uint64 { return u.Inodes }},
-	{volumeDesc("inodes_free", "Number of free inodes in the volume"), func(u *volumes.VolumeUsage) uint64 { return u.InodesFree }},
-	{volumeDesc("inodes_used", "Number of used inodes in the volume"), func(u *volumes.VolumeUsage) uint64 { return u.InodesUsed }},
+	{volumeDesc("capacity_bytes", "Capacity in bytes of the volume"),
+		func(u *volumes.VolumeUsage) uint64 { return u.Capacity }},
+	{volumeDesc("available_bytes", "Number of available bytes in the volume"),
+		func(u *volumes.VolumeUsage) uint64 { return u.Available }},
+	{volumeDesc("used_bytes", "Number of used bytes in the volume"),
+		func(u *volumes.VolumeUsage) uint64 { return u.Used }},
+	{volumeDesc("inodes", "Maximum number of inodes in the volume"),
+		func(u *volumes.VolumeUsage) uint64 { return u.Inodes }},
+	{volumeDesc("inodes_free", "Number of free inodes in the volume"),
+		func(u *volumes.VolumeUsage) uint64 { return u.InodesFree }},
+	{volumeDesc("inodes_used", "Number of used inodes in the volume"),
+		func(u *volumes.VolumeUsage) uint64 { return u.InodesUsed }},
 }
 
 func volumeDesc(name, help string) *prometheus.Desc {
@@ -89,8 +96,10 @@ func (volumeMetrics) Describe(out chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector. A claim that several pods have counts once.
 func (m volumeMetrics) Collect(out chan<- prometheus.Metric) {
 	for _, c := range m.server.Volumes.Counts() {
-		out <- prometheus.MustNewConstMetric(volumeCount, prometheus.GaugeValue, float64(c.Wanted), c.Plugin, "desired_state_of_world")
-		out <- prometheus.MustNewConstMetric(volumeCount, prometheus.GaugeValue, float64(c.SetUp), c.Plugin, "actual_state_of_world")
+		out <- prometheus.MustNewConstMetric(volumeCount, prometheus.GaugeValue, float64(c.Wanted), c.Plugin,
+			"desired_state_of_world")
+		out <- prometheus.MustNewConstMetric(volumeCount, prometheus.GaugeValue, float64(c.SetUp), c.Plugin,
+			"actual_state_of_world")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), volumePatience)
 	defer cancel()
@@ -103,7 +112,8 @@ func (m volumeMetrics) Collect(out chan<- prometheus.Metric) {
 			}
 			told[claim] = true
 			for _, f := range volumeFigures {
-				out <- prometheus.MustNewConstMetric(f.desc, prometheus.GaugeValue, float64(f.of(&u)), pod.Namespace, u.Claim)
+				out <- prometheus.MustNewConstMetric(f.desc, prometheus.GaugeValue, float64(f.of(&u)), pod.Namespace,
+					u.Claim)
 			}
 		}
 	}

@@ -87,7 +87,9 @@ func (s *service) record(ctx context.Context, id string) {
 	if err != nil || state.Status != tasktypes.Status_STOPPED {
 		return // the call that follows fails with the reason
 	}
-	err = s.exits.Write(id, exits.Record{ExitCode: state.ExitStatus, FinishedAt: state.ExitedAt.AsTime(), OOMKilled: exits.OOMKilled(state.Bundle)})
+	err = s.exits.Write(id,
+		exits.Record{ExitCode: state.ExitStatus, FinishedAt: state.ExitedAt.AsTime(),
+			OOMKilled: exits.OOMKilled(state.Bundle)})
 	if err != nil {
 		log.G(ctx).WithField("id", id).WithError(err).Error("cannot record the end of a container")
 	}

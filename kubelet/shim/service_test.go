@@ -43,7 +43,8 @@ func TestRecordedBeforeForgotten(t *testing.T) {
 	dir := exits.Dir(t.TempDir())
 	t.Setenv(exits.Env, string(dir))
 	at := time.Unix(1700000000, 0)
-	inner := &tasks{state: &taskAPI.StateResponse{Status: tasktypes.Status_STOPPED, ExitStatus: 3, ExitedAt: timestamppb.New(at)}}
+	inner := &tasks{
+		state: &taskAPI.StateResponse{Status: tasktypes.Status_STOPPED, ExitStatus: 3, ExitedAt: timestamppb.New(at)}}
 	s := wrap(inner)
 	inner.delete = func() error {
 		if _, found := dir.Read("a"); found {
@@ -80,9 +81,11 @@ func TestOutputIsKept(t *testing.T) {
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	inner := &tasks{state: &taskAPI.StateResponse{Status: tasktypes.Status_RUNNING}, delete: func() error { return nil }}
+	inner := &tasks{state: &taskAPI.StateResponse{Status: tasktypes.Status_RUNNING},
+		delete: func() error { return nil }}
 	s := wrap(inner)
-	if _, err := s.Create(t.Context(), &taskAPI.CreateTaskRequest{ID: "a", Stdout: path, Stderr: "/dev/null"}); err != nil {
+	if _, err := s.Create(t.Context(),
+		&taskAPI.CreateTaskRequest{ID: "a", Stdout: path, Stderr: "/dev/null"}); err != nil {
 		t.Fatal(err)
 	}
 	writer, err := os.OpenFile(path, os.O_WRONLY, 0)

@@ -28,7 +28,8 @@ func Periods(c *v1beta1.KubeletConfiguration) []Period {
 	}
 	if len(list) == 0 && c.ShutdownGracePeriod.Duration > 0 {
 		critical := c.ShutdownGracePeriodCriticalPods.Duration
-		list = []Period{{0, (c.ShutdownGracePeriod.Duration - critical).Truncate(time.Second)}, {systemCriticalPriority, critical.Truncate(time.Second)}}
+		list = []Period{{0, (c.ShutdownGracePeriod.Duration - critical).Truncate(time.Second)},
+			{systemCriticalPriority, critical.Truncate(time.Second)}}
 	}
 	slices.SortStableFunc(list, func(a, b Period) int { return cmp.Compare(a.Priority, b.Priority) })
 	return list
@@ -46,14 +47,18 @@ func Validate(c *v1beta1.KubeletConfiguration) (errs []error) {
 		}
 	}
 	if critical > all {
-		errs = append(errs, fmt.Errorf("shutdownGracePeriodCriticalPods: %s: want at most shutdownGracePeriod, %s", critical, all))
+		errs = append(errs,
+			fmt.Errorf("shutdownGracePeriodCriticalPods: %s: want at most shutdownGracePeriod, %s", critical, all))
 	}
 	if len(c.ShutdownGracePeriodByPodPriority) > 0 && (all > 0 || critical > 0) {
-		errs = append(errs, fmt.Errorf("shutdownGracePeriodByPodPriority and shutdownGracePeriod: want one of them, not both"))
+		errs = append(errs,
+			fmt.Errorf("shutdownGracePeriodByPodPriority and shutdownGracePeriod: want one of them, not both"))
 	}
 	for _, p := range c.ShutdownGracePeriodByPodPriority {
 		if p.ShutdownGracePeriodSeconds < 0 {
-			errs = append(errs, fmt.Errorf("shutdownGracePeriodByPodPriority: priority %d: %d seconds: want 0 or more", p.Priority, p.ShutdownGracePeriodSeconds))
+			errs = append(errs,
+				fmt.Errorf("shutdownGracePeriodByPodPriority: priority %d: %d seconds: want 0 or more", p.Priority,
+					p.ShutdownGracePeriodSeconds))
 		}
 	}
 	return errs

@@ -144,12 +144,15 @@ func (b *bus) SetLongestDelay(ctx context.Context, d time.Duration) error {
 		return fmt.Errorf("have logind wait for pods: %w", err)
 	}
 	seconds := (d + time.Second - 1) / time.Second
-	content := fmt.Sprintf("# Written by barque: so long logind waits for pods, by shutdownGracePeriod.\n[Login]\nInhibitDelayMaxSec=%d\n", seconds)
+	content := fmt.Sprintf(
+		"# Written by barque: so long logind waits for pods, by shutdownGracePeriod.\n[Login]\nInhibitDelayMaxSec=%d\n",
+		seconds)
 	if err := atomicfile.Write(path, []byte(content), 0o644); err != nil {
 		return fmt.Errorf("have logind wait for pods: %w", err)
 	}
 	const hangUp = int32(1) // upon which logind reads its configuration
-	if err := b.call(ctx, systemdName, systemdPath, systemdInterface+".KillUnit", "systemd-logind.service", "all", hangUp).Err; err != nil {
+	if err := b.call(ctx, systemdName, systemdPath, systemdInterface+".KillUnit", "systemd-logind.service", "all",
+		hangUp).Err; err != nil {
 		return fmt.Errorf("have logind read %s: %w", path, err)
 	}
 	return nil

@@ -28,7 +28,9 @@ func privateBus(t *testing.T) func(...dbus.ConnOption) (*dbus.Conn, error) {
 	address := "unix:path=" + filepath.Join(dir, "bus")
 	config := filepath.Join(dir, "bus.conf")
 	const policy = `<policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy>`
-	if err := os.WriteFile(config, []byte("<busconfig><listen>"+address+"</listen><auth>EXTERNAL</auth>"+policy+"</busconfig>"), 0o600); err != nil {
+	if err := os.WriteFile(config,
+		[]byte("<busconfig><listen>"+address+"</listen><auth>EXTERNAL</auth>"+policy+"</busconfig>"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	daemon := exec.CommandContext(t.Context(), program, "--config-file="+config, "--nofork", "--nopidfile")
@@ -93,7 +95,8 @@ func (l *login) KillUnit(unit, whom string, signal int32) *dbus.Error {
 	if err != nil {
 		return dbus.MakeFailedError(err)
 	}
-	if unit == "systemd-logind.service" && whom == "all" && signal == 1 && strings.Contains(string(raw), "\n[Login]\nInhibitDelayMaxSec=91\n") {
+	if unit == "systemd-logind.service" && whom == "all" && signal == 1 &&
+		strings.Contains(string(raw), "\n[Login]\nInhibitDelayMaxSec=91\n") {
 		l.micros = 91_000_000
 	}
 	return nil
@@ -109,14 +112,16 @@ func TestLogind(t *testing.T) {
 	defer service.Close()
 	l := &login{conn: service, micros: 5_000_000, conf: filepath.Join(dir, "99-kubelet.conf")}
 	for _, each := range []struct{ path, inter string }{
-		{"/org/freedesktop/login1", "org.freedesktop.login1.Manager"}, {"/org/freedesktop/login1", "org.freedesktop.DBus.Properties"},
+		{"/org/freedesktop/login1", "org.freedesktop.login1.Manager"},
+		{"/org/freedesktop/login1", "org.freedesktop.DBus.Properties"},
 		{"/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"}} {
 		if err := service.Export(l, dbus.ObjectPath(each.path), each.inter); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, name := range []string{"org.freedesktop.login1", "org.freedesktop.systemd1"} {
-		if reply, err := service.RequestName(name, dbus.NameFlagDoNotQueue); err != nil || reply != dbus.RequestNameReplyPrimaryOwner {
+		if reply, err := service.RequestName(name, dbus.NameFlagDoNotQueue); err != nil ||
+			reply != dbus.RequestNameReplyPrimaryOwner {
 			t.Fatal(reply, err)
 		}
 	}
@@ -161,7 +166,8 @@ func TestLogind(t *testing.T) {
 	l.mu.Lock()
 	l.preparing = true
 	l.mu.Unlock()
-	if err := service.Emit("/org/freedesktop/login1", "org.freedesktop.login1.Manager.PrepareForShutdown", true); err != nil {
+	if err := service.Emit("/org/freedesktop/login1", "org.freedesktop.login1.Manager.PrepareForShutdown",
+		true); err != nil {
 		t.Fatal(err)
 	}
 	await.Value(t, "a hint", b.Hints())
@@ -186,7 +192,8 @@ func TestWithoutLogind(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	if _, err := b.Preparing(t.Context()); err == nil || !strings.Contains(err.Error(), "read PreparingForShutdown of logind") {
+	if _, err := b.Preparing(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "read PreparingForShutdown of logind") {
 		t.Errorf("%v", err)
 	}
 }

@@ -142,7 +142,8 @@ func (m *Manager) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		m.complain("cannot follow logind, so pods get no time to end when this machine goes down; trying again. It takes systemd-logind and D-Bus", err)
+		m.complain(
+			"cannot follow logind, so pods get no time to end when this machine goes down; trying again. It takes systemd-logind and D-Bus", err)
 		pause := retryAfter
 		if connected {
 			m.told, pause = "", reconnectAfter
@@ -215,7 +216,8 @@ func (m *Manager) allow(ctx context.Context, logind Logind) error {
 			return err
 		}
 		if pause > 2*time.Second {
-			return fmt.Errorf("logind waits for %s at most, and the periods are %s: set InhibitDelayMaxSec in /etc/systemd/logind.conf", have, want)
+			return fmt.Errorf(
+				"logind waits for %s at most, and the periods are %s: set InhibitDelayMaxSec in /etc/systemd/logind.conf", have, want)
 		}
 	}
 }
@@ -273,7 +275,8 @@ func (m *Manager) start(ctx context.Context) {
 			return
 		}
 		if err := lock.Close(); err != nil {
-			m.Logger.Warn("cannot give the inhibitor lock back; the machine goes down when its time is over", "error", err)
+			m.Logger.Warn("cannot give the inhibitor lock back; the machine goes down when its time is over", "error",
+				err)
 		}
 	})
 }
@@ -336,7 +339,8 @@ func (m *Manager) awaitKnown(ctx context.Context) {
 	select {
 	case <-m.Pods.Known():
 	case <-timer.C:
-		m.Logger.Warn("the API server has not told the pods of this node in time; ending those that are known", "within", total(m.Periods))
+		m.Logger.Warn("the API server has not told the pods of this node in time; ending those that are known",
+			"within", total(m.Periods))
 	case <-ctx.Done():
 	}
 }
@@ -364,7 +368,8 @@ func (m *Manager) endGroup(ctx context.Context, g groupOf) {
 		now := m.Now()
 		if !now.Before(deadline) {
 			if len(left) > 0 {
-				m.Logger.Warn("pods have not ended within the time that a shutdown of the machine leaves them", "priority", g.Priority, "within", g.Within, "pods", left)
+				m.Logger.Warn("pods have not ended within the time that a shutdown of the machine leaves them",
+					"priority", g.Priority, "within", g.Within, "pods", left)
 			}
 			return
 		}

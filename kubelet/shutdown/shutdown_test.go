@@ -29,12 +29,15 @@ func TestPeriods(t *testing.T) {
 		want   []Period
 	}{
 		"none": {},
-		"both": {v1beta1.KubeletConfiguration{ShutdownGracePeriod: seconds(30), ShutdownGracePeriodCriticalPods: seconds(10)},
+		"both": {
+			v1beta1.KubeletConfiguration{ShutdownGracePeriod: seconds(30),
+				ShutdownGracePeriodCriticalPods: seconds(10)},
 			[]Period{{0, 20 * time.Second}, {systemCriticalPriority, 10 * time.Second}}},
 		"nothing for critical pods": {v1beta1.KubeletConfiguration{ShutdownGracePeriod: seconds(30)},
 			[]Period{{0, 30 * time.Second}, {systemCriticalPriority, 0}}},
-		"by priority": {v1beta1.KubeletConfiguration{ShutdownGracePeriodByPodPriority: []v1beta1.ShutdownGracePeriodByPodPriority{
-			{Priority: 1000, ShutdownGracePeriodSeconds: 5}, {Priority: -10, ShutdownGracePeriodSeconds: 7}}},
+		"by priority": {
+			v1beta1.KubeletConfiguration{ShutdownGracePeriodByPodPriority: []v1beta1.ShutdownGracePeriodByPodPriority{
+				{Priority: 1000, ShutdownGracePeriodSeconds: 5}, {Priority: -10, ShutdownGracePeriodSeconds: 7}}},
 			[]Period{{-10, 7 * time.Second}, {1000, 5 * time.Second}}},
 	} {
 		if got := Periods(&c.config); !slices.Equal(got, c.want) {
@@ -49,20 +52,25 @@ func TestValidate(t *testing.T) {
 		return []v1beta1.ShutdownGracePeriodByPodPriority{{Priority: 1, ShutdownGracePeriodSeconds: seconds}}
 	}
 	for want, c := range map[string]v1beta1.KubeletConfiguration{
-		"":                                 {ShutdownGracePeriod: d(time.Minute), ShutdownGracePeriodCriticalPods: d(time.Minute)},
-		"shutdownGracePeriod: 500ms":       {ShutdownGracePeriod: d(500 * time.Millisecond)},
-		"shutdownGracePeriodCriticalPods:": {ShutdownGracePeriod: d(time.Second), ShutdownGracePeriodCriticalPods: d(2 * time.Second)},
-		"not both":                         {ShutdownGracePeriod: d(time.Second), ShutdownGracePeriodByPodPriority: by(1)},
-		"-1 seconds":                       {ShutdownGracePeriodByPodPriority: by(-1)},
+		"": {ShutdownGracePeriod: d(time.Minute),
+			ShutdownGracePeriodCriticalPods: d(time.Minute)},
+		"shutdownGracePeriod: 500ms": {ShutdownGracePeriod: d(500 * time.Millisecond)},
+		"shutdownGracePeriodCriticalPods:": {ShutdownGracePeriod: d(time.Second),
+			ShutdownGracePeriodCriticalPods: d(2 * time.Second)},
+		"not both": {ShutdownGracePeriod: d(time.Second),
+			ShutdownGracePeriodByPodPriority: by(1)},
+		"-1 seconds": {ShutdownGracePeriodByPodPriority: by(-1)},
 	} {
-		if err := errors.Join(Validate(&c)...); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if err := errors.Join(Validate(&c)...); (err == nil) != (want == "") ||
+			err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want an error about %q", err, want)
 		}
 	}
 }
 
 func podOf(name string, priority int32) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}, Spec: v1.PodSpec{Priority: &priority}}
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)},
+		Spec: v1.PodSpec{Priority: &priority}}
 }
 
 func TestGroups(t *testing.T) {
@@ -70,7 +78,9 @@ func TestGroups(t *testing.T) {
 	without := podOf("without", 0)
 	without.Spec.Priority = nil
 	got := ""
-	for _, g := range group(periods, []*v1.Pod{podOf("below", -5), without, podOf("first", 10), podOf("between", 19), podOf("second", 20), podOf("above", 1<<30)}) {
+	for _, g := range group(periods,
+		[]*v1.Pod{podOf("below", -5), without, podOf("first", 10), podOf("between", 19), podOf("second", 20),
+			podOf("above", 1<<30)}) {
 		got += fmt.Sprint(g.Priority, ":")
 		for _, pod := range g.pods {
 			got += " " + pod.Name
@@ -266,8 +276,10 @@ func (m *machine) logged() string {
 func inBubble(t *testing.T, test func(m *machine, restart func())) {
 	file := filepath.Join(t.TempDir(), "state")
 	synctest.Test(t, func(t *testing.T) {
-		m := &machine{t: t, delay: 5 * time.Second, learns: time.Second, began: time.Now(), goneAt: map[types.UID]time.Time{},
-			pods:  map[types.UID]*v1.Pod{"app": podOf("app", 0), "db": podOf("db", 100), "driver": podOf("driver", systemCriticalPriority)},
+		m := &machine{t: t, delay: 5 * time.Second, learns: time.Second, began: time.Now(),
+			goneAt: map[types.UID]time.Time{},
+			pods: map[types.UID]*v1.Pod{"app": podOf("app", 0), "db": podOf("db", 100),
+				"driver": podOf("driver", systemCriticalPriority)},
 			takes: map[types.UID]time.Duration{"app": time.Second, "db": 3 * time.Second, "driver": time.Second}}
 		m.pods["app"].Spec.TerminationGracePeriodSeconds = new(int64(5))
 		m.pods["db"].Spec.TerminationGracePeriodSeconds = new(int64(300))
@@ -278,13 +290,16 @@ func inBubble(t *testing.T, test func(m *machine, restart func())) {
 			m.mu.Lock()
 			m.known = known
 			m.mu.Unlock()
-			m.manager = New(Config{Periods: []Period{{0, 20 * time.Second}, {systemCriticalPriority, 10 * time.Second}}, Pods: m, Released: m.released, Connect: m.connect,
-				Changed: func() {}, File: file, Logger: slog.New(slog.NewTextHandler(&m.warned, &slog.HandlerOptions{Level: slog.LevelWarn})),
-				NodeEvent: func(reason, message string) {
-					m.mu.Lock()
-					defer m.mu.Unlock()
-					m.note("%s: %s", reason, message)
-				}})
+			m.manager = New(
+				Config{Periods: []Period{{0, 20 * time.Second}, {systemCriticalPriority, 10 * time.Second}}, Pods: m,
+					Released: m.released, Connect: m.connect,
+					Changed: func() {}, File: file,
+					Logger: slog.New(slog.NewTextHandler(&m.warned, &slog.HandlerOptions{Level: slog.LevelWarn})),
+					NodeEvent: func(reason, message string) {
+						m.mu.Lock()
+						defer m.mu.Unlock()
+						m.note("%s: %s", reason, message)
+					}})
 			ctx, cancel := context.WithCancel(context.Background())
 			ended := make(chan error, 1)
 			go func() { ended <- m.manager.Run(ctx) }()
@@ -326,7 +341,8 @@ func (m *machine) expect(held int, begun bool, log ...string) {
 	}
 }
 
-const begins, cancels = "0.0 NodeShutdown: Shutdown manager detected shutdown event", "NodeShutdown: Shutdown manager detected shutdown cancellation"
+const begins, cancels = "0.0 NodeShutdown: Shutdown manager detected shutdown event",
+	"NodeShutdown: Shutdown manager detected shutdown cancellation"
 
 func TestPodsEndByPriority(t *testing.T) {
 	inBubble(t, func(m *machine, _ func()) {
@@ -407,7 +423,8 @@ func TestReconnects(t *testing.T) {
 		m.drop()
 		m.expect(1, true, "1.0"+begins[3:], "1.0 end app within 5s", "1.0 end db within 20s")
 		time.Sleep(5 * time.Second)
-		m.expect(0, true, "1.0"+begins[3:], "1.0 end app within 5s", "1.0 end db within 20s", "4.0 end driver within 10s")
+		m.expect(0, true, "1.0"+begins[3:], "1.0 end app within 5s", "1.0 end db within 20s",
+			"4.0 end driver within 10s")
 	})
 }
 

@@ -66,7 +66,8 @@ func TestManyStarts(t *testing.T) {
 			}
 			for i := range 110 {
 				name, critical := fmt.Sprintf("pod-%d", i), i%20 == 19
-				box, containers := time.Duration(rnd.Int64N(int64(time.Second))), time.Duration(rnd.Int64N(int64(time.Second)))
+				box, containers := time.Duration(rnd.Int64N(int64(time.Second))),
+					time.Duration(rnd.Int64N(int64(time.Second)))
 				running.Go(func() {
 					start(Start{Pod: types.UID(name), Critical: critical}, box)
 					start(Start{Pod: types.UID(name), Critical: critical, Begun: true}, containers)
@@ -98,7 +99,8 @@ func TestPodsBecomeReadyOneAfterTheOther(t *testing.T) {
 		end := begin(p, Start{Pod: "first"})
 		var order []types.UID
 		var running sync.WaitGroup
-		for _, s := range []Start{{Pod: "new"}, {Pod: "new too"}, {Pod: "begun", Begun: true}, {Pod: "critical", Critical: true}} {
+		for _, s := range []Start{{Pod: "new"}, {Pod: "new too"}, {Pod: "begun", Begun: true},
+			{Pod: "critical", Critical: true}} {
 			running.Go(func() {
 				end := begin(p, s)
 				order = append(order, s.Pod)

@@ -73,7 +73,8 @@ func Parse(raw []byte, path, node string, now time.Time) (*v1.Pod, error) {
 	pod.Status = v1.PodStatus{Phase: v1.PodPending}
 	pod.Spec.NodeName = node
 	// No taint ends a static pod.
-	pod.Spec.Tolerations = append(pod.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
+	pod.Spec.Tolerations = append(pod.Spec.Tolerations,
+		v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
 	complete(&pod.Spec)
 	return pod, nil
 }

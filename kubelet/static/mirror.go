@@ -69,7 +69,8 @@ type Mirrors struct {
 
 // NewMirrors returns Mirrors without objects.
 func NewMirrors(config MirrorsConfig) *Mirrors {
-	return &Mirrors{MirrorsConfig: config, wake: make(chan struct{}, 1), mirrors: map[string]*v1.Pod{}, spent: map[types.UID]bool{}}
+	return &Mirrors{MirrorsConfig: config, wake: make(chan struct{}, 1), mirrors: map[string]*v1.Pod{},
+		spent: map[types.UID]bool{}}
 }
 
 func key(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }
@@ -104,7 +105,8 @@ func (m *Mirrors) adopt(pod *v1.Pod) {
 	if mirror == nil || !m.shows(mirror, pod) {
 		return
 	}
-	if phase := mirror.Status.Phase; (phase == v1.PodFailed || phase == v1.PodSucceeded) && !ranOut(pod, &mirror.Status) {
+	if phase := mirror.Status.Phase; (phase == v1.PodFailed || phase == v1.PodSucceeded) &&
+		!ranOut(pod, &mirror.Status) {
 		m.spent[mirror.UID] = true
 		return
 	}
@@ -118,7 +120,8 @@ func ranOut(pod *v1.Pod, s *v1.PodStatus) bool {
 	disrupted := slices.ContainsFunc(s.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue
 	})
-	return !disrupted && pod.Spec.RestartPolicy != v1.RestartPolicyAlways && len(s.ContainerStatuses) == len(pod.Spec.Containers) &&
+	return !disrupted && pod.Spec.RestartPolicy != v1.RestartPolicyAlways &&
+		len(s.ContainerStatuses) == len(pod.Spec.Containers) &&
 		!slices.ContainsFunc(s.ContainerStatuses, func(c v1.ContainerStatus) bool { return c.State.Terminated == nil })
 }
 
@@ -277,8 +280,10 @@ func (m *Mirrors) plan() (missing, surplus []*v1.Pod) {
 func mirrorOf(pod *v1.Pod, node *v1.Node) *v1.Pod {
 	mirror := pod.DeepCopy()
 	controller := true
-	mirror.ObjectMeta = metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, Labels: mirror.Labels, Annotations: mirror.Annotations,
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: &controller}}}
+	mirror.ObjectMeta = metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, Labels: mirror.Labels,
+		Annotations: mirror.Annotations,
+		OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: &controller}}}
 	mirror.Annotations[v1.MirrorPodAnnotationKey] = pod.Annotations[annotationHash]
 	mirror.Status = v1.PodStatus{}
 	return mirror

@@ -54,7 +54,8 @@ func NewSource(config SourceConfig) *Source {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	return &Source{SourceConfig: config, once: make(chan struct{}), running: map[string]*v1.Pod{}, ending: map[string]bool{}, told: map[string]string{}}
+	return &Source{SourceConfig: config, once: make(chan struct{}), running: map[string]*v1.Pod{},
+		ending: map[string]bool{}, told: map[string]string{}}
 }
 
 // Known is closed once Pods has all manifests.
@@ -95,7 +96,8 @@ func (s *Source) Run(ctx context.Context) error {
 			timer.Reset(min(settle, time.Until(latest)))
 			continue
 		case err := <-watcher.Errors:
-			s.Logger.Debug("the watch of static pods' manifests told of an error; they are read regularly, too", "error", err)
+			s.Logger.Debug("the watch of static pods' manifests told of an error; they are read regularly, too",
+				"error", err)
 			continue
 		case <-timer.C:
 		}

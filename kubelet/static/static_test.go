@@ -40,9 +40,12 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := pod.Spec.Containers[0]
-	if pod.Name != "web-n1" || pod.Namespace != "kube-system" || pod.Spec.NodeName != "n1" || pod.Annotations[annotationSource] != "file" ||
-		pod.Annotations[annotationHash] != string(pod.UID) || pod.Spec.RestartPolicy != v1.RestartPolicyAlways || *pod.Spec.TerminationGracePeriodSeconds != 30 ||
-		c.LivenessProbe.PeriodSeconds != 10 || c.LivenessProbe.HTTPGet.Path != "/" || c.Resources.Requests.Cpu().String() != "100m" || c.TerminationMessagePath == "" {
+	if pod.Name != "web-n1" || pod.Namespace != "kube-system" || pod.Spec.NodeName != "n1" ||
+		pod.Annotations[annotationSource] != "file" ||
+		pod.Annotations[annotationHash] != string(pod.UID) || pod.Spec.RestartPolicy != v1.RestartPolicyAlways ||
+		*pod.Spec.TerminationGracePeriodSeconds != 30 ||
+		c.LivenessProbe.PeriodSeconds != 10 || c.LivenessProbe.HTTPGet.Path != "/" ||
+		c.Resources.Requests.Cpu().String() != "100m" || c.TerminationMessagePath == "" {
 		t.Errorf("%+v", pod)
 	}
 	again, _ := Parse(append(raw, "\n\n"...), "/m/web.yaml", "n1", now.Add(time.Hour))
@@ -50,9 +53,12 @@ func TestParse(t *testing.T) {
 	if again.UID != pod.UID || other.UID == pod.UID {
 		t.Errorf("UIDs: %s, the same again %s, another image %s", pod.UID, again.UID, other.UID)
 	}
-	for _, wrong := range []string{"", "kind: Pod", "{", strings.Replace(string(raw), "spec:", "spec:\n  serviceAccountName: x", 1),
-		strings.Replace(string(raw), "spec:", "spec:\n  nonsense: x", 1), strings.Replace(string(raw), "Web", "We_b", 1),
-		string(raw) + "    envFrom: [{secretRef: {name: s}}]\n", string(raw) + "  volumes: [{name: v, secret: {secretName: s}}]\n"} {
+	for _, wrong := range []string{"", "kind: Pod", "{",
+		strings.Replace(string(raw), "spec:", "spec:\n  serviceAccountName: x", 1),
+		strings.Replace(string(raw), "spec:", "spec:\n  nonsense: x", 1),
+		strings.Replace(string(raw), "Web", "We_b", 1),
+		string(raw) + "    envFrom: [{secretRef: {name: s}}]\n",
+		string(raw) + "  volumes: [{name: v, secret: {secretName: s}}]\n"} {
 		if _, err := Parse([]byte(wrong), "/m/x", "n1", now); err == nil {
 			t.Errorf("taken:\n%s", wrong)
 		}
@@ -120,8 +126,9 @@ func TestSourceAndMirrors(t *testing.T) {
 	write(1)
 	client := fake.NewClientset()
 	h, told := &host{pods: map[types.UID]*v1.Pod{}}, &statuses{set: map[types.UID]v1.PodPhase{}}
-	m := NewMirrors(MirrorsConfig{Client: client, Status: told, Wake: func(types.UID) {}, Logger: slog.New(slog.DiscardHandler),
-		Node: func() *v1.Node { return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}} }})
+	m := NewMirrors(
+		MirrorsConfig{Client: client, Status: told, Wake: func(types.UID) {}, Logger: slog.New(slog.DiscardHandler),
+			Node: func() *v1.Node { return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}} }})
 	s := NewSource(SourceConfig{Dir: dir, NodeName: "n1", Pods: h, Mirrors: m, Logger: slog.New(slog.DiscardHandler)})
 	ctx := context.Background()
 	round := func() { // a round of Run and the informer's events of it
@@ -153,7 +160,8 @@ func TestSourceAndMirrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	owner := mirror.OwnerReferences
-	if len(owner) != 1 || owner[0].Kind != "Node" || owner[0].UID != "node-uid" || owner[0].Controller == nil || !IsMirror(mirror) {
+	if len(owner) != 1 || owner[0].Kind != "Node" || owner[0].UID != "node-uid" || owner[0].Controller == nil ||
+		!IsMirror(mirror) {
 		t.Errorf("mirror: %+v", mirror.ObjectMeta)
 	}
 	first := s.running["kube-system/web-n1"]
@@ -167,7 +175,8 @@ func TestSourceAndMirrors(t *testing.T) {
 	}
 	m.Observe(m.mirrors["kube-system/web-n1"], true)
 	round()
-	if _, err := client.CoreV1().Pods("kube-system").Get(ctx, "web-n1", metav1.GetOptions{}); err != nil || !h.Has(first.UID) {
+	if _, err := client.CoreV1().Pods("kube-system").Get(ctx, "web-n1", metav1.GetOptions{}); err != nil ||
+		!h.Has(first.UID) {
 		t.Errorf("after the mirror was deleted: %v, the pod runs: %v", err, h.Has(first.UID))
 	}
 	// The file changes: the next pod waits for the end of this one, which has its name.
@@ -180,7 +189,8 @@ func TestSourceAndMirrors(t *testing.T) {
 	if got := strings.Join(h.order, ", "); got != "run app:1, end app:1, run app:2" {
 		t.Errorf("order: %s", got)
 	}
-	if mirror, err = client.CoreV1().Pods("kube-system").Get(ctx, "web-n1", metav1.GetOptions{}); err != nil || mirror.Spec.Containers[0].Image != "app:2" {
+	if mirror, err = client.CoreV1().Pods("kube-system").Get(ctx, "web-n1", metav1.GetOptions{}); err != nil ||
+		mirror.Spec.Containers[0].Image != "app:2" {
 		t.Errorf("the mirror of the new file: %v", err)
 	}
 	// A mistake ends it, as the manifest is gone.
@@ -197,9 +207,13 @@ func TestSourceAndMirrors(t *testing.T) {
 // Mirrors without a static pod go, also those of an earlier process.
 func TestOldMirrorsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		old := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "old-n1", Namespace: "default", UID: "u", Annotations: map[string]string{v1.MirrorPodAnnotationKey: "x"}}}
+		old := &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "old-n1", Namespace: "default", UID: "u",
+				Annotations: map[string]string{v1.MirrorPodAnnotationKey: "x"}}}
 		client := fake.NewClientset(old)
-		m := NewMirrors(MirrorsConfig{Client: client, Status: &statuses{}, Wake: func(types.UID) {}, Logger: slog.New(slog.DiscardHandler)})
+		m := NewMirrors(
+			MirrorsConfig{Client: client, Status: &statuses{}, Wake: func(types.UID) {},
+				Logger: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)
 		go func() { done <- m.Run(ctx) }()
@@ -224,8 +238,10 @@ func sourceOf(t *testing.T, client *fake.Clientset) (s *Source, h *host, write f
 	dir := t.TempDir()
 	file := filepath.Join(dir, "web.yaml")
 	h = &host{pods: map[types.UID]*v1.Pod{}}
-	m := NewMirrors(MirrorsConfig{Client: client, Status: &statuses{set: map[types.UID]v1.PodPhase{}}, Wake: func(types.UID) {}, Logger: slog.New(slog.DiscardHandler),
-		Node: func() *v1.Node { return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}} }})
+	m := NewMirrors(
+		MirrorsConfig{Client: client, Status: &statuses{set: map[types.UID]v1.PodPhase{}}, Wake: func(types.UID) {},
+			Logger: slog.New(slog.DiscardHandler),
+			Node:   func() *v1.Node { return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}} }})
 	m.Synced()
 	s = NewSource(SourceConfig{Dir: dir, NodeName: "n1", Pods: h, Mirrors: m, Logger: slog.New(slog.DiscardHandler)})
 	write = func() {
@@ -307,26 +323,37 @@ func TestManifestsAreRead(t *testing.T) {
 // TestWhatAPodHadBeen: after a restart of the kubelet a pod goes on with its mirror's status. One
 // that was ended or refused starts anew.
 func TestWhatAPodHadBeen(t *testing.T) {
-	ended := v1.ContainerStatus{Name: "c", RestartCount: 3, ContainerID: "x://1", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}}
+	ended := v1.ContainerStatus{Name: "c", RestartCount: 3, ContainerID: "x://1",
+		State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}}
 	for _, c := range []struct {
 		name    string
 		policy  v1.RestartPolicy
 		status  v1.PodStatus
 		adopted bool
 	}{
-		{"runs", v1.RestartPolicyAlways, v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{ended}}, true},
+		{"runs", v1.RestartPolicyAlways,
+			v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{ended}}, true},
 		{"refused", v1.RestartPolicyAlways, v1.PodStatus{Phase: v1.PodFailed, Reason: "OutOfcpu"}, false},
-		{"refused, and would run once", v1.RestartPolicyNever, v1.PodStatus{Phase: v1.PodFailed, Reason: "NodePorts"}, false},
-		{"ended by the node", v1.RestartPolicyAlways, v1.PodStatus{Phase: v1.PodFailed, ContainerStatuses: []v1.ContainerStatus{ended}}, false},
-		{"ended by the node, and would run once", v1.RestartPolicyNever, v1.PodStatus{Phase: v1.PodFailed, ContainerStatuses: []v1.ContainerStatus{ended},
-			Conditions: []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue}}}, false},
-		{"ran to its end", v1.RestartPolicyNever, v1.PodStatus{Phase: v1.PodSucceeded, ContainerStatuses: []v1.ContainerStatus{ended}}, true},
+		{"refused, and would run once", v1.RestartPolicyNever, v1.PodStatus{Phase: v1.PodFailed, Reason: "NodePorts"},
+			false},
+		{"ended by the node", v1.RestartPolicyAlways,
+			v1.PodStatus{Phase: v1.PodFailed, ContainerStatuses: []v1.ContainerStatus{ended}}, false},
+		{"ended by the node, and would run once", v1.RestartPolicyNever,
+			v1.PodStatus{Phase: v1.PodFailed, ContainerStatuses: []v1.ContainerStatus{ended},
+				Conditions: []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue}}}, false},
+		{"ran to its end", v1.RestartPolicyNever,
+			v1.PodStatus{Phase: v1.PodSucceeded, ContainerStatuses: []v1.ContainerStatus{ended}}, true},
 	} {
 		m := NewMirrors(MirrorsConfig{Wake: func(types.UID) {}})
-		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", Annotations: map[string]string{annotationHash: "h"}},
+		pod := &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u",
+				Annotations: map[string]string{annotationHash: "h"}},
 			Spec: v1.PodSpec{RestartPolicy: c.policy, Containers: []v1.Container{{Name: "c"}}}}
-		m.Observe(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "m", Annotations: map[string]string{v1.MirrorPodAnnotationKey: "h"}},
-			Status: c.status}, false)
+		m.Observe(
+			&v1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "m",
+					Annotations: map[string]string{v1.MirrorPodAnnotationKey: "h"}},
+				Status: c.status}, false)
 		m.adopt(pod)
 		m.want(map[string]*v1.Pod{"ns/p": pod})
 		_, surplus := m.plan()
@@ -349,14 +376,18 @@ func TestOneBadMirror(t *testing.T) {
 		Node: func() *v1.Node { return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}} }})
 	pods := map[string]*v1.Pod{}
 	for _, namespace := range []string{"a", "b", "missing", "y", "z"} {
-		pods[namespace+"/p"] = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "p", Annotations: map[string]string{annotationHash: "h"}}}
+		pods[namespace+
+			"/p"] = &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "p",
+				Annotations: map[string]string{annotationHash: "h"}}}
 	}
 	m.Synced()
 	m.want(pods)
 	if err := m.sync(t.Context()); err == nil || !strings.Contains(err.Error(), "missing/p") {
 		t.Errorf("the pod without a mirror: %v", err)
 	}
-	if list, err := client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 4 {
+	if list, err := client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{}); err != nil ||
+		len(list.Items) != 4 {
 		t.Errorf("%d mirrors: %v", len(list.Items), err)
 	}
 }
@@ -366,8 +397,10 @@ func TestOneBadMirror(t *testing.T) {
 func TestManifestsAreReadAmidChanges(t *testing.T) {
 	dir := t.TempDir()
 	h := &host{pods: map[types.UID]*v1.Pod{}}
-	m := NewMirrors(MirrorsConfig{Client: fake.NewClientset(), Status: &statuses{set: map[types.UID]v1.PodPhase{}}, Wake: func(types.UID) {},
-		Logger: slog.New(slog.DiscardHandler), Node: func() *v1.Node { return nil }})
+	m := NewMirrors(
+		MirrorsConfig{Client: fake.NewClientset(), Status: &statuses{set: map[types.UID]v1.PodPhase{}},
+			Wake:   func(types.UID) {},
+			Logger: slog.New(slog.DiscardHandler), Node: func() *v1.Node { return nil }})
 	s := NewSource(SourceConfig{Dir: dir, NodeName: "n1", Pods: h, Mirrors: m, Logger: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

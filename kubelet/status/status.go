@@ -154,7 +154,8 @@ func (m *Manager) write(ctx context.Context, uid types.UID) error {
 		return err
 	}
 	if patch != nil {
-		written, err := m.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+		written, err := m.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+			metav1.PatchOptions{}, "status")
 		switch {
 		case apierrors.IsNotFound(err), (apierrors.IsConflict(err) || apierrors.IsInvalid(err)) && m.replaced(ctx, pod):
 			return nil // it is gone; the informer will report that
@@ -219,7 +220,8 @@ func merged(theirs, own []v1.PodCondition) []v1.PodCondition {
 	var list []v1.PodCondition
 	at := map[v1.PodConditionType]int{}
 	for _, c := range theirs {
-		if podinfo.NodeDecides(c.Type) && !slices.ContainsFunc(own, func(o v1.PodCondition) bool { return o.Type == c.Type }) {
+		if podinfo.NodeDecides(c.Type) &&
+			!slices.ContainsFunc(own, func(o v1.PodCondition) bool { return o.Type == c.Type }) {
 			continue
 		}
 		at[c.Type] = len(list)

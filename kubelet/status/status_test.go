@@ -26,20 +26,23 @@ func pod() *v1.Pod {
 func TestDifference(t *testing.T) {
 	p := pod()
 	p.Status.Phase = v1.PodPending
-	p.Status.Conditions = []v1.PodCondition{{Type: "example.com/gate", Status: v1.ConditionTrue}, {Type: v1.PodReady, Status: v1.ConditionFalse}}
+	p.Status.Conditions = []v1.PodCondition{{Type: "example.com/gate", Status: v1.ConditionTrue},
+		{Type: v1.PodReady, Status: v1.ConditionFalse}}
 	same := p.Status.DeepCopy()
 	same.Conditions = same.Conditions[1:] // another writer's condition is not the kubelet's to report
 	if patch, err := difference(p, same); err != nil || patch != nil {
 		t.Errorf("patch %s %v, want none", patch, err)
 	}
-	next := v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue},
-		{Type: "example.com/gate", Status: v1.ConditionFalse}}}
+	next := v1.PodStatus{Phase: v1.PodRunning,
+		Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue},
+			{Type: "example.com/gate", Status: v1.ConditionFalse}}}
 	patch, err := difference(p, &next)
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := string(patch)
-	if !strings.Contains(text, `"uid":"u"`) || !strings.Contains(text, `"phase":"Running"`) || strings.Contains(text, "gate\",\"status\":\"False") {
+	if !strings.Contains(text, `"uid":"u"`) || !strings.Contains(text, `"phase":"Running"`) ||
+		strings.Contains(text, "gate\",\"status\":\"False") {
 		t.Errorf("patch %s", text)
 	}
 }

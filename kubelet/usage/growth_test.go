@@ -30,22 +30,29 @@ type containerd struct {
 	measured atomic.Int64 // tasks whose shim was asked
 }
 
-func (c *containerd) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
+func (c *containerd) ListPodSandbox(
+	context.Context, *runtimeapi.ListPodSandboxRequest,
+) (*runtimeapi.ListPodSandboxResponse, error) {
 	c.listed.Add(int64(c.pods))
 	resp := &runtimeapi.ListPodSandboxResponse{}
 	for i := range c.pods {
 		uid := fmt.Sprint("u", i)
-		resp.Items = append(resp.Items, &runtimeapi.PodSandbox{Id: "box-" + uid, Metadata: &runtimeapi.PodSandboxMetadata{Name: uid, Namespace: "ns", Uid: uid}})
+		resp.Items = append(resp.Items,
+			&runtimeapi.PodSandbox{Id: "box-" + uid,
+				Metadata: &runtimeapi.PodSandboxMetadata{Name: uid, Namespace: "ns", Uid: uid}})
 	}
 	return resp, nil
 }
 
-func (c *containerd) ListContainers(context.Context, *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+func (c *containerd) ListContainers(
+	context.Context, *runtimeapi.ListContainersRequest,
+) (*runtimeapi.ListContainersResponse, error) {
 	c.listed.Add(int64(c.withContainer))
 	resp := &runtimeapi.ListContainersResponse{}
 	for i := range c.withContainer {
-		resp.Containers = append(resp.Containers, &runtimeapi.Container{Id: fmt.Sprint("c", i), PodSandboxId: fmt.Sprint("box-u", i),
-			State: runtimeapi.ContainerState_CONTAINER_RUNNING})
+		resp.Containers = append(resp.Containers,
+			&runtimeapi.Container{Id: fmt.Sprint("c", i), PodSandboxId: fmt.Sprint("box-u", i),
+				State: runtimeapi.ContainerState_CONTAINER_RUNNING})
 	}
 	return resp, nil
 }
@@ -59,12 +66,16 @@ func (c *containerd) measure(selected int) {
 	c.measured.Add(int64(selected))
 }
 
-func (c *containerd) ListContainerStats(context.Context, *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
+func (c *containerd) ListContainerStats(
+	context.Context, *runtimeapi.ListContainerStatsRequest,
+) (*runtimeapi.ListContainerStatsResponse, error) {
 	c.measure(c.withContainer)
 	return &runtimeapi.ListContainerStatsResponse{}, nil
 }
 
-func (c *containerd) ListPodSandboxStats(context.Context, *runtimeapi.ListPodSandboxStatsRequest) (*runtimeapi.ListPodSandboxStatsResponse, error) {
+func (c *containerd) ListPodSandboxStats(
+	context.Context, *runtimeapi.ListPodSandboxStatsRequest,
+) (*runtimeapi.ListPodSandboxStatsResponse, error) {
 	for i := range c.pods {
 		c.measure(min(max(c.withContainer-i, 0), 1))
 	}
@@ -118,14 +129,17 @@ func TestWorkGrowsWithPods(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		machine := &eviction.Machine{Usage: meter, PodDir: func(types.UID) string { return t.TempDir() }, LogDir: func(*v1.Pod) string { return t.TempDir() }}
+		machine := &eviction.Machine{Usage: meter, PodDir: func(types.UID) string { return t.TempDir() },
+			LogDir: func(*v1.Pod) string { return t.TempDir() }}
 		if _, err := machine.Pods(t.Context(), list, func(*v1.Pod) bool { return false }); err != nil {
 			t.Fatal(err)
 		}
-		return map[string]int64{"listed": c.listed.Load(), "measured by shims": c.measured.Load(), "groups read": int64(g.read)}
+		return map[string]int64{"listed": c.listed.Load(), "measured by shims": c.measured.Load(),
+			"groups read": int64(g.read)}
 	}
 	for name, begun := range map[string]func(pods int) int{
-		"no container has begun": func(int) int { return 0 }, "half have": func(pods int) int { return pods / 2 }, "all have": func(pods int) int { return pods },
+		"no container has begun": func(int) int { return 0 }, "half have": func(pods int) int { return pods / 2 },
+		"all have": func(pods int) int { return pods },
 	} {
 		t.Run(name, func(t *testing.T) {
 			few, many := work(20, begun(20)), work(200, begun(200))

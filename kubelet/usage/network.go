@@ -52,7 +52,8 @@ func parseInterfaces(path, text string, at time.Time) ([]Interface, error) {
 		}
 		fields := strings.Fields(rest)
 		if len(fields) < 16 {
-			return nil, fmt.Errorf("%s: the line of %s has %d numbers, want 16", path, strings.TrimSpace(name), len(fields))
+			return nil,
+				fmt.Errorf("%s: the line of %s has %d numbers, want 16", path, strings.TrimSpace(name), len(fields))
 		}
 		var n [16]uint64
 		for i := range n {

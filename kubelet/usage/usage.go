@@ -272,7 +272,8 @@ func (m *Meter) ask(ctx context.Context, q *question) {
 	layers := make(map[string]*Layer, len(list))
 	for _, c := range list {
 		if l := c.GetWritableLayer(); l.GetUsedBytes() != nil {
-			layers[c.GetAttributes().GetId()] = &Layer{time.Unix(0, l.Timestamp), l.UsedBytes.Value, l.GetInodesUsed().GetValue()}
+			layers[c.GetAttributes().GetId()] = &Layer{time.Unix(0, l.Timestamp), l.UsedBytes.Value,
+				l.GetInodesUsed().GetValue()}
 		}
 	}
 	m.layersMu.Lock()
@@ -312,5 +313,6 @@ func (m *Meter) network(group, box string) []Interface {
 	if err != nil {
 		return nil // the process has ended
 	}
-	return slices.DeleteFunc(list, func(n Interface) bool { return n.Name == "lo" || strings.HasPrefix(n.Name, "veth") })
+	return slices.DeleteFunc(list,
+		func(n Interface) bool { return n.Name == "lo" || strings.HasPrefix(n.Name, "veth") })
 }

@@ -59,11 +59,13 @@ func (n *node) Stats(group string) (cgroups.Stats, error) {
 func (n *node) Processes(string) ([]int, error) { return []int{os.Getpid()}, nil }
 
 func sandbox(id, uid string, state runtimeapi.PodSandboxState) *runtimeapi.PodSandbox {
-	return &runtimeapi.PodSandbox{Id: id, State: state, Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "ns", Uid: uid}}
+	return &runtimeapi.PodSandbox{Id: id, State: state,
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "ns", Uid: uid}}
 }
 
 func container(id, box, name string, state runtimeapi.ContainerState) *runtimeapi.Container {
-	return &runtimeapi.Container{Id: id, PodSandboxId: box, State: state, Labels: map[string]string{cri.LabelContainerName: name}}
+	return &runtimeapi.Container{Id: id, PodSandboxId: box, State: state,
+		Labels: map[string]string{cri.LabelContainerName: name}}
 }
 
 func used(d time.Duration) cgroups.Stats { return cgroups.Stats{CPU: &cgroups.CPUStats{Total: d}} }
@@ -71,16 +73,19 @@ func used(d time.Duration) cgroups.Stats { return cgroups.Stats{CPU: &cgroups.CP
 func TestPods(t *testing.T) {
 	n := &node{
 		boxes: []*runtimeapi.PodSandbox{
-			sandbox("old", "u", runtimeapi.PodSandboxState_SANDBOX_NOTREADY), sandbox("new", "u", runtimeapi.PodSandboxState_SANDBOX_READY),
+			sandbox("old", "u", runtimeapi.PodSandboxState_SANDBOX_NOTREADY),
+			sandbox("new", "u", runtimeapi.PodSandboxState_SANDBOX_READY),
 			sandbox("ended", "e", runtimeapi.PodSandboxState_SANDBOX_NOTREADY),
 		},
 		containers: []*runtimeapi.Container{
-			container("c1", "old", "c", runtimeapi.ContainerState_CONTAINER_EXITED), container("c2", "new", "c", runtimeapi.ContainerState_CONTAINER_RUNNING),
+			container("c1", "old", "c", runtimeapi.ContainerState_CONTAINER_EXITED),
+			container("c2", "new", "c", runtimeapi.ContainerState_CONTAINER_RUNNING),
 			container("fresh", "new", "d", runtimeapi.ContainerState_CONTAINER_RUNNING),
 			container("c4", "new", "e", runtimeapi.ContainerState_CONTAINER_RUNNING),
 		},
 		groups: map[types.UID]string{"u": "/pods/u"},
-		stats:  map[string]cgroups.Stats{"/pods/u": used(3), "/pods/u/c2": used(2), "/pods/u/c1": used(9), "/pods/u/crio-c4": used(4)},
+		stats: map[string]cgroups.Stats{"/pods/u": used(3), "/pods/u/c2": used(2), "/pods/u/c1": used(9),
+			"/pods/u/crio-c4": used(4)},
 	}
 	now := time.Unix(100, 0)
 	m := New(n, n, func() time.Time { return now })
@@ -89,11 +94,14 @@ func TestPods(t *testing.T) {
 		t.Fatalf("%d pods, %v", len(pods), err)
 	}
 	p := pods[0]
-	if p.UID != "u" || p.Namespace != "ns" || p.Name != "p" || p.Group != "/pods/u" || p.CPU.Total != 3 || !p.At.Equal(now) || p.CPURate != nil || p.Network != nil {
+	if p.UID != "u" || p.Namespace != "ns" || p.Name != "p" || p.Group != "/pods/u" || p.CPU.Total != 3 ||
+		!p.At.Equal(now) || p.CPURate != nil || p.Network != nil {
 		t.Errorf("the pod: %+v", p)
 	}
-	if len(p.Containers) != 4 || p.Containers[0].Running || !p.Containers[0].At.IsZero() || p.Containers[1].Name != "c" || p.Containers[1].CPU.Total != 2 ||
-		p.Containers[1].Group != "/pods/u/c2" || !p.Containers[2].Running || !p.Containers[2].At.IsZero() || p.Containers[3].Group != "/pods/u/crio-c4" {
+	if len(p.Containers) != 4 || p.Containers[0].Running || !p.Containers[0].At.IsZero() ||
+		p.Containers[1].Name != "c" || p.Containers[1].CPU.Total != 2 ||
+		p.Containers[1].Group != "/pods/u/c2" || !p.Containers[2].Running || !p.Containers[2].At.IsZero() ||
+		p.Containers[3].Group != "/pods/u/crio-c4" {
 		t.Errorf("its containers: %+v", p.Containers)
 	}
 	if e := pods[1]; e.UID != "e" || !e.At.IsZero() || e.Group != "" {
@@ -144,7 +152,8 @@ func TestLayers(t *testing.T) {
 		n := &node{
 			layers: []*runtimeapi.ContainerStats{
 				{Attributes: &runtimeapi.ContainerAttributes{Id: "c"}, WritableLayer: &runtimeapi.FilesystemUsage{
-					Timestamp: 5, UsedBytes: &runtimeapi.UInt64Value{Value: 7}, InodesUsed: &runtimeapi.UInt64Value{Value: 2}}},
+					Timestamp: 5, UsedBytes: &runtimeapi.UInt64Value{Value: 7},
+					InodesUsed: &runtimeapi.UInt64Value{Value: 2}}},
 				{Attributes: &runtimeapi.ContainerAttributes{Id: "unknown"}},
 			},
 			slow: make(chan struct{}),
@@ -153,7 +162,8 @@ func TestLayers(t *testing.T) {
 		pods := []*Pod{{Containers: []Container{{ID: "c"}, {ID: "unknown"}}}}
 		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := m.AddLayers(impatient, pods, time.Minute); !errors.Is(err, context.DeadlineExceeded) || pods[0].Containers[0].Layer != nil {
+		if err := m.AddLayers(impatient, pods, time.Minute); !errors.Is(err, context.DeadlineExceeded) ||
+			pods[0].Containers[0].Layer != nil {
 			t.Errorf("while the runtime does not answer: %v", err)
 		}
 		go func() { time.Sleep(time.Second); close(n.slow) }()
@@ -162,12 +172,14 @@ func TestLayers(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if got := pods[0].Containers[0].Layer; !reflect.DeepEqual(got, &Layer{time.Unix(0, 5), 7, 2}) || pods[0].Containers[1].Layer != nil || n.asked != 1 {
+		if got := pods[0].Containers[0].Layer; !reflect.DeepEqual(got, &Layer{time.Unix(0, 5), 7, 2}) ||
+			pods[0].Containers[1].Layer != nil || n.asked != 1 {
 			t.Errorf("%+v, after %d questions", got, n.asked)
 		}
 		time.Sleep(20 * time.Second)
 		n.err, pods[0].Containers[0].Layer = errors.New("the runtime is away"), nil
-		if err := m.AddLayers(t.Context(), pods, 10*time.Second); !errors.Is(err, n.err) || pods[0].Containers[0].Layer == nil || n.asked != 2 {
+		if err := m.AddLayers(t.Context(), pods, 10*time.Second); !errors.Is(err, n.err) ||
+			pods[0].Containers[0].Layer == nil || n.asked != 2 {
 			t.Errorf("an earlier figure is lost, or not told to be one: %v", err)
 		}
 	})
@@ -196,7 +208,8 @@ func TestInterfaces(t *testing.T) {
 		t.Error("this process is not in its own network")
 	}
 	p := Pod{Network: []Interface{{Name: "net1"}, {Name: "eth0"}}}
-	if p.Default().Name != "eth0" || (&Pod{Network: p.Network[:1]}).Default().Name != "net1" || (&Pod{}).Default() != nil {
+	if p.Default().Name != "eth0" || (&Pod{Network: p.Network[:1]}).Default().Name != "net1" ||
+		(&Pod{}).Default() != nil {
 		t.Error("the main interface is another one")
 	}
 }

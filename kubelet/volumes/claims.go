@@ -64,13 +64,16 @@ func bound(ctx context.Context, claims Claims, pod *v1.Pod, volume *v1.Volume) (
 	}
 	pv, err := claims.Volume(ctx, claim.Spec.VolumeName)
 	if err != nil {
-		return nil, processing(pod, name, fmt.Errorf("failed to fetch PV %s from API server: %w", claim.Spec.VolumeName, err))
+		return nil,
+			processing(pod, name, fmt.Errorf("failed to fetch PV %s from API server: %w", claim.Spec.VolumeName, err))
 	}
 	switch ref := pv.Spec.ClaimRef; {
 	case ref == nil:
-		err = fmt.Errorf("found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim", pv.Name)
+		err = fmt.Errorf(
+			"found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim", pv.Name)
 	case ref.UID != claim.UID:
-		err = fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s", pv.Name, ref.UID, claim.UID)
+		err = fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s", pv.Name,
+			ref.UID, claim.UID)
 	default:
 		return pv, fitting(pod, volume.Name, pv)
 	}

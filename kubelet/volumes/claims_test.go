@@ -58,9 +58,12 @@ func boundTo(pv *v1.PersistentVolume) claimsOf {
 
 // claimant is a pod with a claim, data, as its volume v.
 func claimant(uid types.UID) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: uid}, Spec: v1.PodSpec{Volumes: []v1.Volume{{
-		Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}},
-	}}}}
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: uid},
+		Spec: v1.PodSpec{Volumes: []v1.Volume{{
+			Name: "v",
+			VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}},
+		}}}}
 }
 
 func localPV(name, path string) *v1.PersistentVolume {
@@ -81,19 +84,28 @@ func TestBound(t *testing.T) {
 		change func(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, pod *v1.Pod)
 		want   string
 	}{
-		"bound":   {func(*v1.PersistentVolumeClaim, *v1.PersistentVolume, *v1.Pod) {}, ""},
-		"pending": {func(c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume, _ *v1.Pod) { c.Status.Phase = v1.ClaimPending }, "error processing PVC ns/data: PVC is not bound"},
-		"lost":    {func(c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume, _ *v1.Pod) { c.Status.Phase = v1.ClaimLost }, "PVC is not bound"},
+		"bound": {func(*v1.PersistentVolumeClaim, *v1.PersistentVolume, *v1.Pod) {}, ""},
+		"pending": {
+			func(c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume, _ *v1.Pod) { c.Status.Phase = v1.ClaimPending },
+			"error processing PVC ns/data: PVC is not bound"},
+		"lost": {
+			func(c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume, _ *v1.Pod) { c.Status.Phase = v1.ClaimLost },
+			"PVC is not bound"},
 		"deleted": {func(c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume, _ *v1.Pod) {
 			c.DeletionTimestamp = &metav1.Time{}
 		}, "error processing PVC ns/data: PVC is being deleted"},
 		"no claim": {func(_ *v1.PersistentVolumeClaim, _ *v1.PersistentVolume, p *v1.Pod) {
 			p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = "gone"
-		}, `error processing PVC ns/gone: failed to fetch PVC from API server: persistentvolumeclaims "gone" not found`},
-		"no volume": {func(c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume, _ *v1.Pod) { c.Spec.VolumeName = "gone" }, `failed to fetch PV gone from API server`},
-		"unbound volume": {func(_ *v1.PersistentVolumeClaim, v *v1.PersistentVolume, _ *v1.Pod) { v.Spec.ClaimRef = nil },
+		},
+			`error processing PVC ns/gone: failed to fetch PVC from API server: persistentvolumeclaims "gone" not found`},
+		"no volume": {
+			func(c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume, _ *v1.Pod) { c.Spec.VolumeName = "gone" },
+			`failed to fetch PV gone from API server`},
+		"unbound volume": {
+			func(_ *v1.PersistentVolumeClaim, v *v1.PersistentVolume, _ *v1.Pod) { v.Spec.ClaimRef = nil },
 			"found PV object pv but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim"},
-		"the volume of an earlier claim": {func(_ *v1.PersistentVolumeClaim, v *v1.PersistentVolume, _ *v1.Pod) { v.Spec.ClaimRef.UID = "earlier" },
+		"the volume of an earlier claim": {
+			func(_ *v1.PersistentVolumeClaim, v *v1.PersistentVolume, _ *v1.Pod) { v.Spec.ClaimRef.UID = "earlier" },
 			"pv.Spec.ClaimRef.UID earlier does not point to claim.UID claim"},
 		"a device wanted as files": {func(_ *v1.PersistentVolumeClaim, v *v1.PersistentVolume, p *v1.Pod) {
 			v.Spec.VolumeMode = new(v1.PersistentVolumeBlock)
@@ -102,10 +114,12 @@ func TestBound(t *testing.T) {
 		"files wanted as a device": {func(_ *v1.PersistentVolumeClaim, _ *v1.PersistentVolume, p *v1.Pod) {
 			p.Spec.InitContainers = []v1.Container{{VolumeDevices: []v1.VolumeDevice{{Name: "v"}}}}
 		}, "volume v has volumeMode Filesystem, but is specified in volumeDevices"},
-		"another's claim under the name of an ephemeral one": {func(_ *v1.PersistentVolumeClaim, _ *v1.PersistentVolume, p *v1.Pod) {
-			p.Name = "data"
-			p.Spec.Volumes[0] = v1.Volume{Name: "x", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}
-		}, "failed to fetch PVC"},
+		"another's claim under the name of an ephemeral one": {
+			func(_ *v1.PersistentVolumeClaim, _ *v1.PersistentVolume, p *v1.Pod) {
+				p.Name = "data"
+				p.Spec.Volumes[0] = v1.Volume{Name: "x",
+					VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}
+			}, "failed to fetch PVC"},
 	} {
 		claims, pod := boundTo(localPV("pv", "/x")), claimant("u")
 		c.change(claims.claims["ns/data"], claims.volumes["pv"], pod)
@@ -120,7 +134,8 @@ func TestEphemeralClaim(t *testing.T) {
 	claims, pod := boundTo(localPV("pv", "/x")), claimant("u")
 	pod.Spec.Volumes[0].VolumeSource = v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}
 	claims.claims["ns/p-v"] = claims.claims["ns/data"]
-	if _, err := bound(t.Context(), claims, pod, &pod.Spec.Volumes[0]); err == nil || !strings.Contains(err.Error(), "was not created for pod") {
+	if _, err := bound(t.Context(), claims, pod, &pod.Spec.Volumes[0]); err == nil ||
+		!strings.Contains(err.Error(), "was not created for pod") {
 		t.Errorf("the claim of nobody: %v", err)
 	}
 	claims.claims["ns/p-v"].OwnerReferences = []metav1.OwnerReference{{UID: "u", Controller: new(true)}}
@@ -131,11 +146,14 @@ func TestEphemeralClaim(t *testing.T) {
 
 func newManager(t *testing.T, root string, claims Claims, local *localdirs.Dirs) *Manager {
 	t.Helper()
-	return New(Config{RootDir: root, Claims: claims, Local: local, Objects: objectsOf{}, Tokens: oneToken{}, Bundles: noTrust{}, Certificates: noTrust{},
-		Node: func() *v1.Node {
-			return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{v1.LabelHostname: "n"}}}
-		},
-		Allocatable: func() v1.ResourceList { return nil }})
+	return New(
+		Config{RootDir: root, Claims: claims, Local: local, Objects: objectsOf{}, Tokens: oneToken{},
+			Bundles: noTrust{}, Certificates: noTrust{},
+			Node: func() *v1.Node {
+				return &v1.Node{
+					ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{v1.LabelHostname: "n"}}}
+			},
+			Allocatable: func() v1.ResourceList { return nil }})
 }
 
 // TestLocalVolume: the data of a volume outlives its pod, and another process than the one that has
@@ -210,7 +228,8 @@ func TestLocalVolumeThatIsMissing(t *testing.T) {
 	path := filepath.Join(root, "no")
 	m := newManager(t, root, boundTo(localPV("pv", path)), nil)
 	_, _, err := m.Mount(t.Context(), claimant("a"))
-	if want := `MountVolume.NewMounter initialization failed for volume "pv" : path "` + path + `" does not exist`; err == nil || err.Error() != want {
+	if want := `MountVolume.NewMounter initialization failed for volume "pv" : path "` + path +
+		`" does not exist`; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 	if err := m.Unmount("a"); err != nil {
@@ -227,7 +246,8 @@ func TestVolumeOfAnotherNode(t *testing.T) {
 	}
 	pv := ownPV("pv", local)
 	pv.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
-		MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{"other"}}},
+		MatchExpressions: []v1.NodeSelectorRequirement{
+			{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{"other"}}},
 	}}}}
 	m := newManager(t, root, boundTo(pv), local)
 	_, _, err = m.Mount(t.Context(), claimant("a"))
@@ -334,7 +354,8 @@ func TestMemoryLimit(t *testing.T) {
 
 func TestNFSArguments(t *testing.T) {
 	pv := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{MountOptions: []string{"nfsvers=4.1", "soft"},
-		PersistentVolumeSource: v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "fd00::1", Path: "/x", ReadOnly: true}}}}
+		PersistentVolumeSource: v1.PersistentVolumeSource{
+			NFS: &v1.NFSVolumeSource{Server: "fd00::1", Path: "/x", ReadOnly: true}}}}
 	inline := &v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "nas", Path: "/y"}}
 	for _, c := range []struct {
 		v    Volume

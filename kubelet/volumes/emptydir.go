@@ -34,8 +34,10 @@ func (p emptyDirs) SetUp(_ context.Context, pod *v1.Pod, v *Volume) (string, tim
 		if err := os.MkdirAll(v.Dir, 0o750); err != nil {
 			return "", time.Time{}, err
 		}
-		return v.Dir, time.Time{}, p.mounts.Tmpfs(v.Dir, memoryLimit(pod, source.SizeLimit, node.Memory().Value()), rootFor(pod))
-	case source.Medium == v1.StorageMediumHugePages || strings.HasPrefix(string(source.Medium), v1.ResourceHugePagesPrefix):
+		return v.Dir, time.Time{},
+			p.mounts.Tmpfs(v.Dir, memoryLimit(pod, source.SizeLimit, node.Memory().Value()), rootFor(pod))
+	case source.Medium == v1.StorageMediumHugePages ||
+		strings.HasPrefix(string(source.Medium), v1.ResourceHugePagesPrefix):
 		size, err := pageSize(pod, source.Medium)
 		if err != nil {
 			return "", time.Time{}, err
@@ -133,12 +135,15 @@ func pageSize(pod *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
 			return resource.Quantity{}, fmt.Errorf("storage medium %q: %w", medium, err)
 		}
 		if _, ok := asked[size.String()]; !ok {
-			return resource.Quantity{}, fmt.Errorf("medium %q: no container of the pod asks for such huge pages", medium)
+			return resource.Quantity{},
+				fmt.Errorf("medium %q: no container of the pod asks for such huge pages", medium)
 		}
 		return size, nil
 	}
 	if len(asked) != 1 {
-		return resource.Quantity{}, fmt.Errorf("medium %q: containers of the pod ask for %d sizes of huge pages; name the size in the medium", medium, len(asked))
+		return resource.Quantity{},
+			fmt.Errorf("medium %q: containers of the pod ask for %d sizes of huge pages; name the size in the medium",
+				medium, len(asked))
 	}
 	for _, size := range asked {
 		return size, nil

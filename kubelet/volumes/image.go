@@ -18,7 +18,9 @@ import (
 // Images gets images for volumes.
 type Images interface {
 	// Ensure makes an image present by the pull policy of a container, and returns its reference.
-	Ensure(ctx context.Context, pod *v1.Pod, container *v1.Container, sandbox *runtimeapi.PodSandboxConfig) (ref string, err error)
+	Ensure(
+		ctx context.Context, pod *v1.Pod, container *v1.Container, sandbox *runtimeapi.PodSandboxConfig,
+	) (ref string, err error)
 	// ImageStatus returns nil for an image that is not present.
 	ImageStatus(ctx context.Context, image string) (*runtimeapi.Image, error)
 }
@@ -43,7 +45,8 @@ func (p imageVolumes) SetUp(ctx context.Context, pod *v1.Pod, v *Volume) (string
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", time.Time{}, err
 	}
-	ref, err := p.images.Ensure(ctx, pod, &v1.Container{Image: v.Source.Image.Reference, ImagePullPolicy: v.Source.Image.PullPolicy}, nil)
+	ref, err := p.images.Ensure(ctx, pod,
+		&v1.Container{Image: v.Source.Image.Reference, ImagePullPolicy: v.Source.Image.PullPolicy}, nil)
 	if err != nil {
 		return "", time.Time{}, err
 	}

@@ -21,7 +21,9 @@ type registry struct {
 	down    bool
 }
 
-func (r *registry) Ensure(_ context.Context, _ *v1.Pod, c *v1.Container, _ *runtimeapi.PodSandboxConfig) (string, error) {
+func (r *registry) Ensure(
+	_ context.Context, _ *v1.Pod, c *v1.Container, _ *runtimeapi.PodSandboxConfig,
+) (string, error) {
 	if r.down {
 		return "", errors.New("no registry")
 	}
@@ -42,7 +44,8 @@ func (r *registry) ImageStatus(context.Context, string) (*runtimeapi.Image, erro
 func TestImageVolume(t *testing.T) {
 	root, images := t.TempDir(), &registry{}
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Spec: v1.PodSpec{Volumes: []v1.Volume{
-		{Name: "v", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "x:1", PullPolicy: v1.PullAlways}}}}}}
+		{Name: "v",
+			VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "x:1", PullPolicy: v1.PullAlways}}}}}}
 	mount := func() (string, error) {
 		m := newManager(t, root, claimsOf{}, nil)
 		m.kinds = []Plugin{imageVolumes{images}}

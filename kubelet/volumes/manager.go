@@ -100,9 +100,12 @@ func New(config Config) *Manager {
 	}
 	m := &Manager{
 		root: filepath.Join(config.RootDir, "pods"), plugins: filepath.Join(config.RootDir, "plugins"),
-		claims: config.Claims, node: config.Node, mounts: config.Mounts, changed: config.Changed, options: mountOptions, fileLabel: config.FileLabel,
-		resolved: map[types.UID]map[string]*resolved{}, usage: map[types.UID]*measured{}, shared: map[string]*sync.Mutex{},
-		forget: []func(types.UID){config.Objects.Forget, config.Tokens.Forget, config.Bundles.Forget, config.Certificates.Forget},
+		claims: config.Claims, node: config.Node, mounts: config.Mounts, changed: config.Changed, options: mountOptions,
+		fileLabel: config.FileLabel,
+		resolved:  map[types.UID]map[string]*resolved{}, usage: map[types.UID]*measured{},
+		shared: map[string]*sync.Mutex{},
+		forget: []func(types.UID){config.Objects.Forget, config.Tokens.Forget, config.Bundles.Forget,
+			config.Certificates.Forget},
 	}
 	data := apiData{
 		objects: config.Objects, tokens: config.Tokens, bundles: config.Bundles, certificates: config.Certificates,
@@ -294,7 +297,8 @@ func (m *Manager) checkNode(pv *v1.PersistentVolume) error {
 // unprocessed is the error of a volume for which nothing could be begun.
 func unprocessed(volume string, err error) error {
 	//lint:ignore ST1005 upstream's event
-	return fmt.Errorf("Unable to attach or mount volumes: unmounted volumes=[%[1]s], unattached volumes=[], failed to process volumes=[%[1]s]: %[2]w", volume, err)
+	return fmt.Errorf(
+		"Unable to attach or mount volumes: unmounted volumes=[%[1]s], unattached volumes=[], failed to process volumes=[%[1]s]: %[2]w", volume, err)
 }
 
 func (m *Manager) locate(uid types.UID, plugin Plugin, v *Volume, staged bool) {

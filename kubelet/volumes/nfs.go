@@ -47,12 +47,14 @@ func (p nfs) SetUp(ctx context.Context, _ *v1.Pod, v *Volume) (string, time.Time
 		tool, err = exec.LookPath("/sbin/mount.nfs")
 	}
 	if err != nil {
-		return "", time.Time{}, errors.New("this node has no mount.nfs: install nfs-common (Debian, Ubuntu) or nfs-utils (Fedora, SUSE)")
+		return "", time.Time{},
+			errors.New("this node has no mount.nfs: install nfs-common (Debian, Ubuntu) or nfs-utils (Fedora, SUSE)")
 	}
 	if err := os.MkdirAll(v.Dir, 0o750); err != nil {
 		return "", time.Time{}, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, nfsPatience, fmt.Errorf("the server has not answered for %s", nfsPatience))
+	ctx, cancel := context.WithTimeoutCause(ctx, nfsPatience,
+		fmt.Errorf("the server has not answered for %s", nfsPatience))
 	defer cancel()
 	args := nfsArguments(v)
 	command := exec.CommandContext(ctx, tool, args...)
@@ -61,7 +63,8 @@ func (p nfs) SetUp(ctx context.Context, _ *v1.Pod, v *Volume) (string, time.Time
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return "", time.Time{}, fmt.Errorf("mount.nfs %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+		return "", time.Time{},
+			fmt.Errorf("mount.nfs %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
 	}
 	return v.Dir, time.Time{}, nil
 }

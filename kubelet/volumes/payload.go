@@ -19,7 +19,9 @@ const defaultMode = 0o644
 
 // payload collects the files of a volume that is made of API data. next is when they must be
 // checked again without a change: a token must be renewed.
-func (m apiData) payload(ctx context.Context, pod *v1.Pod, name string, volume *v1.VolumeSource) (p atomicdir.Payload, next time.Time, err error) {
+func (m apiData) payload(
+	ctx context.Context, pod *v1.Pod, name string, volume *v1.VolumeSource,
+) (p atomicdir.Payload, next time.Time, err error) {
 	p = atomicdir.Payload{}
 	switch {
 	case volume.ConfigMap != nil:
@@ -36,7 +38,9 @@ func (m apiData) payload(ctx context.Context, pod *v1.Pod, name string, volume *
 	return p, time.Time{}, err
 }
 
-func (m apiData) projected(ctx context.Context, pod *v1.Pod, volume string, source *v1.ProjectedVolumeSource) (atomicdir.Payload, time.Time, error) {
+func (m apiData) projected(
+	ctx context.Context, pod *v1.Pod, volume string, source *v1.ProjectedVolumeSource,
+) (atomicdir.Payload, time.Time, error) {
 	p := atomicdir.Payload{}
 	var next time.Time
 	mode := modeOf(source.DefaultMode)
@@ -69,7 +73,10 @@ func (m apiData) projected(ctx context.Context, pod *v1.Pod, volume string, sour
 	return p, next, nil
 }
 
-func (m apiData) configMap(ctx context.Context, pod *v1.Pod, name string, items []v1.KeyToPath, optional *bool, mode fs.FileMode, into atomicdir.Payload) error {
+func (m apiData) configMap(
+	ctx context.Context, pod *v1.Pod, name string, items []v1.KeyToPath, optional *bool, mode fs.FileMode,
+	into atomicdir.Payload,
+) error {
 	cm, err := m.objects.ConfigMap(ctx, pod, name)
 	if IsNotFound(err) && isTrue(optional) {
 		return nil
@@ -90,7 +97,10 @@ func (m apiData) configMap(ctx context.Context, pod *v1.Pod, name string, items 
 	return nil
 }
 
-func (m apiData) secret(ctx context.Context, pod *v1.Pod, name string, items []v1.KeyToPath, optional *bool, mode fs.FileMode, into atomicdir.Payload) error {
+func (m apiData) secret(
+	ctx context.Context, pod *v1.Pod, name string, items []v1.KeyToPath, optional *bool, mode fs.FileMode,
+	into atomicdir.Payload,
+) error {
 	secret, err := m.objects.Secret(ctx, pod, name)
 	if IsNotFound(err) && isTrue(optional) {
 		return nil
@@ -129,7 +139,9 @@ func pick(data map[string][]byte, items []v1.KeyToPath, optional bool, mode fs.F
 	return nil
 }
 
-func (m apiData) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode fs.FileMode, into atomicdir.Payload) error {
+func (m apiData) downward(
+	pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode fs.FileMode, into atomicdir.Payload,
+) error {
 	for _, item := range items {
 		var value string
 		var err error
@@ -137,7 +149,8 @@ func (m apiData) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode fs
 		case item.FieldRef != nil:
 			value, err = podinfo.Field(pod, item.FieldRef.FieldPath)
 		case item.ResourceFieldRef != nil:
-			value, err = podinfo.Resource(pod, item.ResourceFieldRef, item.ResourceFieldRef.ContainerName, m.allocatable())
+			value, err = podinfo.Resource(pod, item.ResourceFieldRef, item.ResourceFieldRef.ContainerName,
+				m.allocatable())
 		}
 		if err != nil {
 			return fmt.Errorf("downward API file %q: %w", item.Path, err)
@@ -151,7 +164,10 @@ func (m apiData) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode fs
 	return nil
 }
 
-func (m apiData) token(ctx context.Context, pod *v1.Pod, source *v1.ServiceAccountTokenProjection, mode fs.FileMode, into atomicdir.Payload) (time.Time, error) {
+func (m apiData) token(
+	ctx context.Context, pod *v1.Pod, source *v1.ServiceAccountTokenProjection, mode fs.FileMode,
+	into atomicdir.Payload,
+) (time.Time, error) {
 	seconds := int64(3600)
 	if source.ExpirationSeconds != nil {
 		seconds = *source.ExpirationSeconds
@@ -176,7 +192,9 @@ func forPod(pod *v1.Pod, data []byte, mode fs.FileMode) atomicdir.File {
 
 // trustBundle takes the trust anchors of a bundle, or of the selected ones. A missing optional
 // bundle gives an empty file.
-func (m apiData) trustBundle(ctx context.Context, pod *v1.Pod, source *v1.ClusterTrustBundleProjection, mode fs.FileMode, into atomicdir.Payload) error {
+func (m apiData) trustBundle(
+	ctx context.Context, pod *v1.Pod, source *v1.ClusterTrustBundleProjection, mode fs.FileMode, into atomicdir.Payload,
+) error {
 	var anchors []byte
 	var err error
 	switch {
@@ -201,7 +219,8 @@ func (m apiData) trustBundle(ctx context.Context, pod *v1.Pod, source *v1.Cluste
 
 // certificate takes a certificate and its key, in one file or in two.
 func (m apiData) certificate(
-	ctx context.Context, pod *v1.Pod, volume string, index int, source *v1.PodCertificateProjection, mode fs.FileMode, into atomicdir.Payload,
+	ctx context.Context, pod *v1.Pod, volume string, index int, source *v1.PodCertificateProjection, mode fs.FileMode,
+	into atomicdir.Payload,
 ) (again time.Time, err error) {
 	key, chain, again, err := m.certificates.Get(ctx, pod, volume, index, source)
 	if err != nil {

@@ -94,7 +94,8 @@ type AttachLimitError struct {
 }
 
 func (e *AttachLimitError) Error() string {
-	return fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. unmounted volumes=%v, unattached volumes=[%s], failed to process volumes=[]: %v",
+	return fmt.Sprintf(
+		"Node has reached its volume attachment limit, rejecting pod. unmounted volumes=%v, unattached volumes=[%s], failed to process volumes=[]: %v",
 		e.unmounted, e.volume, e.Err)
 }
 

@@ -44,7 +44,8 @@ func (m *Manager) remember(uid types.UID, plugin string, v *Volume) error {
 	r := record{Plugin: plugin, Source: v.Source}
 	if pv := v.PV; pv != nil {
 		r = record{
-			Plugin: plugin, Claim: v.Claim, PV: pv.Name, UID: pv.UID, ReadOnly: v.ReadOnly, Staged: v.Staged != "", Marks: pv.Annotations, Spec: &pv.Spec,
+			Plugin: plugin, Claim: v.Claim, PV: pv.Name, UID: pv.UID, ReadOnly: v.ReadOnly, Staged: v.Staged != "",
+			Marks: pv.Annotations, Spec: &pv.Spec,
 		}
 	}
 	data, err := json.Marshal(r)
@@ -108,7 +109,8 @@ func (m *Manager) reconstruct(uid types.UID, volume string) (*Volume, Plugin, er
 	}
 	v := &Volume{Name: volume, Claim: r.Claim, ReadOnly: r.ReadOnly, Source: r.Source}
 	if r.Spec != nil {
-		v.PV = &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: r.PV, UID: r.UID, Annotations: r.Marks}, Spec: *r.Spec}
+		v.PV = &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: r.PV, UID: r.UID, Annotations: r.Marks},
+			Spec: *r.Spec}
 	}
 	m.locate(uid, plugin, v, r.Staged)
 	return v, plugin, nil

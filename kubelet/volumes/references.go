@@ -35,7 +35,9 @@ type Certificates interface {
 	// Get returns the key and the certificate chain, PEM, of the index-th source of a pod's volume,
 	// and when to ask again. The same ones are returned until there are new ones. While there are
 	// none yet the error is ErrNotIssued, after a while; the pod is woken when there are.
-	Get(ctx context.Context, pod *v1.Pod, volume string, index int, source *v1.PodCertificateProjection) (key, chain []byte, again time.Time, err error)
+	Get(
+		ctx context.Context, pod *v1.Pod, volume string, index int, source *v1.PodCertificateProjection,
+	) (key, chain []byte, again time.Time, err error)
 	// Forget drops the certificates of a pod.
 	Forget(uid types.UID)
 }

@@ -117,23 +117,39 @@ func TestMountKinds(t *testing.T) {
 	optional, mode := true, int32(0o400)
 	seven := time.Now().Add(time.Hour)
 	mounts := &noMounts{}
-	m := New(Config{RootDir: t.TempDir(), Mounts: mounts, Tokens: oneToken{seven}, Bundles: noTrust{}, Certificates: noTrust{}, Allocatable: func() v1.ResourceList { return nil },
-		Objects: objectsOf{maps: map[string]*v1.ConfigMap{"cm": {Data: map[string]string{"x": "1", "y": "2"}, BinaryData: map[string][]byte{"z": {3}}}},
-			secrets: map[string]*v1.Secret{"s": {Data: map[string][]byte{"k": []byte("v")}}}}})
+	m := New(
+		Config{RootDir: t.TempDir(), Mounts: mounts, Tokens: oneToken{seven}, Bundles: noTrust{},
+			Certificates: noTrust{}, Allocatable: func() v1.ResourceList { return nil },
+			Objects: objectsOf{
+				maps: map[string]*v1.ConfigMap{
+					"cm": {Data: map[string]string{"x": "1", "y": "2"}, BinaryData: map[string][]byte{"z": {3}}}},
+				secrets: map[string]*v1.Secret{"s": {Data: map[string][]byte{"k": []byte("v")}}}}})
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", Labels: map[string]string{"b": "2", "a": "1"}}}
 	pod.Spec.Volumes = []v1.Volume{
-		{Name: "all", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}}}},
-		{Name: "some", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cm"},
-			Items: []v1.KeyToPath{{Key: "y", Path: "to/why", Mode: &mode}}}}},
-		{Name: "none", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "gone"}, Optional: &optional}}},
+		{Name: "all",
+			VolumeSource: v1.VolumeSource{
+				ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}}}},
+		{Name: "some",
+			VolumeSource: v1.VolumeSource{
+				ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cm"},
+					Items: []v1.KeyToPath{{Key: "y", Path: "to/why", Mode: &mode}}}}},
+		{Name: "none",
+			VolumeSource: v1.VolumeSource{
+				ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "gone"},
+					Optional: &optional}}},
 		{Name: "secret", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s"}}},
-		{Name: "mixed", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
-			{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}},
-			{DownwardAPI: &v1.DownwardAPIProjection{Items: []v1.DownwardAPIVolumeFile{{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}}},
-			{Secret: &v1.SecretProjection{LocalObjectReference: v1.LocalObjectReference{Name: "s"}}}}}}},
+		{Name: "mixed",
+			VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+				{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}},
+				{DownwardAPI: &v1.DownwardAPIProjection{
+					Items: []v1.DownwardAPIVolumeFile{
+						{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}}},
+				{Secret: &v1.SecretProjection{LocalObjectReference: v1.LocalObjectReference{Name: "s"}}}}}}},
 		{Name: "empty", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
 	}
-	pod.Spec.Containers = []v1.Container{{VolumeMounts: []v1.VolumeMount{{Name: "secret", MountPath: "/secret"}, {Name: "all", MountPath: "/secret/below/it"}, {Name: "all", MountPath: "/secret/k", SubPath: "x"}}}}
+	pod.Spec.Containers = []v1.Container{
+		{VolumeMounts: []v1.VolumeMount{{Name: "secret", MountPath: "/secret"},
+			{Name: "all", MountPath: "/secret/below/it"}, {Name: "all", MountPath: "/secret/k", SubPath: "x"}}}}
 	paths, next, err := m.Mount(context.Background(), pod)
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +162,8 @@ func TestMountKinds(t *testing.T) {
 			t.Errorf("%s shows %v, want %v", volume, got, want)
 		}
 	}
-	if info, err := os.Stat(filepath.Join(paths["secret"], "below/it")); err != nil || !info.IsDir() || info.Mode().Perm() != 0o755 {
+	if info, err := os.Stat(filepath.Join(paths["secret"], "below/it")); err != nil || !info.IsDir() ||
+		info.Mode().Perm() != 0o755 {
 		t.Errorf("a place for the mount in the secret: %v %v", info, err)
 	}
 	slices.Sort(mounts.tmpfs)
@@ -178,11 +195,14 @@ func TestMountKinds(t *testing.T) {
 
 	for _, bad := range []v1.VolumeSource{
 		{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "gone"}}},
-		{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}, Items: []v1.KeyToPath{{Key: "no", Path: "no"}}}},
+		{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cm"},
+			Items: []v1.KeyToPath{{Key: "no", Path: "no"}}}},
 		{CephFS: &v1.CephFSVolumeSource{}},
 	} {
 		pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: bad}}
-		if _, _, err := m.Mount(context.Background(), pod); err == nil || !strings.Contains(err.Error(), `volume "v"`) && !strings.Contains(err.Error(), "failed to process volumes=[v]") {
+		if _, _, err := m.Mount(context.Background(), pod); err == nil ||
+			!strings.Contains(err.Error(), `volume "v"`) &&
+				!strings.Contains(err.Error(), "failed to process volumes=[v]") {
 			t.Errorf("%+v: %v", bad, err)
 		}
 		if c := m.Counts(); bad.ConfigMap != nil && (len(c) != 1 || c[0].Wanted != 1 || c[0].SetUp != 0) {
@@ -203,10 +223,14 @@ func TestHostPathTypes(t *testing.T) {
 		ok   bool
 	}{
 		{v1.HostPathUnset, filepath.Join(dir, "no"), true},
-		{v1.HostPathDirectory, dir, true}, {v1.HostPathDirectory, file, false}, {v1.HostPathDirectory, filepath.Join(dir, "no"), false},
-		{v1.HostPathDirectoryOrCreate, filepath.Join(dir, "new"), true}, {v1.HostPathFile, file, true}, {v1.HostPathFile, dir, false},
-		{v1.HostPathFileOrCreate, filepath.Join(dir, "made"), true}, {v1.HostPathFileOrCreate, filepath.Join(dir, "no", "made"), false},
-		{v1.HostPathCharDev, "/dev/null", true}, {v1.HostPathBlockDev, "/dev/null", false}, {v1.HostPathSocket, file, false},
+		{v1.HostPathDirectory, dir, true}, {v1.HostPathDirectory, file, false},
+		{v1.HostPathDirectory, filepath.Join(dir, "no"), false},
+		{v1.HostPathDirectoryOrCreate, filepath.Join(dir, "new"), true}, {v1.HostPathFile, file, true},
+		{v1.HostPathFile, dir, false},
+		{v1.HostPathFileOrCreate, filepath.Join(dir, "made"), true},
+		{v1.HostPathFileOrCreate, filepath.Join(dir, "no", "made"), false},
+		{v1.HostPathCharDev, "/dev/null", true}, {v1.HostPathBlockDev, "/dev/null", false},
+		{v1.HostPathSocket, file, false},
 	} {
 		if err := ensureHostPath(&v1.HostPathVolumeSource{Path: c.path, Type: &c.kind}); (err == nil) != c.ok {
 			t.Errorf("%s %s: %v", c.kind, c.path, err)
@@ -255,24 +279,29 @@ func TestRelabels(t *testing.T) {
 		want    bool
 		options string // of the mount at its path
 	}{
-		"emptyDir":                 {volume: &Volume{}, plugin: emptyDirs{}, want: true},
-		"projected":                {volume: &Volume{}, plugin: projections{}, want: true},
-		"hostPath":                 {volume: &Volume{}, plugin: hostPaths{}, options: "seclabel"},
-		"image":                    {volume: &Volume{}, plugin: imageVolumes{}},
-		"NFS":                      {volume: &Volume{}, plugin: nfs{}},
-		"local":                    {volume: &Volume{}, plugin: locals{}, want: true},
-		"local, read-only":         {volume: &Volume{ReadOnly: true}, plugin: locals{}},
-		"local device":             {volume: &Volume{PV: &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{VolumeMode: &block}}}, plugin: locals{}},
+		"emptyDir":         {volume: &Volume{}, plugin: emptyDirs{}, want: true},
+		"projected":        {volume: &Volume{}, plugin: projections{}, want: true},
+		"hostPath":         {volume: &Volume{}, plugin: hostPaths{}, options: "seclabel"},
+		"image":            {volume: &Volume{}, plugin: imageVolumes{}},
+		"NFS":              {volume: &Volume{}, plugin: nfs{}},
+		"local":            {volume: &Volume{}, plugin: locals{}, want: true},
+		"local, read-only": {volume: &Volume{ReadOnly: true}, plugin: locals{}},
+		"local device": {
+			volume: &Volume{PV: &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{VolumeMode: &block}}},
+			plugin: locals{}},
 		"a driver's, without room": {volume: &Volume{}, plugin: someDriver{}, options: "rw,noseclabel"},
 		"a driver's":               {volume: &Volume{}, plugin: someDriver{}, options: "rw,seclabel", want: true},
 		"a driver's, read-only":    {volume: &Volume{ReadOnly: true}, plugin: someDriver{}, options: "ro,seclabel"},
 	} {
-		m := &Manager{resolved: map[types.UID]map[string]*resolved{"u": {"v": {Volume: c.volume, plugin: c.plugin, path: "/its"}}}, options: func(path string) (string, error) {
-			if path != "/its" {
-				return "", errors.New("another path")
-			}
-			return c.options, nil
-		}}
+		m := &Manager{
+			resolved: map[types.UID]map[string]*resolved{
+				"u": {"v": {Volume: c.volume, plugin: c.plugin, path: "/its"}}},
+			options: func(path string) (string, error) {
+				if path != "/its" {
+					return "", errors.New("another path")
+				}
+				return c.options, nil
+			}}
 		if got := m.Relabels("u", "v"); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}

@@ -85,7 +85,8 @@ var events = map[Keys]map[transition]Event{
 		{string(pki.Spreading), atRest}:              Undone,
 	},
 	Gossip: {
-		{"add", "use"}: Distributed, {"use", "remove"}: InUse, {"use", "back"}: Undoing, {"back", "withdraw"}: Undoing, {"add", "withdraw"}: Undoing,
+		{"add", "use"}: Distributed, {"use", "remove"}: InUse, {"use", "back"}: Undoing, {"back", "withdraw"}: Undoing,
+		{"add", "withdraw"}:  Undoing,
 		{"withdraw", atRest}: Undone,
 	},
 	Data: {{"spread", "rewrite"}: Distributed, {"rewrite", "clean"}: InUse},
@@ -114,8 +115,9 @@ func Rotation(keys Keys, w rollover.Written) map[string]string {
 	default:
 		event = Again
 	}
-	return map[string]string{RotationPrefix + AnnotationKeys: string(keys), RotationPrefix + AnnotationEvent: string(event),
-		RotationPrefix + AnnotationStep: to, RotationPrefix + AnnotationGeneration: strconv.FormatUint(generation, 10)}
+	return map[string]string{RotationPrefix + AnnotationKeys: string(keys),
+		RotationPrefix + AnnotationEvent: string(event),
+		RotationPrefix + AnnotationStep:  to, RotationPrefix + AnnotationGeneration: strconv.FormatUint(generation, 10)}
 }
 
 // accounts reports whether the key of service accounts alone is exchanged. A repair may be from
@@ -129,18 +131,21 @@ func accounts(w rollover.Written) bool {
 
 // Member returns the annotations of a change of the members of the store.
 func Member(change, server, id, why string) map[string]string {
-	return map[string]string{MembersPrefix + AnnotationChange: change, MembersPrefix + AnnotationServer: server, MembersPrefix + AnnotationID: id,
+	return map[string]string{MembersPrefix + AnnotationChange: change, MembersPrefix + AnnotationServer: server,
+		MembersPrefix + AnnotationID:  id,
 		MembersPrefix + AnnotationWhy: why}
 }
 
 // Revocation returns the annotations of a revocation of certificates.
 func Revocation(kind, name, why string) map[string]string {
-	return map[string]string{RevocationPrefix + AnnotationKind: kind, RevocationPrefix + AnnotationName: name, RevocationPrefix + AnnotationWhy: why}
+	return map[string]string{RevocationPrefix + AnnotationKind: kind, RevocationPrefix + AnnotationName: name,
+		RevocationPrefix + AnnotationWhy: why}
 }
 
 // Order returns the annotations of an operator's order about certificates. Empty ones are left out.
 func Order(act, kind, name, serial string) map[string]string {
-	return filled(RevocationPrefix, map[string]string{AnnotationAct: act, AnnotationKind: kind, AnnotationName: name, AnnotationSerial: serial})
+	return filled(RevocationPrefix,
+		map[string]string{AnnotationAct: act, AnnotationKind: kind, AnnotationName: name, AnnotationSerial: serial})
 }
 
 // Token returns the annotations of the order of a join token. Uses of 0 is any number, and a TTL of
@@ -176,8 +181,10 @@ var shown = []string{
 	"join.barque.io/node", "join.barque.io/token-id", "backup.barque.io/file",
 	RotationPrefix + AnnotationKeys, RotationPrefix + AnnotationEvent, RotationPrefix + AnnotationGeneration,
 	MembersPrefix + AnnotationChange, MembersPrefix + AnnotationServer,
-	RevocationPrefix + AnnotationAct, RevocationPrefix + AnnotationKind, RevocationPrefix + AnnotationName, RevocationPrefix + AnnotationSerial,
-	TokenPrefix + AnnotationToken, TokenPrefix + AnnotationRole, TokenPrefix + AnnotationUses, TokenPrefix + AnnotationTTL,
+	RevocationPrefix + AnnotationAct, RevocationPrefix + AnnotationKind, RevocationPrefix + AnnotationName,
+	RevocationPrefix + AnnotationSerial,
+	TokenPrefix + AnnotationToken, TokenPrefix + AnnotationRole, TokenPrefix + AnnotationUses,
+	TokenPrefix + AnnotationTTL,
 }
 
 // Text says in a few words which act the annotations of an event describe; empty if none.

@@ -70,9 +70,11 @@ func (b *Book) Note(ctx context.Context, d join.Decision) {
 	if d.Act != join.ActJoin || !d.Granted {
 		return
 	}
-	a := Admission{Role: d.Role, At: b.Now().UTC().Truncate(time.Second), TokenID: d.TokenID, Address: d.Address, By: b.Self}
+	a := Admission{Role: d.Role, At: b.Now().UTC().Truncate(time.Second), TokenID: d.TokenID, Address: d.Address,
+		By: b.Self}
 	if err := b.set(ctx, joinedAt+d.Name, a); err != nil {
-		b.Logger.Warn("an admission is not recorded: `barque cluster members` will not show it", "name", d.Name, "tokenID", d.TokenID, "err", err)
+		b.Logger.Warn("an admission is not recorded: `barque cluster members` will not show it", "name", d.Name,
+			"tokenID", d.TokenID, "err", err)
 	}
 }
 
@@ -200,7 +202,9 @@ func (b *Book) Earlier(ctx context.Context, members []string) (ran, may []string
 }
 
 // add adds the other keys of a server, and the kubeconfigs in its record so far that count yet.
-func (k *serverKey) add(before []byte, others func() (machine []*x509.Certificate, admin *x509.Certificate), now time.Time) {
+func (k *serverKey) add(
+	before []byte, others func() (machine []*x509.Certificate, admin *x509.Certificate), now time.Time,
+) {
 	machine, admin := others()
 	for _, cert := range machine {
 		k.Keys = append(k.Keys, pki.KeyOf(cert))
@@ -211,7 +215,8 @@ func (k *serverKey) add(before []byte, others func() (machine []*x509.Certificat
 	}
 	now = now.UTC()
 	own := adminKey{pki.KeyOf(admin), admin.NotAfter.UTC()}
-	k.Admins = slices.DeleteFunc(was.Admins, func(a adminKey) bool { return a.Digest == own.Digest || now.After(a.Until) })
+	k.Admins = slices.DeleteFunc(was.Admins,
+		func(a adminKey) bool { return a.Digest == own.Digest || now.After(a.Until) })
 	k.Admins = append(k.Admins, own)
 	k.Admins = k.Admins[max(0, len(k.Admins)-maxAdmins):]
 }

@@ -100,9 +100,12 @@ func newBook(self string) (*Book, *records) {
 // peer is a certificate for a server of that name, with a key of its own.
 func peer(t *testing.T, ca *pki.Authority, name string) *x509.Certificate {
 	t.Helper()
-	i, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: "peer", Now: time.Now, Logger: slog.New(slog.DiscardHandler), Issue: pki.TrustOf(ca).Signs(func() pki.Request {
-		return pki.Request{CommonName: name, Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server}
-	}, time.Now)})
+	i, err := pki.NewIdentity(t.Context(),
+		pki.IdentityConfig{Name: "peer", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+			Issue: pki.TrustOf(ca).Signs(func() pki.Request {
+				return pki.Request{CommonName: name, Organization: []string{join.ServersOrganization},
+					Usage: pki.Client | pki.Server}
+			}, time.Now)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +131,8 @@ func TestAForgedCertificateIsNotCurrent(t *testing.T) {
 	}
 	check := func(what string, cert *x509.Certificate, current bool) {
 		t.Helper()
-		if err := book.Current(t.Context(), cert); (err == nil) != current || err != nil && !errors.Is(err, join.ErrNotCurrent) {
+		if err := book.Current(t.Context(), cert); (err == nil) != current ||
+			err != nil && !errors.Is(err, join.ErrNotCurrent) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -169,7 +173,8 @@ func TestAdmissions(t *testing.T) {
 			book.Note(t.Context(), d)
 		}
 		all, err := book.Admissions(t.Context())
-		want := Admission{Role: token.Server, At: time.Now().UTC().Truncate(time.Second), TokenID: "second", Address: "10.0.0.2", By: "s1"}
+		want := Admission{Role: token.Server, At: time.Now().UTC().Truncate(time.Second), TokenID: "second",
+			Address: "10.0.0.2", By: "s1"}
 		if err != nil || len(all) != 3 || all["s2"] != want {
 			t.Errorf("%+v, %v; want %+v", all, err, want)
 		}
@@ -178,7 +183,8 @@ func TestAdmissions(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() {
-			done <- book.Forget(ctx, 1, func() ([]string, bool) { return []string{"s1", "s2", "a1", "s9"}, known.Load() })
+			done <- book.Forget(ctx, 1,
+				func() ([]string, bool) { return []string{"s1", "s2", "a1", "s9"}, known.Load() })
 		}()
 		for _, c := range []struct {
 			known bool
@@ -195,7 +201,9 @@ func TestAdmissions(t *testing.T) {
 				t.Errorf("Nodes known %t: %q, want %q", c.known, got, c.want)
 			}
 		}
-		book.Note(ctx, join.Decision{Act: join.ActJoin, Granted: true, Role: token.Agent, Name: "a3", TokenID: "agents"}) // it has no Node yet
+		book.Note(ctx,
+			join.Decision{Act: join.ActJoin, Granted: true, Role: token.Agent, Name: "a3",
+				TokenID: "agents"}) // it has no Node yet
 		time.Sleep(50 * time.Minute)
 		synctest.Wait()
 		if got := store.names(); !slices.Contains(got, "joined/a3") {
@@ -222,7 +230,8 @@ func TestPublishAll(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() {
-			done <- book.PublishAll(ctx, func() *x509.Certificate { return now }, func() <-chan struct{} { return renewed })
+			done <- book.PublishAll(ctx, func() *x509.Certificate { return now },
+				func() <-chan struct{} { return renewed })
 		}()
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -60,7 +60,8 @@ func (o *Overlap) Check(cert *x509.Certificate) error {
 	if !b.ExchangesCA() || o.Trust.OfNewest(cert) || o.recorded(cert) {
 		return nil
 	}
-	return fmt.Errorf("the CA is exchanged since %s, and the certificate of %q is of the CA before, with a key that the cluster has not recorded: take admin.kubeconfig from a server's data directory, or get a new certificate when the exchange is over",
+	return fmt.Errorf(
+		"the CA is exchanged since %s, and the certificate of %q is of the CA before, with a key that the cluster has not recorded: take admin.kubeconfig from a server's data directory, or get a new certificate when the exchange is over",
 		b.Since.UTC().Format(time.RFC3339), cert.Subject.CommonName)
 }
 

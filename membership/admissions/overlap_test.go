@@ -26,8 +26,11 @@ func TestTheOverlap(t *testing.T) {
 		if strings.HasPrefix(cn, pki.NodeUser) && groups == nil {
 			groups = []string{pki.NodesGroup}
 		}
-		i, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: "x", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
-			Issue: trust.Signs(func() pki.Request { return pki.Request{CommonName: cn, Organization: groups, Usage: pki.Client} }, time.Now)})
+		i, err := pki.NewIdentity(t.Context(),
+			pki.IdentityConfig{Name: "x", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+				Issue: trust.Signs(
+					func() pki.Request { return pki.Request{CommonName: cn, Organization: groups, Usage: pki.Client} },
+					time.Now)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,8 +45,10 @@ func TestTheOverlap(t *testing.T) {
 		t.Fatal(err)
 	}
 	old, forged := issue(trust, "barque:admin"), issue(trust, "barque:admin")
-	agent, thief, unseen := issue(trust, "system:node:a1"), issue(trust, "system:node:a1"), issue(trust, "system:node:a2")
-	masters, both, unknown, server := issue(trust, "system:node:a2", "system:masters"), issue(trust, "system:node:a2", pki.NodesGroup, "system:masters"),
+	agent, thief, unseen := issue(trust, "system:node:a1"), issue(trust, "system:node:a1"),
+		issue(trust, "system:node:a2")
+	masters, both, unknown, server := issue(trust, "system:node:a2", "system:masters"),
+		issue(trust, "system:node:a2", pki.NodesGroup, "system:masters"),
 		issue(trust, "system:node:a9"), issue(trust, "system:node:s1")
 	book, _ := newBook("s1")
 	admin := old
@@ -51,7 +56,8 @@ func TestTheOverlap(t *testing.T) {
 	book.Others = func() ([]*x509.Certificate, *x509.Certificate) {
 		return []*x509.Certificate{issue(trust, "other")}, admin
 	}
-	o := &Overlap{Trust: trust, Book: book, Logger: slog.New(slog.DiscardHandler), Members: func() []string { return []string{"s1"} },
+	o := &Overlap{Trust: trust, Book: book, Logger: slog.New(slog.DiscardHandler),
+		Members: func() []string { return []string{"s1"} },
 		AgentKeys: func(context.Context) (map[string][]byte, error) {
 			if unreadable != nil {
 				return nil, unreadable
@@ -119,10 +125,14 @@ func TestTheOverlap(t *testing.T) {
 		cert *x509.Certificate
 		good bool
 	}{
-		"forged": {forged, false}, "a copied kubeconfig": {old, true}, "the newest kubeconfig": {admin, true}, "the server's": {own, true}, "an agent's": {agent, true},
+		"forged": {forged, false}, "a copied kubeconfig": {old, true}, "the newest kubeconfig": {admin, true},
+		"the server's": {own, true}, "an agent's": {agent, true},
 		"forged for an agent": {thief, false}, "of an agent that was not seen yet": {unseen, true},
-		"an administrator's, forged with an agent's name": {masters, false}, "that with the agents' group": {both, false},
-		"forged for a node that is none": {unknown, false}, "forged for a server's node": {server, false}, "by the new CA": {issue(pki.TrustOf(next), "ann"), true},
+		"an administrator's, forged with an agent's name": {masters, false},
+		"that with the agents' group":                     {both, false},
+		"forged for a node that is none":                  {unknown, false},
+		"forged for a server's node":                      {server, false},
+		"by the new CA":                                   {issue(pki.TrustOf(next), "ann"), true},
 	} {
 		check(what, c.cert, c.good)
 	}
@@ -147,7 +157,8 @@ func TestKeysAreMerged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, other, first, second, third := peer(t, ca, "s1"), peer(t, ca, "x"), peer(t, ca, "admin"), peer(t, ca, "admin"), peer(t, ca, "admin")
+	own, other, first, second, third := peer(t, ca, "s1"), peer(t, ca, "x"), peer(t, ca, "admin"), peer(t, ca, "admin"),
+		peer(t, ca, "admin")
 	book, store := newBook("s1")
 	admin, former := first, 0
 	book.Others = func() ([]*x509.Certificate, *x509.Certificate) { return []*x509.Certificate{other}, admin }
@@ -158,7 +169,8 @@ func TestKeysAreMerged(t *testing.T) {
 	want := func(admins ...*x509.Certificate) {
 		t.Helper()
 		var is serverKey
-		if err := json.Unmarshal(store.values["server/s1"], &is); err != nil || len(is.Admins) != len(admins) || len(is.Keys) != 1 {
+		if err := json.Unmarshal(store.values["server/s1"], &is); err != nil || len(is.Admins) != len(admins) ||
+			len(is.Keys) != 1 {
 			t.Fatalf("%s, %v", store.values["server/s1"], err)
 		}
 		for i, a := range admins {
@@ -194,14 +206,16 @@ func TestKeysAreMerged(t *testing.T) {
 		t.Errorf("an earlier version was noted %d times", former)
 	}
 	store.values["server/s1"] = []byte(`{"digest":"ab"}`)
-	if ran, may, err := book.Earlier(t.Context(), []string{"s1", "s2"}); err != nil || !slices.Equal(ran, []string{"s1"}) || len(may) > 0 {
+	if ran, may, err := book.Earlier(t.Context(), []string{"s1", "s2"}); err != nil ||
+		!slices.Equal(ran, []string{"s1"}) || len(may) > 0 {
 		t.Errorf("ran %q, may %q, %v", ran, may, err)
 	}
 	if err := book.Publish(t.Context(), own); err != nil || former != 1 {
 		t.Errorf("%v; an earlier version was noted %d times", err, former)
 	}
 	book.Unrecorded = func(context.Context) (bool, error) { return true, nil }
-	if ran, may, err := book.Earlier(t.Context(), []string{"s1", "s2"}); err != nil || len(ran) > 0 || !slices.Equal(may, []string{"s2"}) {
+	if ran, may, err := book.Earlier(t.Context(), []string{"s1", "s2"}); err != nil || len(ran) > 0 ||
+		!slices.Equal(may, []string{"s2"}) {
 		t.Errorf("ran %q, may %q, %v", ran, may, err)
 	}
 }
@@ -223,8 +237,10 @@ func TestAnAnnouncedKeyCountsAtOnce(t *testing.T) {
 	}
 	issue := func(cn string) *x509.Certificate {
 		t.Helper()
-		i, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: cn, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
-			Issue: trust.Signs(func() pki.Request { return pki.Request{CommonName: cn, Usage: pki.Client} }, time.Now)})
+		i, err := pki.NewIdentity(t.Context(),
+			pki.IdentityConfig{Name: cn, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+				Issue: trust.Signs(func() pki.Request { return pki.Request{CommonName: cn, Usage: pki.Client} },
+					time.Now)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,8 +249,10 @@ func TestAnAnnouncedKeyCountsAtOnce(t *testing.T) {
 	book, _ := newBook("s1")
 	peer, other, admin, forged := issue("s1"), issue("other"), issue("barque:admin"), issue("barque:admin")
 	book.Others = func() ([]*x509.Certificate, *x509.Certificate) { return []*x509.Certificate{other}, admin }
-	o := &Overlap{Trust: trust, Book: book, Logger: slog.New(slog.DiscardHandler), Members: func() []string { return []string{"s1"} },
-		AgentKeys: func(context.Context) (map[string][]byte, error) { return nil, nil }, IsAgent: func(string) bool { return false }}
+	o := &Overlap{Trust: trust, Book: book, Logger: slog.New(slog.DiscardHandler),
+		Members:   func() []string { return []string{"s1"} },
+		AgentKeys: func(context.Context) (map[string][]byte, error) { return nil, nil },
+		IsAgent:   func(string) bool { return false }}
 	for range 100 {
 		if err := o.Announce(t.Context(), peer); err != nil {
 			t.Fatal(err)

@@ -94,7 +94,8 @@ func LoadPeers(dataDir string, trust *pki.Trust, logger *slog.Logger) (*Peers, e
 	}
 	var is peerKeys
 	if err := json.Unmarshal(data, &is); err != nil || is.Format != peersFormat {
-		logger.Warn("the file of the servers' recorded keys cannot be read: while the CA is exchanged, certificates of the one before count until this server has reached a leader", "file", p.Path, "format", is.Format, "err", err)
+		logger.Warn(
+			"the file of the servers' recorded keys cannot be read: while the CA is exchanged, certificates of the one before count until this server has reached a leader", "file", p.Path, "format", is.Format, "err", err)
 		return p, nil
 	}
 	p.known.Store(&is)
@@ -112,12 +113,14 @@ func (p *Peers) Check(cert *x509.Certificate, others []*x509.Certificate) error 
 	if is == nil || is == p.open.Load() || slices.Contains(is.Keys[pki.HolderOf(cert)], pki.KeyOf(cert)) {
 		return nil
 	}
-	return fmt.Errorf("the CA is exchanged since %s, and the certificate of %q is of the CA before, with a key that the server had not recorded then: "+
-		"if that server runs without a leader for minutes, and the others have one, let that server join again (see \"Exchange the CA\" in docs/operations.md)",
+	return fmt.Errorf(
+		"the CA is exchanged since %s, and the certificate of %q is of the CA before, with a key that the server had not recorded then: "+
+			"if that server runs without a leader for minutes, and the others have one, let that server join again (see \"Exchange the CA\" in docs/operations.md)",
 		b.Since.UTC().Format(time.RFC3339), cert.Subject.CommonName)
 }
 
-var errOpen = errors.New("this server has had no leader for a while, so it does not know for sure who the servers are: ask another one")
+var errOpen = errors.New(
+	"this server has had no leader for a while, so it does not know for sure who the servers are: ask another one")
 
 // Asks returns the reason why a member gets none of the keys that all servers share for now, or
 // nil. id is its ID in the store. It is beside the present records, which a thief may have changed
@@ -135,7 +138,8 @@ func (p *Peers) Asks(id string, cert *x509.Certificate) error {
 		return fmt.Errorf("%w: its ID is another one", join.ErrNotCurrent)
 	}
 	if keys, old := is.Keys[id]; old && !slices.Contains(keys, pki.KeyOf(cert)) {
-		return fmt.Errorf("%w: the server had recorded another key when the exchange of the CA began", join.ErrNotCurrent)
+		return fmt.Errorf("%w: the server had recorded another key when the exchange of the CA began",
+			join.ErrNotCurrent)
 	}
 	return nil
 }
@@ -210,7 +214,8 @@ func (p *Peers) Begin(ctx context.Context, b pki.Bundle) error {
 }
 
 func (p *Peers) warn(b pki.Bundle, missing []string) {
-	p.Logger.Warn("while the CA is exchanged, certificates of the one before count between servers: these have recorded no key that they keep, as servers of earlier versions; upgrade, start or remove them",
+	p.Logger.Warn(
+		"while the CA is exchanged, certificates of the one before count between servers: these have recorded no key that they keep, as servers of earlier versions; upgrade, start or remove them",
 		"servers", missing, "since", b.Since)
 }
 
@@ -255,7 +260,8 @@ func (p *Peers) Retry(ctx context.Context, newest func(context.Context) error) e
 		}
 		if err != nil {
 			if ctx.Err() == nil {
-				p.Logger.Warn("certificates of the CA before count between servers for now", "retryIn", beginAgain, "err", err)
+				p.Logger.Warn("certificates of the CA before count between servers for now", "retryIn", beginAgain,
+					"err", err)
 			}
 			continue
 		}
@@ -292,14 +298,16 @@ func (p *Peers) Watch(ctx context.Context) error {
 			if has && p.confirm(ctx, b) == nil {
 				p.open.Store(nil)
 				led = p.Now()
-				p.Logger.Info("certificates of the CA before are judged again: this server has a leader, and the exchange goes on", "since", b.Since)
+				p.Logger.Info(
+					"certificates of the CA before are judged again: this server has a leader, and the exchange goes on", "since", b.Since)
 				p.changed()
 			}
 		case has:
 			led = p.Now()
 		case p.Now().Sub(led) >= leaderless:
 			p.open.Store(is)
-			p.Logger.Warn("certificates of the CA before count for this server until it has a leader: it has none that it believes, and the exchange may have been given up meanwhile", "since", b.Since)
+			p.Logger.Warn(
+				"certificates of the CA before count for this server until it has a leader: it has none that it believes, and the exchange may have been given up meanwhile", "since", b.Since)
 		}
 	}
 }

@@ -138,9 +138,12 @@ func (p *port) adopt(b pki.Bundle) {
 }
 
 // shows is a certificate of a server, and the one that the next CA adds to it.
-func (p *port) shows(name string, key crypto.Signer, vouched bool) (leaf *x509.Certificate, others []*x509.Certificate) {
+func (p *port) shows(
+	name string, key crypto.Signer, vouched bool,
+) (leaf *x509.Certificate, others []*x509.Certificate) {
 	p.t.Helper()
-	r := pki.Request{CommonName: name, Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server, Holder: name + ".x"}
+	r := pki.Request{CommonName: name, Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server,
+		Holder: name + ".x"}
 	text, err := p.trust.IssueFor(pki.Peers, r, key.Public(), time.Now())
 	if err != nil {
 		p.t.Fatal(err)
@@ -192,7 +195,8 @@ func TestPeersInAnExchange(t *testing.T) {
 	s2, s2s := p.key(t)
 	s2next, s2nexts := p.key(t)
 	thief, _ := p.key(t)
-	unheld := pki.Request{CommonName: "s2", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server}
+	unheld := pki.Request{CommonName: "s2", Organization: []string{join.ServersOrganization},
+		Usage: pki.Client | pki.Server}
 	p.recorded["s2.x"] = []string{s2s, s2nexts}
 	p.check("before, with any key", "s2", thief, false, true)
 	p.adopt(p.begin())
@@ -515,8 +519,9 @@ func TestKeptKeys(t *testing.T) {
 
 // TestForwardedRecords: no server writes down the key of another one.
 func TestForwardedRecords(t *testing.T) {
-	for key, good := range map[string]bool{"/join/server/s1": true, "/join/server/s2": false, "/join/server/": false, "/join/server/s1/x": false,
-		"/join/joined/a1": true, "/join/token/x": true, "/registry/pods/x": true} {
+	for key, good := range map[string]bool{"/join/server/s1": true, "/join/server/s2": false, "/join/server/": false,
+		"/join/server/s1/x": false,
+		"/join/joined/a1":   true, "/join/token/x": true, "/registry/pods/x": true} {
 		for _, keys := range [][]string{{key}, {"/registry/x", key}} {
 			if err := Forwarded("s1", "/join/", slices.Values(keys)); (err == nil) != good {
 				t.Errorf("%q: %v", keys, err)

@@ -23,7 +23,8 @@ func (b *Book) PublishAll(ctx context.Context, own func() *x509.Certificate, ren
 	for {
 		next, again := renewed(), (<-chan time.Time)(nil)
 		if err := b.Publish(ctx, own()); err != nil && ctx.Err() == nil {
-			b.Logger.Warn("the other servers give this one no shared keys until its key is recorded", "retryIn", publishAgain, "err", err)
+			b.Logger.Warn("the other servers give this one no shared keys until its key is recorded", "retryIn",
+				publishAgain, "err", err)
 			again = time.After(publishAgain)
 		}
 		select {

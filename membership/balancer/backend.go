@@ -29,7 +29,9 @@ type backend struct {
 	answered time.Time // when it answered last
 	failures int       // questions without answer in a row
 
-	doubted time.Time // when the first of the failures, or the question that is open, was in doubt; zero: not since it answered
+	// when the first of the failures, or the question that is open, was in doubt; zero: not since
+	// it answered
+	doubted time.Time
 	tried   time.Time // just before the last probe began of the last question that was in doubt
 	outdone time.Time // when another server answered first, after doubted
 	worseBy time.Time // servers tried during the last unanswered probe: those that were good until then are better

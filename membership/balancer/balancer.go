@@ -108,7 +108,8 @@ func others(servers func() []netip.AddrPort, self net.Addr) func() []netip.AddrP
 	}
 	return func() []netip.AddrPort {
 		return slices.DeleteFunc(slices.Clone(servers()), func(s netip.AddrPort) bool {
-			return s.Port() == own.Port() && (s.Addr().Unmap() == own.Addr().Unmap() || own.Addr().IsUnspecified() && s.Addr().IsLoopback())
+			return s.Port() == own.Port() &&
+				(s.Addr().Unmap() == own.Addr().Unmap() || own.Addr().IsUnspecified() && s.Addr().IsLoopback())
 		})
 	}
 }
@@ -130,7 +131,8 @@ func (b *Balancer) Run(ctx context.Context) error {
 		var conn net.Conn
 		conn, err = b.config.Listener.Accept()
 		if err != nil && isPassing(err) && ctx.Err() == nil {
-			b.config.Logger.Warn("a connection cannot be accepted", "on", b.config.Listener.Addr(), "retryIn", acceptAgain, "err", err)
+			b.config.Logger.Warn("a connection cannot be accepted", "on", b.config.Listener.Addr(), "retryIn",
+				acceptAgain, "err", err)
 			select {
 			case <-ctx.Done():
 			case <-time.After(acceptAgain):
@@ -160,7 +162,8 @@ const acceptAgain = 100 * time.Millisecond
 // isPassing reports whether accepting failed for a temporary reason: too many open files, too
 // little memory, or a client that is gone already.
 func isPassing(err error) bool {
-	for _, passing := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
+	for _, passing := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM,
+		syscall.ECONNABORTED} {
 		if errors.Is(err, passing) {
 			return true
 		}
@@ -178,7 +181,8 @@ func (b *Balancer) discover(ctx context.Context, watchers *sync.WaitGroup) {
 		for _, addr := range want {
 			if b.backends[addr] == nil {
 				watchCtx, stop := context.WithCancel(ctx)
-				be := &backend{addr: addr, links: map[*link]struct{}{}, since: time.Now(), woken: make(chan struct{}, 1), anew: make(chan struct{}, 1), stop: stop}
+				be := &backend{addr: addr, links: map[*link]struct{}{}, since: time.Now(),
+					woken: make(chan struct{}, 1), anew: make(chan struct{}, 1), stop: stop}
 				b.backends[addr] = be
 				watchers.Go(func() { b.watch(watchCtx, be) })
 			}

@@ -150,7 +150,8 @@ func TestMovesToALivingServerAndCutsTheOldConnection(t *testing.T) {
 }
 
 func TestSkipsAServerThatDoesNotListen(t *testing.T) {
-	gone := &server{addr: netip.MustParseAddrPort("127.0.0.1:1")} // the port of one that was closed could be taken by another process
+	// the port of one that was closed could be taken by another process
+	gone := &server{addr: netip.MustParseAddrPort("127.0.0.1:1")}
 	eventually(t, start(t, gone, newServer(t, "two")), "two\n")
 }
 

@@ -21,7 +21,10 @@ const settled = 2 * time.Minute
 // Forward listens on an address and forwards its connections to the servers until the context ends.
 // cas are the CAs of the servers' certificates, in PEM. limits bound the young connections: a
 // server closes those of strangers, so the old ones are of clients.
-func Forward(ctx context.Context, address string, servers []netip.AddrPort, cas []byte, limits connlimit.Limits, logger *slog.Logger) error {
+func Forward(
+	ctx context.Context, address string, servers []netip.AddrPort, cas []byte, limits connlimit.Limits,
+	logger *slog.Logger,
+) error {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(cas) {
 		return errors.New("the kubeconfig has no CA certificate")

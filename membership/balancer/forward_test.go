@@ -22,7 +22,8 @@ func TestForwardRefuses(t *testing.T) {
 	defer taken.Close()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	for says, cas := range map[string][]byte{"no CA certificate": nil, "choose another address with --listen": ca} {
-		if err := Forward(t.Context(), taken.Addr().String(), nil, cas, connlimit.Limits{}, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), says) {
+		if err := Forward(t.Context(), taken.Addr().String(), nil, cas, connlimit.Limits{},
+			slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v; want %q", err, says)
 		}
 	}

@@ -20,7 +20,8 @@ func Spread(machine string, servers []netip.AddrPort) []netip.AddrPort {
 		return sum[:]
 	}
 	out := slices.Clone(servers)
-	slices.SortFunc(out, func(x, y netip.AddrPort) int { return cmp.Or(bytes.Compare(weight(x), weight(y)), x.Compare(y)) })
+	slices.SortFunc(out,
+		func(x, y netip.AddrPort) int { return cmp.Or(bytes.Compare(weight(x), weight(y)), x.Compare(y)) })
 	return out
 }
 

@@ -54,7 +54,8 @@ func (l *link) pipe(server net.Conn, meter bool) {
 			from = metered{src, l}
 		}
 		_, err := io.Copy(dst, from)
-		if half, ok := dst.(interface{ CloseWrite() error }); err == nil && ok && !errors.Is(half.CloseWrite(), net.ErrClosed) {
+		if half, ok := dst.(interface{ CloseWrite() error }); err == nil && ok &&
+			!errors.Is(half.CloseWrite(), net.ErrClosed) {
 			if src == server {
 				_ = l.client.SetReadDeadline(time.Now().Add(lingers)) // one that is closed shows in the next read
 			}

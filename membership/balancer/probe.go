@@ -75,7 +75,8 @@ func (p *readyProbe) ask(ctx context.Context, server netip.AddrPort, number int)
 	l := lane{server, number}
 	client := p.client(l)
 	var connected atomic.Bool
-	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
+	traced := httptrace.WithClientTrace(ctx,
+		&httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
 	request, err := http.NewRequestWithContext(traced, http.MethodGet, "https://"+server.String()+"/readyz", nil)
 	if err != nil {
 		return err

@@ -15,7 +15,9 @@ import (
 )
 
 // readyServer serves /readyz as f does, and counts connections.
-func readyServer(t *testing.T, f http.HandlerFunc) (server netip.AddrPort, roots *x509.CertPool, connections *atomic.Int32) {
+func readyServer(
+	t *testing.T, f http.HandlerFunc,
+) (server netip.AddrPort, roots *x509.CertPool, connections *atomic.Int32) {
 	connections = new(atomic.Int32)
 	s := httptest.NewUnstartedServer(f)
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {

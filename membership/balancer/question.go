@@ -30,10 +30,13 @@ func isAnswer(err error) bool { return err == nil || errors.Is(err, ErrNotReady)
 //
 // An overtaken probe continues for at most Config.Timeout: an answer costs the server less than an
 // aborted request.
-func (b *Balancer) ask(ctx context.Context, probes *sync.WaitGroup, server netip.AddrPort, lane int, anew <-chan struct{}, doubt func()) error {
-	q := &question{ctx: ctx, probes: probes, came: make(chan answer, lanes), probe: func(ctx context.Context, lane int) error {
-		return b.config.Probe(ctx, server, lane)
-	}}
+func (b *Balancer) ask(
+	ctx context.Context, probes *sync.WaitGroup, server netip.AddrPort, lane int, anew <-chan struct{}, doubt func(),
+) error {
+	q := &question{ctx: ctx, probes: probes, came: make(chan answer, lanes),
+		probe: func(ctx context.Context, lane int) error {
+			return b.config.Probe(ctx, server, lane)
+		}}
 	due := time.Now().Add(b.config.Hedge)
 	timer := time.NewTimer(b.config.Hedge)
 	defer timer.Stop()

@@ -49,7 +49,8 @@ const (
 // roundTrip is how long a probe of a server that is fine takes.
 const roundTrip = 20 * time.Millisecond
 
-var one, two, three = netip.MustParseAddrPort("10.0.0.1:6443"), netip.MustParseAddrPort("10.0.0.2:6443"), netip.MustParseAddrPort("10.0.0.3:6443")
+var one, two, three = netip.MustParseAddrPort("10.0.0.1:6443"), netip.MustParseAddrPort("10.0.0.2:6443"),
+	netip.MustParseAddrPort("10.0.0.3:6443")
 
 func (w *world) set(server netip.AddrPort, c condition) {
 	w.mu.Lock()
@@ -197,7 +198,8 @@ func inWorld(t *testing.T, c Config, f func(t *testing.T, w *world)) {
 // runWorld is inWorld within a bubble. The listener may be one of the test.
 func runWorld(t *testing.T, c Config, f func(t *testing.T, w *world)) {
 	w := &world{state: map[netip.AddrPort]condition{}, accept: make(chan net.Conn), closed: make(chan struct{}),
-		order: []netip.AddrPort{one, two, three}, probes: map[netip.AddrPort]int{}, open: map[netip.AddrPort][]net.Conn{}, dials: map[netip.AddrPort][]time.Time{}}
+		order: []netip.AddrPort{one, two, three}, probes: map[netip.AddrPort]int{},
+		open: map[netip.AddrPort][]net.Conn{}, dials: map[netip.AddrPort][]time.Time{}}
 	c.Servers, c.Probe, c.Dial = func() []netip.AddrPort { return w.order }, w.probe, w.dial
 	if c.Listener == nil {
 		c.Listener = w
@@ -275,13 +277,17 @@ func TestHowSoonConnectionsMove(t *testing.T) {
 		newSoon time.Duration // a connection that begins then leads elsewhere,
 		newTook time.Duration // within this time
 	}{
-		"killed":                 {killed, 0, 0, 0, 0},
-		"stopped":                {stopped, 61600 * time.Millisecond, 60400 * time.Millisecond, 800 * time.Millisecond, 0},
-		"cut off":                {partitioned, 61600 * time.Millisecond, 60400 * time.Millisecond, 0, dialTimeout},
-		"stopped, lost to all":   {stopped, 61600 * time.Millisecond, 60400 * time.Millisecond, 800 * time.Millisecond, 0},
-		"cut off from all":       {partitioned, 6600 * time.Millisecond, 5400 * time.Millisecond, 0, dialTimeout},
-		"not ready":              {unready, 5600 * time.Millisecond, 4900 * time.Millisecond, 320 * time.Millisecond, 0},
-		"not ready, lost to all": {unready, 5600 * time.Millisecond, 4900 * time.Millisecond, 320 * time.Millisecond, 0},
+		"killed": {killed, 0, 0, 0, 0},
+		"stopped": {stopped, 61600 * time.Millisecond, 60400 * time.Millisecond, 800 * time.Millisecond,
+			0},
+		"cut off": {partitioned, 61600 * time.Millisecond, 60400 * time.Millisecond, 0, dialTimeout},
+		"stopped, lost to all": {stopped, 61600 * time.Millisecond, 60400 * time.Millisecond, 800 * time.Millisecond,
+			0},
+		"cut off from all": {partitioned, 6600 * time.Millisecond, 5400 * time.Millisecond, 0, dialTimeout},
+		"not ready": {unready, 5600 * time.Millisecond, 4900 * time.Millisecond, 320 * time.Millisecond,
+			0},
+		"not ready, lost to all": {unready, 5600 * time.Millisecond, 4900 * time.Millisecond, 320 * time.Millisecond,
+			0},
 	} {
 		step := 20 * time.Millisecond
 		if c.within > time.Minute {
@@ -322,21 +328,22 @@ func TestHowSoonConnectionsMove(t *testing.T) {
 // Where the other servers take longer for an answer, the last question ends later.
 func TestHowSoonConnectionsMoveToDistantServers(t *testing.T) {
 	for phase := time.Duration(0); phase < 1500*time.Millisecond; phase += 10 * time.Millisecond {
-		inWorld(t, Config{Lost: func(server netip.AddrPort) bool { return server == one }}, func(t *testing.T, w *world) {
-			w.set(two, distant)
-			w.set(three, distant)
-			old := w.connect(t)
-			after(3*time.Second + phase)
-			w.set(one, partitioned)
-			after(time.Second)
-			if now := w.connect(t); now.server == one.String() {
-				t.Errorf("at %s: after 1 s a new connection leads to the silent server", phase)
-			}
-			after(6 * time.Second)
-			if old.isOpen() {
-				t.Errorf("at %s: not cut after 7 s", phase)
-			}
-		})
+		inWorld(t, Config{Lost: func(server netip.AddrPort) bool { return server == one }},
+			func(t *testing.T, w *world) {
+				w.set(two, distant)
+				w.set(three, distant)
+				old := w.connect(t)
+				after(3*time.Second + phase)
+				w.set(one, partitioned)
+				after(time.Second)
+				if now := w.connect(t); now.server == one.String() {
+					t.Errorf("at %s: after 1 s a new connection leads to the silent server", phase)
+				}
+				after(6 * time.Second)
+				if old.isOpen() {
+					t.Errorf("at %s: not cut after 7 s", phase)
+				}
+			})
 	}
 }
 
@@ -475,7 +482,8 @@ func TestOneLostProbeCutsNobodyOff(t *testing.T) {
 			t.Fatal("cut")
 		}
 		if n := w.asked()[one]; n < 215 || n > 245 {
-			t.Errorf("%d probes in a minute, 20 of them lost; want 10 each three seconds, and one or two more for each that is lost", n)
+			t.Errorf(
+				"%d probes in a minute, 20 of them lost; want 10 each three seconds, and one or two more for each that is lost", n)
 		}
 	})
 }

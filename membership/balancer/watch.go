@@ -140,7 +140,8 @@ func (b *Balancer) cutWorse(now time.Time) {
 		}
 		for _, other := range b.backends {
 			if one.worseThan(other) {
-				b.config.Logger.Info("connections are cut: another API server is better", "server", one.addr, "is", one.grade, "connections", len(one.links), "other", other.addr)
+				b.config.Logger.Info("connections are cut: another API server is better", "server", one.addr, "is",
+					one.grade, "connections", len(one.links), "other", other.addr)
 				one.cut()
 				break
 			}

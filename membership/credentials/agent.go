@@ -89,7 +89,8 @@ func rejoinCommand(r Record) string {
 	if known := r.Servers(); len(known) > 0 {
 		server = "https://" + known[0].API.String()
 	}
-	return fmt.Sprintf("make a token on a server with `barque token create`, and start this agent once with `barque agent --rejoin --server %s --token TOKEN`", server)
+	return fmt.Sprintf(
+		"make a token on a server with `barque token create`, and start this agent once with `barque agent --rejoin --server %s --token TOKEN`", server)
 }
 
 func (ids *Agent) upkeep() pki.Upkeep {
@@ -155,10 +156,13 @@ func (ids *Agent) Ready(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.As(err, &refused) && (refused.Status == http.StatusForbidden || refused.Status == http.StatusUnauthorized):
-			return fmt.Errorf("this agent's certificates have ended, and the cluster gives it no new ones: %w. To let it in again: %s", err, rejoinCommand(ids.record))
+		case errors.As(err, &refused) &&
+			(refused.Status == http.StatusForbidden || refused.Status == http.StatusUnauthorized):
+			return fmt.Errorf(
+				"this agent's certificates have ended, and the cluster gives it no new ones: %w. To let it in again: %s", err, rejoinCommand(ids.record))
 		}
-		ids.logger.Warn("this agent's certificates have ended; waiting for a server that gives it new ones", "notAfter", ids.Client.Term().NotAfter, "retryIn", readyRetry, "err", err)
+		ids.logger.Warn("this agent's certificates have ended; waiting for a server that gives it new ones", "notAfter",
+			ids.Client.Term().NotAfter, "retryIn", readyRetry, "err", err)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -249,7 +253,10 @@ func (ids *Agent) ReadyProbe() func(context.Context, netip.AddrPort, int) error 
 		// Otherwise every probe would be a handshake.
 		if pool, cert := ids.Trust.Pool(), ids.Client.Certificate(); pool != of || cert != own {
 			of, own = pool, cert
-			probe = balancer.ReadyProbe(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, GetClientCertificate: ids.Client.GetClientCertificate, VerifyConnection: join.IsServerOf(ids.Trust)})
+			probe = balancer.ReadyProbe(
+				&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool,
+					GetClientCertificate: ids.Client.GetClientCertificate,
+					VerifyConnection:     join.IsServerOf(ids.Trust)})
 		}
 		ask := probe
 		mu.Unlock()

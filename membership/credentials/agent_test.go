@@ -37,12 +37,16 @@ func newAgent(t *testing.T) *Agent {
 		}
 		return cert
 	}
-	credential, err := ca.SignCredential(pki.Credential{Name: "a1", Role: pki.RoleAgent, Public: gossip.Public().(ed25519.PublicKey), NotAfter: time.Now().Add(pki.LeafLifetime)})
+	credential, err := ca.SignCredential(
+		pki.Credential{Name: "a1", Role: pki.RoleAgent, Public: gossip.Public().(ed25519.PublicKey),
+			NotAfter: time.Now().Add(pki.LeafLifetime)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &diskRecord{path: filepath.Join(dir, "record.json")}
-	err = SaveCertificates(dir, join.Certificates{Client: issue(join.NodeClient("a1")), Serving: issue(join.NodeServing("a1", addr)), Credential: credential})
+	err = SaveCertificates(dir,
+		join.Certificates{Client: issue(join.NodeClient("a1")), Serving: issue(join.NodeServing("a1", addr)),
+			Credential: credential})
 	if err := errors.Join(err, r.Believe(pki.NewBundle(ca))); err != nil {
 		t.Fatal(err)
 	}

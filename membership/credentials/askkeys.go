@@ -34,7 +34,10 @@ type keysAnswer struct {
 // answer of the node's own cluster counts first, in any order of servers and answers. The
 // successor's answer is returned only if no answering server can be of the own cluster. A server of
 // a healthy cluster may have been recovered by mistake.
-func FetchKeys(ctx context.Context, servers []join.Server, generation uint64, ask func(context.Context, join.Server) (join.GossipKeys, error)) (join.GossipKeys, error) {
+func FetchKeys(
+	ctx context.Context, servers []join.Server, generation uint64,
+	ask func(context.Context, join.Server) (join.GossipKeys, error),
+) (join.GossipKeys, error) {
 	servers = distinct(servers)
 	ctx, cancel := context.WithCancel(ctx)
 	var asking sync.WaitGroup
@@ -110,7 +113,8 @@ func (h *heardKeys) add(a keysAnswer) bool {
 	case a.err == nil && a.keys.Generation >= h.wanted:
 		return true
 	case a.err == nil:
-		h.own, h.failed = true, fmt.Errorf("%s has gossip keys of generation %d, %d is wanted", a.name, a.keys.Generation, h.wanted)
+		h.own, h.failed = true,
+			fmt.Errorf("%s has gossip keys of generation %d, %d is wanted", a.name, a.keys.Generation, h.wanted)
 	case errors.As(a.err, &refused) && refused.Status == http.StatusForbidden:
 		h.barred = a.err
 	case errors.As(a.err, &refused) && refused.Status == http.StatusConflict:
@@ -139,13 +143,17 @@ func (h *heardKeys) verdict() (join.GossipKeys, error) {
 }
 
 // AskKeys is how a node of the cluster asks one server.
-func AskKeys(ca join.Verifier, own *tls.Certificate, cluster string) func(context.Context, join.Server) (join.GossipKeys, error) {
+func AskKeys(
+	ca join.Verifier, own *tls.Certificate, cluster string,
+) func(context.Context, join.Server) (join.GossipKeys, error) {
 	return func(ctx context.Context, server join.Server) (join.GossipKeys, error) {
 		return fetchKeysFrom(ctx, server, ca, own, cluster)
 	}
 }
 
-func fetchKeysFrom(ctx context.Context, server join.Server, ca join.Verifier, own *tls.Certificate, cluster string) (join.GossipKeys, error) {
+func fetchKeysFrom(
+	ctx context.Context, server join.Server, ca join.Verifier, own *tls.Certificate, cluster string,
+) (join.GossipKeys, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	client, err := join.NewClient(server.API.String(), ca, own, time.Now)

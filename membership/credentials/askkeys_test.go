@@ -52,11 +52,14 @@ func TestOwnClusterIsAskedBeforeAnHeir(t *testing.T) {
 			for _, order := range [][]string{c.servers, backwards(c.servers)} {
 				var servers []join.Server
 				for i, name := range order {
-					servers = append(servers, join.Server{Name: name, API: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 6443)})
+					servers = append(servers,
+						join.Server{Name: name,
+							API: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 6443)})
 				}
-				keys, err := FetchKeys(t.Context(), servers, 5, func(_ context.Context, s join.Server) (join.GossipKeys, error) {
-					return answers[s.Name].keys, answers[s.Name].err
-				})
+				keys, err := FetchKeys(t.Context(), servers, 5,
+					func(_ context.Context, s join.Server) (join.GossipKeys, error) {
+						return answers[s.Name].keys, answers[s.Name].err
+					})
 				got := ""
 				switch {
 				case errors.Is(err, keyring.ErrBarred):
@@ -87,7 +90,9 @@ func TestServersThatSwallowAreNotWaitedForOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var servers []join.Server
 		for i := range 14 {
-			servers = append(servers, join.Server{Name: fmt.Sprint("s", i), API: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i % 7)}), 6443)})
+			servers = append(servers,
+				join.Server{Name: fmt.Sprint("s", i),
+					API: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i % 7)}), 6443)})
 		}
 		answers := byte(6)
 		answer := join.GossipKeys{Successor: &join.Cluster{ID: "successor"}}

@@ -20,7 +20,8 @@ func TestCAWarning(t *testing.T) {
 		t.Fatal(err)
 	}
 	external := func(days int) *pki.Authority {
-		ca := companytest.NewRoot(t).Intermediate("Cluster CA", func(c *x509.Certificate) { c.NotAfter = now.AddDate(0, 0, days) })
+		ca := companytest.NewRoot(t).Intermediate("Cluster CA",
+			func(c *x509.Certificate) { c.NotAfter = now.AddDate(0, 0, days) })
 		e, err := pki.ParseExternal(ca.Chain(), ca.KeyPEM(), now)
 		if err != nil {
 			t.Fatal(err)
@@ -36,13 +37,14 @@ func TestCAWarning(t *testing.T) {
 	}{
 		"built-in, in its first years": {builtIn, false, 365 * day, 731 * day, ""},
 		"built-in, in its last years":  {builtIn, false, 365 * day, 729 * day, "with `barque cert rotate --ca`"},
-		"built-in, beside one brought": {builtIn, true, 365 * day, 729 * day, "both with `barque cert rotate --ca --ca-file CHAIN"},
-		"external, of a year":          {external(360), true, 365 * day, 125 * day, ""},
-		"external, its last third":     {external(360), true, 365 * day, 115 * day, "--ca-file CHAIN"},
-		"external, of months":          {external(60), true, 365 * day, 31 * day, ""},
-		"external, its last month":     {external(60), true, 365 * day, 29 * day, "--ca-file CHAIN"},
-		"in the status":                {external(360), true, 0, 31 * day, ""},
-		"in the status, last month":    {external(360), true, 0, 29 * day, "a CA with a new key signed"},
+		"built-in, beside one brought": {builtIn, true, 365 * day, 729 * day,
+			"both with `barque cert rotate --ca --ca-file CHAIN"},
+		"external, of a year":       {external(360), true, 365 * day, 125 * day, ""},
+		"external, its last third":  {external(360), true, 365 * day, 115 * day, "--ca-file CHAIN"},
+		"external, of months":       {external(60), true, 365 * day, 31 * day, ""},
+		"external, its last month":  {external(60), true, 365 * day, 29 * day, "--ca-file CHAIN"},
+		"in the status":             {external(360), true, 0, 31 * day, ""},
+		"in the status, last month": {external(360), true, 0, 29 * day, "a CA with a new key signed"},
 	} {
 		got := CAWarning(c.ca, c.brought, c.lifetime, c.ca.Certificate().NotAfter.Add(-c.left))
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
@@ -54,7 +56,8 @@ func TestCAWarning(t *testing.T) {
 		t.Fatal(err)
 	}
 	families, err := registry.Gather()
-	if err != nil || len(families) != 1 || int64(families[0].Metric[0].GetGauge().GetValue()) != ca.Certificate().NotAfter.Unix() {
+	if err != nil || len(families) != 1 ||
+		int64(families[0].Metric[0].GetGauge().GetValue()) != ca.Certificate().NotAfter.Unix() {
 		t.Errorf("%v: %v", families, err)
 	}
 }

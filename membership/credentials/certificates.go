@@ -40,8 +40,10 @@ type NodeCertificates struct {
 
 // InfoOf describes a certificate. keptUp means that it is renewed automatically.
 func InfoOf(name string, cert *x509.Certificate, keptUp bool, now time.Time) CertificateInfo {
-	c := CertificateInfo{Name: name, Subject: cert.Subject.String(), Issuer: cert.Issuer.String(), Serial: cert.SerialNumber.Text(16),
-		Names: cert.DNSNames, NotBefore: cert.NotBefore, NotAfter: cert.NotAfter, SecondsLeft: int64(cert.NotAfter.Sub(now).Seconds())}
+	c := CertificateInfo{Name: name, Subject: cert.Subject.String(), Issuer: cert.Issuer.String(),
+		Serial: cert.SerialNumber.Text(16),
+		Names:  cert.DNSNames, NotBefore: cert.NotBefore, NotAfter: cert.NotAfter,
+		SecondsLeft: int64(cert.NotAfter.Sub(now).Seconds())}
 	for _, ip := range cert.IPAddresses {
 		c.Names = append(c.Names, ip.String())
 	}
@@ -69,7 +71,8 @@ func (ids *Server) Certificates() NodeCertificates {
 		}
 		n.Certificates = append(n.Certificates, info)
 	}
-	if c, err := ids.Trust.VerifyCredential(proof.Credential, now); err == nil || errors.Is(err, pki.ErrCredentialEnded) {
+	if c, err := ids.Trust.VerifyCredential(proof.Credential, now); err == nil ||
+		errors.Is(err, pki.ErrCredentialEnded) {
 		n.Certificates = append(n.Certificates, CredentialInfo(ids.Trust, c.Name, c.NotAfter, c.Signer, now))
 	}
 	return n
@@ -92,7 +95,8 @@ const CAName = "ca"
 // purposes is that of the clients.
 func NameOf(trust *pki.Trust, ca *pki.Authority) string {
 	for _, purpose := range pki.Purposes() {
-		switch is := slices.ContainsFunc(trust.CAsFor(purpose), func(of *pki.Authority) bool { return of.Digest() == ca.Digest() }); {
+		switch is := slices.ContainsFunc(trust.CAsFor(purpose),
+			func(of *pki.Authority) bool { return of.Digest() == ca.Digest() }); {
 		case is && purpose == pki.Clients:
 			return CAName
 		case is:
@@ -104,7 +108,8 @@ func NameOf(trust *pki.Trust, ca *pki.Authority) string {
 
 // CredentialInfo describes a node's gossip credential.
 func CredentialInfo(trust *pki.Trust, node string, notAfter time.Time, signer string, now time.Time) CertificateInfo {
-	return CertificateInfo{Name: "gossip", Subject: "CN=" + node, Issuer: nameOfCA(trust, signer), NotAfter: notAfter, SecondsLeft: int64(notAfter.Sub(now).Seconds())}
+	return CertificateInfo{Name: "gossip", Subject: "CN=" + node, Issuer: nameOfCA(trust, signer), NotAfter: notAfter,
+		SecondsLeft: int64(notAfter.Sub(now).Seconds())}
 }
 
 // nameOfCA is the subject of the CA with the digest.

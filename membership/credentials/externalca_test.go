@@ -24,20 +24,24 @@ import (
 // can be undone. It says why.
 func TestANodeThatTheNextCAForbidsHoldsTheExchange(t *testing.T) {
 	ids, _, _ := newServer(t)
-	ca := companytest.NewRoot(t).Intermediate("Cluster CA", func(x *x509.Certificate) { x.ExcludedDNSDomains = []string{"localhost"} })
+	ca := companytest.NewRoot(t).Intermediate("Cluster CA",
+		func(x *x509.Certificate) { x.ExcludedDNSDomains = []string{"localhost"} })
 	next, err := pki.ParseExternal(ca.Chain(), ca.KeyPEM(), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := next.Issues(ids.Requests(), time.Now()); !errors.Is(err, pki.ErrUnfit) || !strings.Contains(err.Error(), `"localhost"`) {
+	if err := next.Issues(ids.Requests(), time.Now()); !errors.Is(err, pki.ErrUnfit) ||
+		!strings.Contains(err.Error(), `"localhost"`) {
 		t.Errorf("at the beginning, with this server's certificates: %v", err)
 	}
 	account, err := pki.GenerateKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := ids.Trust.Bundle().BeginExternal(next, account.Public(), time.Now()) // as if another server did not know this one
-	if err := errors.Join(err, ids.Home.Hold(pki.CAKey, ca.Key), ids.Home.Hold(pki.AccountKey, account), ids.Home.Adopt(b)); err != nil {
+	// as if another server did not know this one
+	b, err := ids.Trust.Bundle().BeginExternal(next, account.Public(), time.Now())
+	if err := errors.Join(err, ids.Home.Hold(pki.CAKey, ca.Key), ids.Home.Hold(pki.AccountKey, account),
+		ids.Home.Adopt(b)); err != nil {
 		t.Fatal(err)
 	}
 	had := ids.API.Certificate()
@@ -45,7 +49,8 @@ func TestANodeThatTheNextCAForbidsHoldsTheExchange(t *testing.T) {
 		t.Errorf("renewed: %v", err)
 	}
 	if proof := ids.GossipProof(); proof.Trust != 1 || ids.API.Certificate() != had {
-		t.Errorf("gossip is told generation %d, and the certificate of the API is another one: %v", proof.Trust, ids.API.Certificate() != had)
+		t.Errorf("gossip is told generation %d, and the certificate of the API is another one: %v", proof.Trust,
+			ids.API.Certificate() != had)
 	}
 	// It starts as well: else it would never learn that the exchange is given up.
 	again, err := NewServer(t.Context(), ids.config)
@@ -56,7 +61,9 @@ func TestANodeThatTheNextCAForbidsHoldsTheExchange(t *testing.T) {
 		t.Errorf("after a start gossip is told generation %d", proof.Trust)
 	}
 	// Then its store opens, or it becomes a member.
-	for when, renew := range map[string]func() error{"with its ID": func() error { return again.Hold(t.Context(), "s1.id") }, "as a member": func() error { return again.RenewAtStart(t.Context()) }} {
+	for when, renew := range map[string]func() error{
+		"with its ID": func() error { return again.Hold(t.Context(), "s1.id") },
+		"as a member": func() error { return again.RenewAtStart(t.Context()) }} {
 		if err := renew(); err != nil || again.GossipProof().Trust != 1 {
 			t.Errorf("%s: %v, and gossip is told generation %d", when, err, again.GossipProof().Trust)
 		}
@@ -97,13 +104,16 @@ func TestNodesBelieveNoTwin(t *testing.T) {
 		by   *pki.Trust
 		good bool
 	}{"its own server": {own, true}, "the twin": {twin, false}} {
-		request := pki.Request{CommonName: "barque:apiserver", Organization: []string{join.ServersOrganization}, Usage: pki.Server, Names: []string{"127.0.0.1"}}
-		identity, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: "api", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
-			Issue: c.by.Signs(func() pki.Request { return request }, time.Now)})
+		request := pki.Request{CommonName: "barque:apiserver", Organization: []string{join.ServersOrganization},
+			Usage: pki.Server, Names: []string{"127.0.0.1"}}
+		identity, err := pki.NewIdentity(t.Context(),
+			pki.IdentityConfig{Name: "api", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+				Issue: c.by.Signs(func() pki.Request { return request }, time.Now)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }))
+		server := httptest.NewUnstartedServer(
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }))
 		server.TLS = &tls.Config{Certificates: []tls.Certificate{*identity.Certificate()}}
 		server.Config.ErrorLog = log.New(io.Discard, "", 0) // refused handshakes are part of the test
 		server.StartTLS()
@@ -131,7 +141,8 @@ func TestNodesBelieveNoTwin(t *testing.T) {
 			_, err = client.SharedKey(t.Context(), "x")
 			return err
 		}
-		for way, err := range map[string]error{"requests": requests(), "the balancer": a.ReadyProbe()(t.Context(), netip.MustParseAddrPort(address), 0), "keys": keys()} {
+		for way, err := range map[string]error{"requests": requests(),
+			"the balancer": a.ReadyProbe()(t.Context(), netip.MustParseAddrPort(address), 0), "keys": keys()} {
 			if c.good && err != nil || !c.good && !errors.Is(err, pki.ErrOtherCluster) {
 				t.Errorf("%s, %s: %v", name, way, err)
 			}

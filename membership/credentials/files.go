@@ -34,7 +34,8 @@ const (
 // KeyFiles are the files of the keys that all servers have, in a server's pki directory. Those of
 // optional uses are missing in a cluster that has one CA for all purposes.
 func KeyFiles() map[pki.KeyUse]string {
-	return map[pki.KeyUse]string{pki.CAKey: CAKey, pki.AccountKey: ServiceAccountKey, pki.PeersKey: PeersKey, pki.FrontProxyKey: FrontProxyKey}
+	return map[pki.KeyUse]string{pki.CAKey: CAKey, pki.AccountKey: ServiceAccountKey, pki.PeersKey: PeersKey,
+		pki.FrontProxyKey: FrontProxyKey}
 }
 
 // CAFile has the CAs for clients that a node trusts, for people and other programs; the record is
@@ -69,9 +70,10 @@ func readKey(dataDir string, use pki.KeyUse) ([]byte, error) {
 		return nil, nil
 	}
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%s is missing. It has the key of %s, which is the same on all servers: copy the file from "+
-			"another server (owner root, mode 600). Without another server, begin a new cluster with a sealed backup: "+
-			"barque server --restore-from FILE --restore-key-file FILE: %w", path, use, os.ErrNotExist)
+		return nil,
+			fmt.Errorf("%s is missing. It has the key of %s, which is the same on all servers: copy the file from "+
+				"another server (owner root, mode 600). Without another server, begin a new cluster with a sealed backup: "+
+				"barque server --restore-from FILE --restore-key-file FILE: %w", path, use, os.ErrNotExist)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the key of %s: %w", use, err)
@@ -94,7 +96,9 @@ func GossipKeyOf(dataDir string) (ed25519.PrivateKey, error) {
 		return nil, err
 	}
 	if len(seed) != ed25519.SeedSize {
-		return nil, fmt.Errorf("%s is damaged: it has %d bytes, want %d; remove it, a new one is made", path, len(seed), ed25519.SeedSize)
+		return nil,
+			fmt.Errorf("%s is damaged: it has %d bytes, want %d; remove it, a new one is made", path, len(seed),
+				ed25519.SeedSize)
 	}
 	return ed25519.NewKeyFromSeed(seed), nil
 }

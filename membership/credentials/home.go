@@ -63,7 +63,9 @@ func LoadHome(dataDir string, r Record) (*Home, error) {
 	}
 	for _, need := range needs {
 		if _, err := h.Key(need.Digest); err != nil {
-			return nil, fmt.Errorf("%s does not hold %s: copy the file from another server", filepath.Join(Dir(dataDir), KeyFiles()[need.Use]), need)
+			return nil,
+				fmt.Errorf("%s does not hold %s: copy the file from another server",
+					filepath.Join(Dir(dataDir), KeyFiles()[need.Use]), need)
 		}
 	}
 	// What a crash has left is dropped by the first Tidy: a disk that is full keeps no server from

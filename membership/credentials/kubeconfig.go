@@ -33,8 +33,9 @@ func (ids *Server) writeAdminKubeconfig() error {
 		return &clientcmdapi.Cluster{Server: "https://" + address, CertificateAuthorityData: ids.Trust.PEM()}
 	}
 	config := clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"barque": cluster("127.0.0.1")},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"barque:admin": {ClientCertificateData: pki.ChainPEM(cert), ClientKeyData: keyPEM}},
+		Clusters: map[string]*clientcmdapi.Cluster{"barque": cluster("127.0.0.1")},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{
+			"barque:admin": {ClientCertificateData: pki.ChainPEM(cert), ClientKeyData: keyPEM}},
 		Contexts:       map[string]*clientcmdapi.Context{"barque": {Cluster: "barque", AuthInfo: "barque:admin"}},
 		CurrentContext: "barque",
 	}

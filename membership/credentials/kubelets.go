@@ -63,7 +63,9 @@ func (ids *Server) TryKubelets(ctx context.Context) error {
 	return tryKubelets(ctx, ids.KubeletTLS(), ids.config.Name, own, strange)
 }
 
-func tryKubelets(ctx context.Context, to func(member string) *tls.Config, name string, own, strange *tls.Certificate) error {
+func tryKubelets(
+	ctx context.Context, to func(member string) *tls.Config, name string, own, strange *tls.Certificate,
+) error {
 	if err := handshake(ctx, to(name), own); err != nil {
 		return fmt.Errorf("the server refuses its own node's kubelet: %w", err)
 	}
@@ -133,7 +135,8 @@ func selfSigned(like *x509.Certificate) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: like.Subject, NotBefore: like.NotBefore, NotAfter: like.NotAfter, DNSNames: like.DNSNames, IPAddresses: like.IPAddresses,
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: like.Subject, NotBefore: like.NotBefore,
+		NotAfter: like.NotAfter, DNSNames: like.DNSNames, IPAddresses: like.IPAddresses,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: like.ExtKeyUsage}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), crypto.Signer(key))
 	if err != nil {

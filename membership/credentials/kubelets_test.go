@@ -22,7 +22,9 @@ func TestTryKubelets(t *testing.T) {
 		config  func(member string) *tls.Config
 		believe bool
 	}{
-		"believes everybody": {func(string) *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true} }, true},
+		"believes everybody": {
+			func(string) *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true} },
+			true},
 		"believes each node": {func(string) *tls.Config { return ids.KubeletClientTLS()() }, true},
 		"believes each CA": {func(member string) *tls.Config {
 			config := ids.KubeletTLS()(member)
@@ -31,7 +33,8 @@ func TestTryKubelets(t *testing.T) {
 		}, true},
 		"believes nobody": {func(string) *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS13} }, false},
 	} {
-		if err := tryKubelets(t.Context(), c.config, ids.config.Name, own, strange); err == nil || errors.Is(err, errBelieved) != c.believe {
+		if err := tryKubelets(t.Context(), c.config, ids.config.Name, own, strange); err == nil ||
+			errors.Is(err, errBelieved) != c.believe {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -39,7 +39,8 @@ func certificateMetrics(client *pki.Identity, failed *failures) []prometheus.Col
 	count := func() float64 { return float64(failed.Load()) }
 	return []prometheus.Collector{
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kubelet_certificate_manager_client_ttl_seconds", Help: "Time until the client certificate ends, in seconds; +Inf without one."},
+			Name: "kubelet_certificate_manager_client_ttl_seconds",
+			Help: "Time until the client certificate ends, in seconds; +Inf without one."},
 			func() float64 {
 				if client == nil {
 					return math.Inf(1)
@@ -47,16 +48,19 @@ func certificateMetrics(client *pki.Identity, failed *failures) []prometheus.Col
 				return time.Until(client.Term().NotAfter).Seconds()
 			}),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "kubelet_certificate_manager_client_expiration_renew_errors", Help: "Renewals of the client certificate that failed."}, count),
+			Name: "kubelet_certificate_manager_client_expiration_renew_errors",
+			Help: "Renewals of the client certificate that failed."}, count),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "kubelet_server_expiration_renew_errors", Help: "Renewals of the server's certificate that failed."}, count),
+			Name: "kubelet_server_expiration_renew_errors", Help: "Renewals of the server's certificate that failed."},
+			count),
 	}
 }
 
 // RegisterCA registers the metric of the end of the CA.
 func (ids *Server) RegisterCA(registerer prometheus.Registerer) error {
 	err := registerer.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "barque_ca_not_after_timestamp_seconds", Help: "When the first of the CAs that issue ends, in Unix time. No certificate of that CA lasts longer."},
+		Name: "barque_ca_not_after_timestamp_seconds",
+		Help: "When the first of the CAs that issue ends, in Unix time. No certificate of that CA lasts longer."},
 		func() float64 {
 			first := ids.Trust.Issuer().Certificate().NotAfter
 			for _, purpose := range pki.Purposes() {

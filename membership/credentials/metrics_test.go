@@ -36,7 +36,8 @@ func TestCertificateMetrics(t *testing.T) {
 		got[f.GetName()] = f.Metric[0].GetGauge().GetValue() + f.Metric[0].GetCounter().GetValue()
 	}
 	for name, want := range map[string]float64{
-		"kubelet_certificate_manager_client_ttl_seconds": math.Inf(1), "kubelet_certificate_manager_client_expiration_renew_errors": 2, "kubelet_server_expiration_renew_errors": 2,
+		"kubelet_certificate_manager_client_ttl_seconds":             math.Inf(1),
+		"kubelet_certificate_manager_client_expiration_renew_errors": 2, "kubelet_server_expiration_renew_errors": 2,
 	} {
 		if got[name] != want {
 			t.Errorf("%s: %v, want %v", name, got[name], want)

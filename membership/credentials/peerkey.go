@@ -42,7 +42,9 @@ func loadPeerKey(dataDir string) (k *peerKey, unsaved error, err error) {
 			err = errors.New("there is no key in it")
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s is damaged: %w; remove it, and a new one is made: while the CA is exchanged, this server has to join again then", k.path, err)
+			return nil, nil,
+				fmt.Errorf(
+					"%s is damaged: %w; remove it, and a new one is made: while the CA is exchanged, this server has to join again then", k.path, err)
 		}
 		k.kept = true
 		return k, nil, nil
@@ -148,7 +150,9 @@ func (ids *Server) RecordKeysBy(record func(ctx context.Context) error) {
 
 // nextPeerKey makes a key, and returns when it may be used. In an exchange of the CA that is one
 // for which the next CA vouches: others know no new key otherwise.
-func (ids *Server) nextPeerKey(ctx context.Context, used crypto.Signer, record func(ctx context.Context) error) (crypto.Signer, error) {
+func (ids *Server) nextPeerKey(
+	ctx context.Context, used crypto.Signer, record func(ctx context.Context) error,
+) (crypto.Signer, error) {
 	for _, k := range ids.kinds() {
 		if k.purpose != pki.Peers {
 			continue

@@ -19,8 +19,10 @@ import (
 // restarted is the server of a data directory, as after another start.
 func restarted(t *testing.T, dir string) *Server {
 	t.Helper()
-	ids, err := NewServer(t.Context(), ServerConfig{Name: "s1", Address: netip.MustParseAddr("127.0.0.1"), APIPort: 6443, DataDir: dir,
-		Names: []string{"localhost"}, ProxyName: "front-proxy", Lifetime: pki.LeafLifetime, Record: readRecord(t, filepath.Join(dir, "record.json")), Logger: slog.New(slog.DiscardHandler)})
+	ids, err := NewServer(t.Context(),
+		ServerConfig{Name: "s1", Address: netip.MustParseAddr("127.0.0.1"), APIPort: 6443, DataDir: dir,
+			Names: []string{"localhost"}, ProxyName: "front-proxy", Lifetime: pki.LeafLifetime,
+			Record: readRecord(t, filepath.Join(dir, "record.json")), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +162,8 @@ func TestInAnExchangeTheNextCAVouches(t *testing.T) {
 	}
 	good("it takes part, with the key of before", ids, true)
 	if keyOfPeer(ids) != first {
-		t.Error("a key is used that is not recorded: if the exchange is given up, and another one begins, nobody knows it")
+		t.Error(
+			"a key is used that is not recorded: if the exchange is given up, and another one begins, nobody knows it")
 	}
 	if fails = nil; ids.Renew(t.Context()) != nil || keyOfPeer(ids) == first {
 		t.Error("with a quorum it has the key of before")

@@ -117,7 +117,8 @@ func TestSeparateCAsOnDisk(t *testing.T) {
 		if err := errors.Join(err, os.Remove(path)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := LoadHome(dir, r); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "copy the file from another server") {
+		if _, err := LoadHome(dir, r); err == nil || !strings.Contains(err.Error(), path) ||
+			!strings.Contains(err.Error(), "copy the file from another server") {
 			t.Errorf("without %s: %v", path, err)
 		}
 		if err := os.WriteFile(path, has, 0o600); err != nil {

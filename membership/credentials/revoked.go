@@ -31,7 +31,9 @@ const (
 // living server, until ctx ends. It asks at the beginning and from time to time all the same:
 // gossip may be cut off, or forged by who has its keys.
 // lockedOut is told whether the servers refuse this agent's certificates, at each answer.
-func (ids *Agent) FollowRevoked(ctx context.Context, pool *gossip.Pool, list *revocation.List, lockedOut func(bool), logger *slog.Logger) error {
+func (ids *Agent) FollowRevoked(
+	ctx context.Context, pool *gossip.Pool, list *revocation.List, lockedOut func(bool), logger *slog.Logger,
+) error {
 	f := revokedFollower{Changed: pool.Changed, Have: func() uint64 { return list.Entries().Version },
 		Shown: func() uint64 {
 			version, _ := newest(pool, "", func(f gossip.Facts) uint64 { return f.Revoked })
@@ -91,7 +93,8 @@ func (f *revokedFollower) fetch(ctx context.Context, told *time.Time) (next time
 		f.LockedOut(true)
 		if now := time.Now(); now.Sub(*told) >= expelledAgain {
 			*told = now
-			f.Logger.Error("this agent was removed from the cluster, or its certificates were revoked; its pods go on, and nobody manages them", "err", err, "again", f.Again())
+			f.Logger.Error(
+				"this agent was removed from the cluster, or its certificates were revoked; its pods go on, and nobody manages them", "err", err, "again", f.Again())
 		}
 		return expelledRetry, true
 	case err != nil:

@@ -32,7 +32,8 @@ func TestAgentsAskForRevocations(t *testing.T) {
 		of := func(version *uint64) func() uint64 {
 			return func() (v uint64) { locked(func() { v = *version }); return v }
 		}
-		f := revokedFollower{Changed: func() (c <-chan struct{}) { locked(func() { c = changed }); return c }, Shown: of(&shown), Have: of(&have),
+		f := revokedFollower{Changed: func() (c <-chan struct{}) { locked(func() { c = changed }); return c },
+			Shown: of(&shown), Have: of(&have),
 			Fetch: func(context.Context) error {
 				mu.Lock()
 				defer mu.Unlock()

@@ -16,11 +16,15 @@ type RingRecord interface {
 
 // NewRing is this node's ring, on its disk and in its pool.
 func NewRing(r RingRecord, pool *gossip.Pool) *keyring.Own {
-	return keyring.NewOwn(r.GossipRing(), r.SetGossipRing, func(ring keyring.Ring) error { return pool.SetKeys(ring.Keys, ring.Generation) })
+	return keyring.NewOwn(r.GossipRing(), r.SetGossipRing,
+		func(ring keyring.Ring) error { return pool.SetKeys(ring.Keys, ring.Generation) })
 }
 
 // NewRefresher gets gossip keys from other servers when this node may not have the newest ones.
-func NewRefresher(self string, pool *gossip.Pool, own *keyring.Own, fetch func(context.Context, uint64) (keyring.Ring, error), config keyring.RefresherConfig) *keyring.Refresher {
+func NewRefresher(
+	self string, pool *gossip.Pool, own *keyring.Own, fetch func(context.Context, uint64) (keyring.Ring, error),
+	config keyring.RefresherConfig,
+) *keyring.Refresher {
 	config.Own, config.Changed, config.Fetch = own, pool.Changed, fetch
 	config.Seen = func() (generation uint64, anyServer bool) {
 		return newest(pool, self, func(f gossip.Facts) uint64 { return f.KeyGeneration })

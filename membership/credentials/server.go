@@ -106,7 +106,8 @@ func NewServer(ctx context.Context, o ServerConfig) (*Server, error) {
 		return nil, err
 	}
 	if unsaved != nil {
-		o.Logger.Warn("a restart while the CA is exchanged would make this server a stranger to the others", "err", unsaved)
+		o.Logger.Warn("a restart while the CA is exchanged would make this server a stranger to the others", "err",
+			unsaved)
 	}
 	ids.starting = true
 	for _, want := range ids.kinds() {
@@ -153,15 +154,25 @@ type kind struct {
 func (ids *Server) kinds() []kind {
 	o, servers := ids.config, []string{join.ServersOrganization}
 	out := []kind{
-		{&ids.Peer, "peer", pki.Request{CommonName: o.Name, Organization: servers, Usage: pki.Client | pki.Server, Names: []string{o.Name, o.Address.String()}}, pki.Peers},
-		{&ids.API, "api", pki.Request{CommonName: "barque:apiserver", Organization: servers, Usage: pki.Server, Names: o.Names}, pki.Clients},
+		{&ids.Peer, "peer",
+			pki.Request{CommonName: o.Name, Organization: servers, Usage: pki.Client | pki.Server,
+				Names: []string{o.Name, o.Address.String()}}, pki.Peers},
+		{&ids.API, "api",
+			pki.Request{CommonName: "barque:apiserver", Organization: servers, Usage: pki.Server, Names: o.Names},
+			pki.Clients},
 		// Not of system:masters: a node writes the address of its kubelet, and an API server there
 		// would obey.
-		{&ids.KubeletClient, "kubelet-client", pki.Request{CommonName: kubeletapi.ClientUser, Organization: []string{kubeletapi.ClientGroup}, Usage: pki.Client}, pki.Clients},
-		{&ids.serverClient, "server-client", pki.Request{CommonName: clusterusers.ServerClient, Organization: []string{clusterusers.ServerClients}, Usage: pki.Client}, pki.Clients},
+		{&ids.KubeletClient, "kubelet-client",
+			pki.Request{CommonName: kubeletapi.ClientUser, Organization: []string{kubeletapi.ClientGroup},
+				Usage: pki.Client}, pki.Clients},
+		{&ids.serverClient, "server-client",
+			pki.Request{CommonName: clusterusers.ServerClient, Organization: []string{clusterusers.ServerClients},
+				Usage: pki.Client}, pki.Clients},
 		{&ids.Kubelet, "kubelet", join.NodeServing(o.Name, o.Address), pki.Clients},
 		{&ids.proxy, "front-proxy", pki.Request{CommonName: o.ProxyName, Usage: pki.Client}, pki.FrontProxy},
-		{&ids.admin, AdminName, pki.Request{CommonName: adminUser, Organization: []string{"system:masters"}, Usage: pki.Client}, pki.Clients},
+		{&ids.admin, AdminName,
+			pki.Request{CommonName: adminUser, Organization: []string{"system:masters"}, Usage: pki.Client},
+			pki.Clients},
 	}
 	for i := range out {
 		out[i].request.Lifetime = o.Lifetime
@@ -223,7 +234,8 @@ func (ids *Server) Run(ctx context.Context) error {
 
 func (ids *Server) upkeep() pki.Upkeep {
 	return pki.Upkeep{
-		Name: "of this server", Terms: ids.terms, Renew: ids.failed.counting(ids.follow), Now: time.Now, Logger: ids.logger, Changed: ids.Trust.Changed,
+		Name: "of this server", Terms: ids.terms, Renew: ids.failed.counting(ids.follow), Now: time.Now,
+		Logger: ids.logger, Changed: ids.Trust.Changed,
 		Wanted: func() string {
 			if ids.proof.proof().Trust != ids.Trust.Bundle().Generation {
 				return "the cluster's CAs have changed"
@@ -283,7 +295,8 @@ func (ids *Server) announce(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", errUnrecorded, err)
 	}
 	if err != nil {
-		ids.logger.Warn("the key of the administrator's kubeconfig is not recorded yet, which an exchange of the CA needs; the server records it once the store can be written", "err", err)
+		ids.logger.Warn(
+			"the key of the administrator's kubeconfig is not recorded yet, which an exchange of the CA needs; the server records it once the store can be written", "err", err)
 	}
 	return nil
 }
@@ -340,7 +353,8 @@ func (ids *Server) renew(ctx context.Context, starting bool) error {
 	ids.mu.Unlock()
 	if ready {
 		if err := ids.save(ctx); err != nil {
-			ids.logger.Error("the administrator's kubeconfig cannot be written; the earlier one is good until its certificate ends, or its CA is exchanged", "retryIn", saveEvery, "err", err)
+			ids.logger.Error(
+				"the administrator's kubeconfig cannot be written; the earlier one is good until its certificate ends, or its CA is exchanged", "retryIn", saveEvery, "err", err)
 		}
 	}
 	if by := withoutAccounts(b); !ids.behind {
@@ -360,7 +374,8 @@ func (ids *Server) Serving(ctx context.Context) error {
 	ids.mu.Unlock()
 	err := ids.save(ctx)
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		ids.logger.Error("the administrator's kubeconfig is not renewed, because the disk is full", "retryIn", saveEvery, "err", err)
+		ids.logger.Error("the administrator's kubeconfig is not renewed, because the disk is full", "retryIn",
+			saveEvery, "err", err)
 		return nil
 	}
 	if errors.Is(err, errUnrecorded) {
@@ -396,11 +411,13 @@ func (ids *Server) saveProxy() {
 	if ok {
 		var keyPEM []byte
 		if keyPEM, err = pki.MarshalKey(key); err == nil {
-			err = errors.Join(atomicfile.Write(files.KeyFile, keyPEM, 0o600), atomicfile.Write(files.CertFile, pki.ChainPEM(cert), 0o600))
+			err = errors.Join(atomicfile.Write(files.KeyFile, keyPEM, 0o600),
+				atomicfile.Write(files.CertFile, pki.ChainPEM(cert), 0o600))
 		}
 	}
 	if err != nil {
-		ids.logger.Error("the certificate for extension API servers cannot be written; aggregated APIs fail when the earlier one ends", "err", err)
+		ids.logger.Error(
+			"the certificate for extension API servers cannot be written; aggregated APIs fail when the earlier one ends", "err", err)
 	}
 }
 
@@ -417,7 +434,9 @@ func (ids *Server) prove(generation uint64) error {
 		generation--
 	}
 	o := ids.config
-	data, err := ids.Trust.SignCredential(pki.Credential{Name: o.Name, Role: pki.RoleServer, Public: ids.proof.public(), NotAfter: time.Now().Add(o.Lifetime)})
+	data, err := ids.Trust.SignCredential(
+		pki.Credential{Name: o.Name, Role: pki.RoleServer, Public: ids.proof.public(),
+			NotAfter: time.Now().Add(o.Lifetime)})
 	if err != nil {
 		return fmt.Errorf("gossip credential: %w", err)
 	}
@@ -429,7 +448,8 @@ func (ids *Server) prove(generation uint64) error {
 // long as the CAs are.
 func (ids *Server) KubeletClientTLS() func() *tls.Config {
 	return ids.Trust.ForEach(func(roots *x509.CertPool) *tls.Config {
-		return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, GetClientCertificate: ids.KubeletClient.GetClientCertificate}
+		return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots,
+			GetClientCertificate: ids.KubeletClient.GetClientCertificate}
 	})
 }
 
@@ -449,7 +469,8 @@ func (ids *Server) KubeletTLS() func(member string) *tls.Config {
 func KubeletServerTLS(serving *pki.Identity, trust *pki.Trust, options tlsoptions.Options) *tls.Config {
 	ofNow := trust.ForEach(func(roots *x509.CertPool) *tls.Config {
 		c := &tls.Config{NextProtos: []string{"h2", "http/1.1"},
-			GetCertificate: serving.GetCertificate, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: roots, VerifyConnection: trust.SameCluster}
+			GetCertificate: serving.GetCertificate, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: roots,
+			VerifyConnection: trust.SameCluster}
 		options.Apply(c)
 		return c
 	})

@@ -82,8 +82,10 @@ func newServer(t *testing.T) (*Server, string, *diskRecord) {
 	if err := errors.Join(err, r.Believe(cas)); err != nil {
 		t.Fatal(err)
 	}
-	ids, err := NewServer(t.Context(), ServerConfig{Name: "s1", Address: netip.MustParseAddr("127.0.0.1"), APIPort: 6443, DataDir: dir,
-		Names: []string{"localhost"}, ProxyName: "front-proxy", Lifetime: pki.LeafLifetime, Record: r, Logger: slog.New(slog.DiscardHandler)})
+	ids, err := NewServer(t.Context(),
+		ServerConfig{Name: "s1", Address: netip.MustParseAddr("127.0.0.1"), APIPort: 6443, DataDir: dir,
+			Names: []string{"localhost"}, ProxyName: "front-proxy", Lifetime: pki.LeafLifetime, Record: r,
+			Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +126,8 @@ func TestCAsOnDiskSurviveACrashAtEachStep(t *testing.T) {
 			t.Fatalf("%s: %v", step, err)
 		}
 		sign, _ := h.Trust.AccountKeys(time.Now())
-		if got := h.Trust.Bundle(); len(h.keys[pki.CAKey]) != keys || len(h.keys[pki.AccountKey]) != keys || !h.Trust.CanIssue() || sign == nil || got.Generation != r.CA().Generation {
+		if got := h.Trust.Bundle(); len(h.keys[pki.CAKey]) != keys || len(h.keys[pki.AccountKey]) != keys ||
+			!h.Trust.CanIssue() || sign == nil || got.Generation != r.CA().Generation {
 			t.Errorf("%s: %d keys, generation %d", step, len(h.Keys()), got.Generation)
 		}
 		for use, name := range KeyFiles() {
@@ -201,8 +204,10 @@ func TestARetiredKeyThatCannotBeDropped(t *testing.T) {
 	if err := h.Adopt(issuing); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Tidy(); err == nil || h.Trust.Digest() != next.Digest() || len(h.keys[pki.CAKey]) != 2 || len(h.keys[pki.AccountKey]) != 1 {
-		t.Errorf("on a full disk: %v; %d keys of CAs, %d of accounts", err, len(h.keys[pki.CAKey]), len(h.keys[pki.AccountKey]))
+	if err := h.Tidy(); err == nil || h.Trust.Digest() != next.Digest() || len(h.keys[pki.CAKey]) != 2 ||
+		len(h.keys[pki.AccountKey]) != 1 {
+		t.Errorf("on a full disk: %v; %d keys of CAs, %d of accounts", err, len(h.keys[pki.CAKey]),
+			len(h.keys[pki.AccountKey]))
 	}
 	if err := errors.Join(os.RemoveAll(file), os.WriteFile(file, keys, 0o600)); err != nil {
 		t.Fatal(err)
@@ -225,12 +230,14 @@ func TestARetiredKeyThatCannotBeDropped(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, want := range []crypto.Signer{own, third} {
-			if !slices.ContainsFunc(home.keys[pki.CAKey], func(k crypto.Signer) bool { return k.Public().(*ecdsa.PublicKey).Equal(want.Public()) }) {
+			if !slices.ContainsFunc(home.keys[pki.CAKey],
+				func(k crypto.Signer) bool { return k.Public().(*ecdsa.PublicKey).Equal(want.Public()) }) {
 				t.Errorf("%s has dropped a key that is of use", who)
 			}
 		}
 		if len(home.keys[pki.CAKey]) != 2 || len(home.keys[pki.AccountKey]) != 2 {
-			t.Errorf("%s has %d keys of CAs and %d of accounts, want 2 and 2", who, len(home.keys[pki.CAKey]), len(home.keys[pki.AccountKey]))
+			t.Errorf("%s has %d keys of CAs and %d of accounts, want 2 and 2", who, len(home.keys[pki.CAKey]),
+				len(home.keys[pki.AccountKey]))
 		}
 	}
 }
@@ -316,10 +323,12 @@ func TestAServerRenewsEverythingInAnExchange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := tls.X509KeyPair(config.AuthInfos["barque:admin"].ClientCertificateData, config.AuthInfos["barque:admin"].ClientKeyData); err != nil {
+		if _, err := tls.X509KeyPair(config.AuthInfos["barque:admin"].ClientCertificateData,
+			config.AuthInfos["barque:admin"].ClientKeyData); err != nil {
 			t.Errorf("generation %d: the kubeconfig: %v", generation, err)
 		}
-		if in := config.Clusters["barque"].CertificateAuthorityData; bytes.Count(in, []byte("BEGIN CERTIFICATE")) != cas {
+		if in := config.Clusters["barque"].CertificateAuthorityData; bytes.Count(in,
+			[]byte("BEGIN CERTIFICATE")) != cas {
 			t.Errorf("generation %d: the kubeconfig has\n%s", generation, in)
 		}
 	}
@@ -360,7 +369,8 @@ func TestAKubeconfigThatCannotBeWrittenHoldsNothingUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A directory in its place is what root cannot write over, either.
-	if err := errors.Join(os.Remove(KubeconfigPath(dir)), os.MkdirAll(filepath.Join(KubeconfigPath(dir), "x"), 0o700)); err != nil {
+	if err := errors.Join(os.Remove(KubeconfigPath(dir)),
+		os.MkdirAll(filepath.Join(KubeconfigPath(dir), "x"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	if err := ids.Renew(t.Context()); err != nil {
@@ -433,8 +443,11 @@ func TestKubeletConnectionsInAnExchange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serving, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: "kubelet", Key: key, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
-		Issue: ids.Trust.Signs(func() pki.Request { return join.NodeServing("a1", netip.MustParseAddr("10.0.0.7")) }, time.Now)})
+	serving, err := pki.NewIdentity(t.Context(),
+		pki.IdentityConfig{Name: "kubelet", Key: key, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+			Issue: ids.Trust.Signs(
+				func() pki.Request { return join.NodeServing("a1", netip.MustParseAddr("10.0.0.7")) },
+				time.Now)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,8 @@ func StillNode(ctx context.Context, client kubernetes.Interface, name string, en
 
 func sameMachine(node *corev1.Node, ended time.Time) error {
 	if made := node.CreationTimestamp.Time; made.After(ended) {
-		return fmt.Errorf("%w: the Node %q was made at %s, by another machine", join.ErrRemoved, node.Name, made.UTC().Format(time.RFC3339))
+		return fmt.Errorf("%w: the Node %q was made at %s, by another machine", join.ErrRemoved, node.Name,
+			made.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

@@ -11,7 +11,8 @@ import (
 // About returns the agent's report for other members.
 func (ids *Agent) About() json.RawMessage {
 	now := time.Now()
-	own := []CertificateInfo{InfoOf("api-client", ids.Client.Certificate().Leaf, true, now), InfoOf("kubelet", ids.Serving.Certificate().Leaf, true, now)}
+	own := []CertificateInfo{InfoOf("api-client", ids.Client.Certificate().Leaf, true, now),
+		InfoOf("kubelet", ids.Serving.Certificate().Leaf, true, now)}
 	own[0].File, own[1].File = ids.file(clientFile), ids.file(servingFile)
 	data, err := json.Marshal(own)
 	if err != nil {

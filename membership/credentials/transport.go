@@ -29,7 +29,8 @@ func NewTransport(ids *Agent) http.RoundTripper { return &transport{ids: ids} }
 // CallTLS returns the configuration with which an agent calls a server of its cluster at its
 // address.
 func (ids *Agent) CallTLS() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: ids.Trust.Pool(), GetClientCertificate: ids.Client.GetClientCertificate, VerifyConnection: ids.Trust.SameCluster}
+	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: ids.Trust.Pool(),
+		GetClientCertificate: ids.Client.GetClientCertificate, VerifyConnection: ids.Trust.SameCluster}
 }
 
 // NewAnonymousTransport returns a transport without the agent's certificate, for requests with a
@@ -58,7 +59,8 @@ func (t *transport) current() *http.Transport {
 	}
 	t.cert, t.roots = cert, roots
 	t.now = &http.Transport{
-		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, GetClientCertificate: t.ids.Client.GetClientCertificate, VerifyConnection: t.ids.Trust.SameCluster},
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots,
+			GetClientCertificate: t.ids.Client.GetClientCertificate, VerifyConnection: t.ids.Trust.SameCluster},
 		ForceAttemptHTTP2:   true,
 		TLSHandshakeTimeout: 10 * time.Second,
 		MaxIdleConnsPerHost: 25,

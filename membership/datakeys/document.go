@@ -96,7 +96,8 @@ func (d document) in(s scope.Scope) document {
 }
 
 func (d document) epoch(revision uint64) Epoch {
-	return Epoch{Revision: revision, Resources: d.Resources, Except: d.Except, Writes: d.Writes, File: d.File, Labels: d.Labels}
+	return Epoch{Revision: revision, Resources: d.Resources, Except: d.Except, Writes: d.Writes, File: d.File,
+		Labels: d.Labels}
 }
 
 // sealedKey is a key, sealed with the CA's.
@@ -164,7 +165,10 @@ func open(s Sealer, k sealedKey) ([]byte, error) {
 	key, err := s.Open(sealPurpose, k.Sealed, []byte(k.ID))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("data key %s cannot be opened: it is sealed with the key of the CA %s, and this server's CA is %s: %w", k.ID, k.CA, s.Digest(), err)
+		return nil,
+			fmt.Errorf(
+				"data key %s cannot be opened: it is sealed with the key of the CA %s, and this server's CA is %s: %w",
+				k.ID, k.CA, s.Digest(), err)
 	case len(key) != KeySize || KeyID(key) != k.ID:
 		return nil, fmt.Errorf("data key %s is another one", k.ID)
 	}

@@ -40,8 +40,9 @@ type Agreement struct {
 // agrees refuses a change that the files of the servers stand against.
 func (k *kind) agrees(d document, change Change) error {
 	if change == Disable && d.File != "" {
-		return refuse("a file of providers is in use, which would go on to encrypt: put the provider identity first in it on all servers, " +
-			"begin with `barque secrets-encrypt rewrite`, and start all servers without the file")
+		return refuse(
+			"a file of providers is in use, which would go on to encrypt: put the provider identity first in it on all servers, " +
+				"begin with `barque secrets-encrypt rewrite`, and start all servers without the file")
 	}
 	if k.File == nil {
 		return nil
@@ -52,10 +53,12 @@ func (k *kind) agrees(d document, change Change) error {
 	}
 	switch {
 	case is != nil && len(is.Differ) > 0 && (change != Enable || d.Writes != ""): // the first key comes first
-		return refuse("the file of providers differs between servers, so that one could not read what another writes: this server has %s, other than %s: give all servers the same file first",
+		return refuse(
+			"the file of providers differs between servers, so that one could not read what another writes: this server has %s, other than %s: give all servers the same file first",
 			cmp.Or(is.Path, "none"), strings.Join(is.Differ, ", "))
 	case change == Renew && d.Writes != "" && hash != d.File:
-		return refuse("the file of providers of this server is not the one in use, or it has none: `barque secrets-encrypt status` shows the reason. After a change of the files the leader takes a moment: try again")
+		return refuse(
+			"the file of providers of this server is not the one in use, or it has none: `barque secrets-encrypt status` shows the reason. After a change of the files the leader takes a moment: try again")
 	}
 	return nil
 }
@@ -82,7 +85,8 @@ func (k *kind) settled(ctx context.Context, d document) error {
 	return err
 }
 
-var errNotListed = &RefusedError{"the servers have another file of providers, or other keys in their KMS, than the ones in use: the leader is about to take them"}
+var errNotListed = &RefusedError{
+	"the servers have another file of providers, or other keys in their KMS, than the ones in use: the leader is about to take them"}
 
 // Reasons why the leader does not list the file that all servers have.
 const (
@@ -121,7 +125,9 @@ func (m *Manager) list(ctx context.Context, d document, term uint64) (listed boo
 			k.refuse(is.File, unlisting+cannot.Error())
 			return false, nil
 		case cannot != nil:
-			k.refuse(is.File, "the file of providers of all servers is not taken into use, because it does not decrypt all objects: "+cannot.Error())
+			k.refuse(is.File,
+				"the file of providers of all servers is not taken into use, because it does not decrypt all objects: "+
+					cannot.Error())
 			return false, nil
 		}
 	}
@@ -147,7 +153,8 @@ func (m *Manager) list(ctx context.Context, d document, term uint64) (listed boo
 		return false, err
 	}
 	k.setApart(nil, "")
-	m.Logger.Info("the file of providers of all servers, or its keys, are taken into use", "file", is.File, "keys", is.Labels, "generation", next.Generation)
+	m.Logger.Info("the file of providers of all servers, or its keys, are taken into use", "file", is.File, "keys",
+		is.Labels, "generation", next.Generation)
 	return true, nil
 }
 

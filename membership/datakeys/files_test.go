@@ -48,13 +48,16 @@ func (f fileOf) Status() *datakeys.FileStatus {
 	if is == nil {
 		return nil
 	}
-	return &datakeys.FileStatus{Path: is.Path, Hash: is.Hash, Problem: is.Problem, Resources: is.Resources, Differ: is.Differ, Away: is.Away}
+	return &datakeys.FileStatus{Path: is.Path, Hash: is.Hash, Problem: is.Problem, Resources: is.Resources,
+		Differ: is.Differ, Away: is.Away}
 }
 
 func (s *server) startProviders() {
 	o := &provider.Options{File: s.file, Reload: s.file != ""}
 	var err error
-	s.providers, err = provider.New(provider.Config{Options: o, Server: s.name, Logger: slog.New(slog.DiscardHandler), Others: s.others, Took: s.showFile})
+	s.providers, err = provider.New(
+		provider.Config{Options: o, Server: s.name, Logger: slog.New(slog.DiscardHandler), Others: s.others,
+			Took: s.showFile})
 	if err != nil {
 		s.world.t.Fatal(err)
 	}
@@ -70,7 +73,9 @@ func (s *server) showFile() {
 func (s *server) others() (all []provider.Other, known bool) {
 	for _, o := range s.world.servers {
 		if o != s && !o.removed.Load() {
-			all = append(all, provider.Other{Name: o.name, File: o.shownFile.Load(), Keys: uint16(o.shownKeys.Load()), Alive: o.on.Load()})
+			all = append(all,
+				provider.Other{Name: o.name, File: o.shownFile.Load(), Keys: uint16(o.shownKeys.Load()),
+					Alive: o.on.Load()})
 		}
 	}
 	return all, true
@@ -425,7 +430,9 @@ func TestNewerFileEndsTheUse(t *testing.T) {
 		s2.shownFile.Store(digest) // gossip does not know it yet
 		s3.shownFile.Store(digest)
 		for _, s := range []*server{s2, s3} {
-			sealed, _, err := s.transformers.Load().TransformerForResource(schema.GroupResource{Resource: "configmaps"}).(storage.Sealer).Seal(w.ctx, []byte("x"), place("/registry/configmaps/ns/c"))
+			sealed, _, err := s.transformers.Load().TransformerForResource(
+				schema.GroupResource{Resource: "configmaps"}).(storage.Sealer).Seal(w.ctx, []byte("x"),
+				place("/registry/configmaps/ns/c"))
 			if err != nil || !strings.HasPrefix(string(sealed), own) {
 				t.Errorf("%s writes %q, %v", s.name, sealed, err)
 			}
@@ -442,7 +449,8 @@ func TestFileThatLacksAKey(t *testing.T) {
 		s1 := w.servers[0]
 		w.giveAll(fileEntry(useOfOne, "k1"))
 		w.rewrite(s1)
-		for what, wrong := range map[string]string{"another key": fileEntry(useOfOne, "k2"), "no provider": fileEntry(useOfOne, "identity"), "no resource": fileEntry("configmaps", "k1")} {
+		for what, wrong := range map[string]string{"another key": fileEntry(useOfOne, "k2"),
+			"no provider": fileEntry(useOfOne, "identity"), "no resource": fileEntry("configmaps", "k1")} {
 			for _, s := range w.servers {
 				s.give(wrong)
 			}
@@ -491,7 +499,8 @@ func TestUnsettledServers(t *testing.T) {
 		s2.give(two)
 		took()
 		w.lead(s1, time.Minute)
-		if is := w.status(s1); is.Step != datakeys.Rewrite || !slices.ContainsFunc(is.Waiting, func(why string) bool { return strings.Contains(why, "differs") }) {
+		if is := w.status(s1); is.Step != datakeys.Rewrite ||
+			!slices.ContainsFunc(is.Waiting, func(why string) bool { return strings.Contains(why, "differs") }) {
 			t.Errorf("an unsettled leader is at %+v", is)
 		}
 		s2.give(one)
@@ -548,7 +557,8 @@ func TestExceptionsEnd(t *testing.T) {
 			if err := w.write(s, configKey(0), "hidden by "+s.name, 0); err != nil {
 				t.Fatal(err)
 			}
-			if got := encryption.Label(w.item(configKey(0)).Value); !strings.HasPrefix(got, want) || want == "" && got != "" {
+			if got := encryption.Label(w.item(configKey(0)).Value); !strings.HasPrefix(got, want) ||
+				want == "" && got != "" {
 				t.Fatalf("a ConfigMap is under %q, want %q", got, want)
 			}
 		}
@@ -586,14 +596,16 @@ func TestExceptionsEnd(t *testing.T) {
 		b = w.backup()
 		w.change(s1, datakeys.Order{Change: datakeys.Enable, Drop: []string{"configmaps"}})
 		w.change(s1, datakeys.Order{Change: datakeys.Enable, Drop: []string{"*.*"}})
-		if is := w.status(s1); w.format() != 1 || len(is.Except) > 0 || !slices.Equal(is.Resources, []string{"secrets"}) {
+		if is := w.status(s1); w.format() != 1 || len(is.Except) > 0 ||
+			!slices.Equal(is.Resources, []string{"secrets"}) {
 			t.Errorf("without the wildcard: format %d, %q without %q", w.format(), is.Resources, is.Except)
 		}
 		w.restore(b)
 		w.lead(s1, 10*time.Second)
 		w.comesToRest(s1)
 		w.change(s1, datakeys.Order{Change: datakeys.Disable})
-		if is := w.status(s1); w.format() != 1 || len(is.Except) > 0 || !slices.Equal(is.Resources, []string{"secrets"}) {
+		if is := w.status(s1); w.format() != 1 || len(is.Except) > 0 ||
+			!slices.Equal(is.Resources, []string{"secrets"}) {
 			t.Errorf("disabled: format %d, %q without %q", w.format(), is.Resources, is.Except)
 		}
 	})
@@ -613,11 +625,14 @@ func TestFileInTheState(t *testing.T) {
 			t.Errorf("with a file: %d", is)
 		}
 		s1 := w.servers[0]
-		if is := w.status(s1); !slices.Contains(is.Resources, "*.*") || !slices.Equal(is.Except, []string{"configmaps"}) {
+		if is := w.status(s1); !slices.Contains(is.Resources, "*.*") ||
+			!slices.Equal(is.Except, []string{"configmaps"}) {
 			t.Errorf("%+v", is)
 		}
 		seal := func(s *server) string {
-			sealed, _, err := s.transformers.Load().TransformerForResource(schema.GroupResource{Resource: "configmaps"}).(storage.Sealer).Seal(w.ctx, []byte("plain"), place("/registry/configmaps/ns/c"))
+			sealed, _, err := s.transformers.Load().TransformerForResource(
+				schema.GroupResource{Resource: "configmaps"}).(storage.Sealer).Seal(w.ctx, []byte("plain"),
+				place("/registry/configmaps/ns/c"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -626,7 +641,8 @@ func TestFileInTheState(t *testing.T) {
 		if got := seal(s1); got != "plain" {
 			t.Errorf("what identity alone leaves alone is %q", got)
 		}
-		w.refused(s1, datakeys.Order{Change: datakeys.Enable, Drop: []string{"secrets"}}, "the file of providers that is in use encrypts secrets")
+		w.refused(s1, datakeys.Order{Change: datakeys.Enable, Drop: []string{"secrets"}},
+			"the file of providers that is in use encrypts secrets")
 	})
 }
 
@@ -656,7 +672,8 @@ func TestRestoredFile(t *testing.T) {
 		w.giveAll(fileEntry(useOfOne, "k2"))
 		w.restore(backups["under the first key"])
 		w.lead(s1, 5*time.Minute+retried/2) // between two attempts
-		if is := w.status(s1); is.Step != datakeys.Rewrite || !slices.ContainsFunc(is.Waiting, func(why string) bool { return strings.Contains(why, "cannot be read") }) {
+		if is := w.status(s1); is.Step != datakeys.Rewrite ||
+			!slices.ContainsFunc(is.Waiting, func(why string) bool { return strings.Contains(why, "cannot be read") }) {
 			t.Errorf("%+v", is)
 		}
 		w.giveAllBlind(fileEntry(useOfOne, "k2", "k1"))
@@ -680,7 +697,8 @@ func TestUnknownResources(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		sealed, err := s1.transformers.Load().Seal(w.ctx, w.status(s1).Keys[0].ID, []byte("old"), place("/registry/unknown/ns/c"))
+		sealed, err := s1.transformers.Load().Seal(w.ctx, w.status(s1).Keys[0].ID, []byte("old"),
+			place("/registry/unknown/ns/c"))
 		if err == nil {
 			_, err = w.store.Put(w.ctx, "/registry/unknown/ns/c", sealed)
 		}
@@ -729,7 +747,8 @@ func TestFilesAtRandom(t *testing.T) {
 							if rnd.IntN(3) == 0 {
 								key = configKey(i + 3*rnd.IntN(6))
 							}
-							if err := w.write(by, key, fmt.Sprintf("hidden %d, %d", i, n), time.Duration(rnd.Int64N(int64(20*time.Second)))); err != nil {
+							if err := w.write(by, key, fmt.Sprintf("hidden %d, %d", i, n),
+								time.Duration(rnd.Int64N(int64(20*time.Second)))); err != nil {
 								t.Errorf("write: %v", err)
 								return
 							}

@@ -12,9 +12,11 @@ import (
 // of a format that this version knows, and is written again without a loss.
 func FuzzState(f *testing.F) {
 	for _, seed := range []string{
-		"", "null", "{}", `{"format":1,"generation":1}`, `{"format":1,"generation":2,"resources":["secrets"],"writes":"k1","keys":[{"id":"k1","made":"2026-01-01T00:00:00Z","sealed":"AAAA","ca":"x"}]}`,
+		"", "null", "{}", `{"format":1,"generation":1}`,
+		`{"format":1,"generation":2,"resources":["secrets"],"writes":"k1","keys":[{"id":"k1","made":"2026-01-01T00:00:00Z","sealed":"AAAA","ca":"x"}]}`,
 		`{"format":2,"generation":3,"step":"rewrite","began":"2026-01-01T00:00:00Z","resources":["*.*"],"except":["configmaps"],"next":"k2","file":"sha256:x","labels":["a"],"probes":{"a":"AAAA"},"cleaned":9,"floor":7}`,
-		`{"format":3,"generation":1}`, `{"format":1,"cluster":"c","generation":1}`, `{"format":1,"generation":-1}`, `{"format":1,"generation":1,"step":"none such","keys":[{}]}`,
+		`{"format":3,"generation":1}`, `{"format":1,"cluster":"c","generation":1}`, `{"format":1,"generation":-1}`,
+		`{"format":1,"generation":1,"step":"none such","keys":[{}]}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -36,7 +38,8 @@ func FuzzState(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q is written as %q, which is not read: %v", value, written, err)
 		}
-		if e := again.epoch(1); again.Generation != d.Generation || again.Step != d.Step || again.Writes != d.Writes || e.Writes != epoch.Writes || !slices.Equal(again.Resources, d.Resources) || len(again.Keys) != len(d.Keys) {
+		if e := again.epoch(1); again.Generation != d.Generation || again.Step != d.Step || again.Writes != d.Writes ||
+			e.Writes != epoch.Writes || !slices.Equal(again.Resources, d.Resources) || len(again.Keys) != len(d.Keys) {
 			t.Errorf("%q is written as %q", value, written)
 		}
 	})
@@ -46,11 +49,13 @@ func FuzzState(f *testing.F) {
 // taken.
 func FuzzKeysFile(f *testing.F) {
 	key := make([]byte, KeySize)
-	good, err := json.Marshal(own{Cluster: "c1", Generation: 2, Writes: KeyID(key), Keys: []heldKey{{ID: KeyID(key), Key: key}}})
+	good, err := json.Marshal(
+		own{Cluster: "c1", Generation: 2, Writes: KeyID(key), Keys: []heldKey{{ID: KeyID(key), Key: key}}})
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, seed := range []string{string(good), "", "null", "{}", `{"cluster":"c1","keys":[{"id":"x","key":"AAAA"}]}`, `{"cluster":"other","keys":null}`, `{"cluster":"c1","keys":[{}]}`} {
+	for _, seed := range []string{string(good), "", "null", "{}", `{"cluster":"c1","keys":[{"id":"x","key":"AAAA"}]}`,
+		`{"cluster":"other","keys":null}`, `{"cluster":"c1","keys":[{}]}`} {
 		f.Add([]byte(seed))
 	}
 	path := filepath.Join(f.TempDir(), "data-keys.json")

@@ -22,13 +22,14 @@ func TestHandover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys, began := &keysOf{errors.New("no key")}, time.Now()
 		var at []time.Duration
-		h := &Handover{Keys: keys, Logger: slog.New(slog.DiscardHandler), To: func(_ context.Context, generation uint64) error {
-			if generation != 7 {
-				t.Errorf("generation %d", generation)
-			}
-			at = append(at, time.Since(began))
-			return errors.New("nobody can")
-		}}
+		h := &Handover{Keys: keys, Logger: slog.New(slog.DiscardHandler),
+			To: func(_ context.Context, generation uint64) error {
+				if generation != 7 {
+					t.Errorf("generation %d", generation)
+				}
+				at = append(at, time.Since(began))
+				return errors.New("nobody can")
+			}}
 		for _, term := range []time.Duration{5 * time.Second, 5 * time.Second, 60 * time.Second} {
 			ctx, cancel := context.WithTimeout(t.Context(), term)
 			if err := h.Lead(ctx); err != nil {

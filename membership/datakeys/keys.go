@@ -113,7 +113,9 @@ func Load(c KeysConfig) (*Keys, error) {
 	}
 	for _, held := range k.own.Keys {
 		if KeyID(held.Key) != held.ID {
-			return nil, fmt.Errorf("%s is damaged: data key %s is another one; move the file away: the server gets the keys from the store", c.Path, held.ID)
+			return nil,
+				fmt.Errorf(
+					"%s is damaged: data key %s is another one; move the file away: the server gets the keys from the store", c.Path, held.ID)
 		}
 	}
 	if k.own.Cluster != c.Cluster {
@@ -224,7 +226,9 @@ func parse(value []byte) (d document, err error) {
 		return document{}, fmt.Errorf("the state of the data keys is damaged: %w; restore a backup of the cluster", err)
 	}
 	if is.Format < format || is.Cluster != "" || d.Generation == 0 {
-		return document{}, errors.New("the state of the data keys is damaged: it is of no generation or format; restore a backup of the cluster")
+		return document{},
+			errors.New(
+				"the state of the data keys is damaged: it is of no generation or format; restore a backup of the cluster")
 	}
 	return d, nil
 }
@@ -247,7 +251,8 @@ func (k *Keys) Key(ctx context.Context, id string) ([]byte, error) {
 			return k.open(sealed)
 		}
 	}
-	return nil, fmt.Errorf("data key %s is not on this server: %w; see `barque secrets-encrypt status`", id, ErrUnlisted)
+	return nil,
+		fmt.Errorf("data key %s is not on this server: %w; see `barque secrets-encrypt status`", id, ErrUnlisted)
 }
 
 func (k *Keys) known(id string) []byte {

@@ -67,10 +67,12 @@ func (k *kind) Uses() uint64 { return k.Keys.Generation() }
 func (k *kind) Rebuild(older document) (document, error) {
 	own := k.Keys.held()
 	if own.Generation == First && older.Generation == 0 {
-		return document{Envelope: rollover.Envelope{Format: format}, Generation: First, Resources: DefaultResources()}, nil
+		return document{Envelope: rollover.Envelope{Format: format}, Generation: First, Resources: DefaultResources()},
+			nil
 	}
-	d := document{Envelope: rollover.Envelope{Format: format}, Resources: own.Resources, Except: own.Except, Writes: own.Writes,
-		File: own.File, Labels: own.Labels, Began: k.Now()}
+	d := document{Envelope: rollover.Envelope{Format: format}, Resources: own.Resources, Except: own.Except,
+		Writes: own.Writes,
+		File:   own.File, Labels: own.Labels, Began: k.Now()}
 	if len(d.Resources) == 0 {
 		d.Resources = DefaultResources()
 	}
@@ -192,7 +194,8 @@ func (k *kind) Fetch(ctx context.Context, d document) (use func() error, err err
 		return nil, err
 	}
 	before := k.Keys.held()
-	next := own{Generation: d.Generation, Resources: d.Resources, Except: d.Except, Writes: d.Writes, File: d.File, Labels: d.Labels}
+	next := own{Generation: d.Generation, Resources: d.Resources, Except: d.Except, Writes: d.Writes, File: d.File,
+		Labels: d.Labels}
 	for _, sealed := range d.Keys {
 		key, err := k.Keys.open(sealed)
 		if err != nil {
@@ -213,7 +216,8 @@ func (k *kind) Fetch(ctx context.Context, d document) (use func() error, err err
 		if err := k.Keys.install(next); err != nil {
 			return err
 		}
-		k.Logger.Info("the state of the data keys has changed", "generation", d.Generation, "step", cmp.Or(d.Step, "at rest"), "writes", cmp.Or(d.Writes, "in clear"), "keys", len(d.Keys))
+		k.Logger.Info("the state of the data keys has changed", "generation", d.Generation, "step",
+			cmp.Or(d.Step, "at rest"), "writes", cmp.Or(d.Writes, "in clear"), "keys", len(d.Keys))
 		return nil
 	}, nil
 }

@@ -72,7 +72,8 @@ func New(c Config) *Manager {
 	c.Server.Cluster = "" // see document
 	c.Server.Store = tapped{c.Server.Store, c.Keys, c.Logger}
 	k := &kind{Config: c}
-	about := rollover.About{Name: "the change of the data keys", Keys: "the data keys", Format: fileFormat, Oldest: format, First: First, Kept: true}
+	about := rollover.About{Name: "the change of the data keys", Keys: "the data keys", Format: fileFormat,
+		Oldest: format, First: First, Kept: true}
 	return &Manager{rollover.New(c.Server, about, k), k}
 }
 
@@ -171,18 +172,24 @@ func (m *Manager) Apply(ctx context.Context, o Order) error {
 // plan returns the document that begins a change. The generation stays if there is nothing to do.
 func (k *kind) plan(d document, o Order) (document, error) {
 	if d.Step != AtRest { // first: during a change, servers are behind for a moment
-		return d, refuse("a change of the data keys is under way (%s). It goes on by itself; `barque secrets-encrypt status` shows how far it is", d.Step.Text())
+		return d,
+			refuse(
+				"a change of the data keys is under way (%s). It goes on by itself; `barque secrets-encrypt status` shows how far it is", d.Step.Text())
 	}
 	if d.Generation > k.Keys.Generation() {
-		return d, refuse("this server has not taken over the last state of the data keys yet: try again, or at another server")
+		return d,
+			refuse(
+				"this server has not taken over the last state of the data keys yet: try again, or at another server")
 	}
 	if err := k.agrees(d, o.Change); err != nil {
 		return d, err
 	}
 	if o.Change == Enable || d.Writes == "" {
 		if old := k.unfit(); len(old) > 0 {
-			return d, refuse("every server must run, and be of this version: one of an earlier version could not read encrypted objects. "+
-				"Start or upgrade these, or take them out of the cluster: %s", strings.Join(old, ", "))
+			return d,
+				refuse(
+					"every server must run, and be of this version: one of an earlier version could not read encrypted objects. "+
+						"Start or upgrade these, or take them out of the cluster: %s", strings.Join(old, ", "))
 		}
 	}
 	d.Began = k.Now()
@@ -219,7 +226,9 @@ func (k *kind) enable(d document, add, drop []string) (document, error) {
 		case !d.scope().Has(r):
 			return d, refuse("%s is not among the resources that are encrypted: %s", r, strings.Join(d.Resources, ", "))
 		case k.encryptedByFile(d, r):
-			return d, refuse("the file of providers that is in use encrypts %s: give all servers a file that does not name it any more, or has identity first for it, and begin with `barque secrets-encrypt rewrite`", r)
+			return d,
+				refuse(
+					"the file of providers that is in use encrypts %s: give all servers a file that does not name it any more, or has identity first for it, and begin with `barque secrets-encrypt rewrite`", r)
 		}
 	}
 	resources := d.scope()
@@ -325,7 +334,8 @@ func (m *Manager) work(ctx context.Context, term uint64) {
 		if err == nil {
 			failing.Over() // the Manager says how the change goes on
 		} else if tries, tell := failing.Failed(err); tell {
-			m.Logger.Warn("the leader's part in the change of the data keys fails; trying again", "step", cmp.Or(d.Step, "at rest"),
+			m.Logger.Warn("the leader's part in the change of the data keys fails; trying again", "step",
+				cmp.Or(d.Step, "at rest"),
 				"generation", d.Generation, "tries", tries, "retryIn", retry, "err", err)
 		}
 		select {

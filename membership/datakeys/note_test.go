@@ -94,8 +94,16 @@ func TestDamagedState(t *testing.T) {
 		"another": func(good []byte) []byte {
 			return []byte(strings.Replace(string(good), `"cluster":""`, `"cluster":"x"`, 1))
 		},
-		"newer": func(good []byte) []byte { return []byte(strings.Replace(string(good), `"format":1`, `"format":3`, 1)) },
-		"types": func(good []byte) []byte { return []byte(strings.Replace(string(good), `"keys":[`, `"keys":["x",`, 1)) },
+		"newer": func(
+			good []byte,
+		) []byte {
+			return []byte(strings.Replace(string(good), `"format":1`, `"format":3`, 1))
+		},
+		"types": func(
+			good []byte,
+		) []byte {
+			return []byte(strings.Replace(string(good), `"keys":[`, `"keys":["x",`, 1))
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -122,7 +130,8 @@ func TestDamagedState(t *testing.T) {
 					s.start()
 					w.lead(s, 10*time.Second)
 				}
-				for _, c := range []datakeys.Change{datakeys.Enable, datakeys.Disable, datakeys.Rotate, datakeys.Renew} {
+				for _, c := range []datakeys.Change{datakeys.Enable, datakeys.Disable, datakeys.Rotate,
+					datakeys.Renew} {
 					if err := s.manager.Apply(w.ctx, datakeys.Order{Change: c}); err == nil {
 						t.Errorf("%s is begun", c)
 					}
@@ -154,7 +163,8 @@ func TestDamagedState(t *testing.T) {
 						if item.Key != key {
 							continue
 						}
-						if got, _, err := s.sealer().TransformFromStorage(w.ctx, item.Value, place(key)); err != nil || string(got) != want {
+						if got, _, err := s.sealer().TransformFromStorage(w.ctx, item.Value, place(key)); err != nil ||
+							string(got) != want {
 							t.Fatalf("%s is %q, %v", key, got, err)
 						}
 					}

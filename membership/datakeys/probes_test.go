@@ -66,7 +66,8 @@ func TestProbes(t *testing.T) {
 		is := func(what, probe string, used bool) {
 			t.Helper()
 			synctest.Wait()
-			if got := s1.keys.Probes(); !maps.EqualFunc(got, map[string]string{labelOfPlugin: probe}, func(a []byte, b string) bool { return string(a) == b }) {
+			if got := s1.keys.Probes(); !maps.EqualFunc(got, map[string]string{labelOfPlugin: probe},
+				func(a []byte, b string) bool { return string(a) == b }) {
 				t.Errorf("%s: the probes are %q, want %q", what, got, probe)
 			}
 			if is := w.status(s1); (is.File.Used == "h") != used || is.Step != datakeys.AtRest {
@@ -85,7 +86,8 @@ func TestProbes(t *testing.T) {
 		is("a key in use", "two", true)
 		w.apply(datakeys.Renew)
 		w.lead(s1, time.Minute)
-		if is := w.status(s1); is.Step != datakeys.Rewrite || !strings.Contains(strings.Join(is.Waiting, ""), "other keys in their KMS") {
+		if is := w.status(s1); is.Step != datakeys.Rewrite ||
+			!strings.Contains(strings.Join(is.Waiting, ""), "other keys in their KMS") {
 			t.Errorf("a rewrite by a plugin with another key: %+v", is)
 		}
 	})

@@ -31,7 +31,8 @@ func TestKeyThatNobodyNeeds(t *testing.T) {
 			t.Fatal(err)
 		}
 		state["generation"] = state["generation"].(float64) + 1
-		state["keys"] = append(state["keys"].([]any), map[string]any{"id": "lost", "sealed": "AAAA", "ca": "another", "made": time.Now()})
+		state["keys"] = append(state["keys"].([]any),
+			map[string]any{"id": "lost", "sealed": "AAAA", "ca": "another", "made": time.Now()})
 		if value, err = json.Marshal(state); err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +46,8 @@ func TestKeyThatNobodyNeeds(t *testing.T) {
 		}
 		synctest.Wait()
 		wanted := uint64(state["generation"].(float64))
-		if err := s.keys.Ready(w.ctx); err == nil || !strings.Contains(err.Error(), "lost") || s.shown.Load() == wanted {
+		if err := s.keys.Ready(w.ctx); err == nil || !strings.Contains(err.Error(), "lost") ||
+			s.shown.Load() == wanted {
 			t.Errorf("with a value under it, %v, and generation %d is shown", err, s.shown.Load())
 		}
 		if _, err := w.store.Delete(w.ctx, key); err != nil || lost.Revision == 0 {

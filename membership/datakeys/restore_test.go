@@ -191,7 +191,8 @@ func TestBackupOfAFormerCA(t *testing.T) {
 		}
 		w.lead(s, 30*time.Second)
 		for _, s := range w.servers {
-			if err := s.keys.Ready(w.ctx); err == nil || !strings.Contains(err.Error(), "cannot read all objects: data key") {
+			if err := s.keys.Ready(w.ctx); err == nil ||
+				!strings.Contains(err.Error(), "cannot read all objects: data key") {
 				t.Errorf("%s is ready: %v", s.name, err)
 			}
 		}
@@ -207,7 +208,8 @@ func TestBackupOfAFormerCA(t *testing.T) {
 			if string(now.Value) != string(item.Value) {
 				t.Errorf("%s was changed, although nobody could read it", item.Key)
 			}
-			if _, _, err := s.sealer().TransformFromStorage(w.ctx, now.Value, place(item.Key)); err == nil || !strings.Contains(err.Error(), item.Key) {
+			if _, _, err := s.sealer().TransformFromStorage(w.ctx, now.Value, place(item.Key)); err == nil ||
+				!strings.Contains(err.Error(), item.Key) {
 				t.Errorf("%s is read: %v", item.Key, err)
 			}
 		}
@@ -235,7 +237,8 @@ func TestRefusedChanges(t *testing.T) {
 		refused := func(c datakeys.Change, want string) {
 			t.Helper()
 			var is *datakeys.RefusedError
-			if err := s.manager.Apply(w.ctx, datakeys.Order{Change: c}); !errors.As(err, &is) || !strings.Contains(err.Error(), want) {
+			if err := s.manager.Apply(w.ctx, datakeys.Order{Change: c}); !errors.As(err, &is) ||
+				!strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v, want %s", c, err, want)
 			}
 		}
@@ -329,7 +332,8 @@ func TestMoreResources(t *testing.T) {
 		} {
 			o.Change = datakeys.Enable
 			var refused *datakeys.RefusedError
-			if err := w.servers[0].manager.Apply(w.ctx, o); !errors.As(err, &refused) || !strings.Contains(err.Error(), want) {
+			if err := w.servers[0].manager.Apply(w.ctx, o); !errors.As(err, &refused) ||
+				!strings.Contains(err.Error(), want) {
 				t.Errorf("%+v: %v, want %s", o, err, want)
 			}
 		}

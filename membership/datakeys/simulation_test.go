@@ -107,7 +107,8 @@ func (o stored) Rewrite(ctx context.Context, term uint64, e *datakeys.Epoch, rep
 }
 
 func newWorld(t *testing.T, seed uint64, names ...string) *world {
-	w := &world{t: t, ctx: t.Context(), rnd: rand.New(rand.NewPCG(seed, 2)), store: raftstore.NewInMemory(raftstore.Options{}), changed: make(chan struct{}), model: map[string]string{}}
+	w := &world{t: t, ctx: t.Context(), rnd: rand.New(rand.NewPCG(seed, 2)),
+		store: raftstore.NewInMemory(raftstore.Options{}), changed: make(chan struct{}), model: map[string]string{}}
 	w.cas = &cas{issuer: newCA(t)}
 	for _, name := range names {
 		w.servers = append(w.servers, w.newServer(name))
@@ -153,7 +154,8 @@ func (w *world) members() (all []rollover.Member) {
 		if s.removed.Load() {
 			continue
 		}
-		m := rollover.Member{Name: s.name, Role: pki.RoleServer, Alive: s.on.Load(), State: "dead", Generation: s.shown.Load()}
+		m := rollover.Member{Name: s.name, Role: pki.RoleServer, Alive: s.on.Load(), State: "dead",
+			Generation: s.shown.Load()}
 		if m.Alive {
 			m.State = "alive"
 		}
@@ -195,11 +197,12 @@ func (s *server) start() {
 	s.keys = keys
 	s.transformers.Store(transformers)
 	s.manager = datakeys.New(datakeys.Config{
-		Server: rollover.Server{Cluster: "c", Store: at, Logger: slog.New(slog.DiscardHandler), Changed: func() <-chan struct{} {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.changed
-		}},
+		Server: rollover.Server{Cluster: "c", Store: at, Logger: slog.New(slog.DiscardHandler),
+			Changed: func() <-chan struct{} {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return w.changed
+			}},
 		Keys: keys, Sealer: w.cas, Members: w.members, Now: time.Now,
 		Objects: s.objects(), Self: s.name, Leader: w.leader,
 		File: s.fileOf(),
@@ -244,7 +247,8 @@ func (s *server) sealer() storage.Sealer { return s.sealerOf(secretKey(0)) }
 
 // sealerOf is the transformer of the resource of an object.
 func (s *server) sealerOf(key string) storage.Sealer {
-	return s.transformers.Load().TransformerForResource(schema.GroupResource{Resource: strings.Split(key, "/")[2]}).(storage.Sealer)
+	return s.transformers.Load().TransformerForResource(
+		schema.GroupResource{Resource: strings.Split(key, "/")[2]}).(storage.Sealer)
 }
 
 type place string
@@ -330,7 +334,8 @@ func (w *world) settle(s *server, enabled bool) {
 	}
 	synctest.Wait()
 	is := w.status(s)
-	if is.Step != datakeys.AtRest || is.Enabled != enabled || enabled && is.Clear > 0 || enabled && len(is.Keys) != 1 || !enabled && len(is.Keys) > 0 {
+	if is.Step != datakeys.AtRest || is.Enabled != enabled || enabled && is.Clear > 0 || enabled && len(is.Keys) != 1 ||
+		!enabled && len(is.Keys) > 0 {
 		w.t.Fatalf("it does not come to rest, or keys or objects are left: %+v", is)
 	}
 	w.check(enabled)
@@ -364,7 +369,8 @@ func (w *world) check(encrypted bool) {
 			}
 			got, stale, err := s.sealer().TransformFromStorage(w.ctx, item.Value, place(key))
 			if err != nil || string(got) != want || stale || encrypted != (encryption.KeyOf(item.Value) != "") {
-				w.t.Fatalf("%s on %s: %q (stale %t, under %q), %v; want %q", key, s.name, got, stale, encryption.KeyOf(item.Value), err, want)
+				w.t.Fatalf("%s on %s: %q (stale %t, under %q), %v; want %q", key, s.name, got, stale,
+					encryption.KeyOf(item.Value), err, want)
 			}
 		}
 	}
@@ -399,7 +405,8 @@ func TestNothingIsLost(t *testing.T) {
 								s = w.servers[0]
 							}
 							key := secretKey(i + 4*rnd.IntN(max(1, *objects/4)))
-							if err := w.write(s, key, fmt.Sprintf("writer %d, %d", i, n), time.Duration(rnd.Int64N(int64(20*time.Second)))); err != nil {
+							if err := w.write(s, key, fmt.Sprintf("writer %d, %d", i, n),
+								time.Duration(rnd.Int64N(int64(20*time.Second)))); err != nil {
 								t.Errorf("write: %v", err)
 								return
 							}

@@ -140,7 +140,8 @@ func (m *Manager) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	s := Status{Generation: max(d.Generation, First), Step: d.Step, Text: d.Step.Text(), Enabled: d.Writes != "", Resources: d.Resources, Except: d.Except, Problem: m.Problem(ctx)}
+	s := Status{Generation: max(d.Generation, First), Step: d.Step, Text: d.Step.Text(), Enabled: d.Writes != "",
+		Resources: d.Resources, Except: d.Except, Problem: m.Problem(ctx)}
 	if d.Step != AtRest {
 		s.Began = d.Began
 		s.Waiting = m.kind.Waiting(d)
@@ -164,8 +165,9 @@ func (m *Manager) Status(ctx context.Context) (Status, error) {
 		s.Keys = append(s.Keys, KeyStatus{ID: id, Objects: n[id]})
 	}
 	for _, server := range m.kind.servers() {
-		s.Servers = append(s.Servers, ServerStatus{Name: server.Name, State: server.State, Generation: server.Generation, Alive: server.Alive,
-			Cleaned: server.Generation >= max(d.Cleaned, First)})
+		s.Servers = append(s.Servers,
+			ServerStatus{Name: server.Name, State: server.State, Generation: server.Generation, Alive: server.Alive,
+				Cleaned: server.Generation >= max(d.Cleaned, First)})
 	}
 	return s, nil
 }

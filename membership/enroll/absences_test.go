@@ -70,7 +70,8 @@ func TestAnAgentForgetsAServerThatItHasMissedForAWeek(t *testing.T) {
 	if gone := w.watch(2*forgetEvery, without3); !slices.Equal(gone, []string{"s3"}) {
 		t.Errorf("after a week %v are gone", gone)
 	}
-	if gone := w.watch(forgetEvery, map[string]bool{"s1": true, "s2": true}); gone != nil || len(w.missed) > 0 || len(w.record.missed()) > 0 {
+	if gone := w.watch(forgetEvery, map[string]bool{"s1": true, "s2": true}); gone != nil || len(w.missed) > 0 ||
+		len(w.record.missed()) > 0 {
 		t.Errorf("once it is forgotten %v are gone, %v are missed, %v in the record", gone, w.missed, w.record.missed())
 	}
 }
@@ -140,11 +141,13 @@ func TestAbsencesAreRemembered(t *testing.T) {
 		t.Errorf("the record has %v, want %v", w.record.missed(), want)
 	}
 	// A record that cannot be written says so, until it can be.
-	if err := errors.Join(os.Remove(w.record.Path()), os.MkdirAll(filepath.Join(w.record.Path(), "x"), 0o700)); err != nil {
+	if err := errors.Join(os.Remove(w.record.Path()),
+		os.MkdirAll(filepath.Join(w.record.Path(), "x"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if gone, err := w.Look(map[string]bool{"s1": true}, w.now); err == nil || gone != nil || len(w.record.missed()) != 1 {
+		if gone, err := w.Look(map[string]bool{"s1": true}, w.now); err == nil || gone != nil ||
+			len(w.record.missed()) != 1 {
 			t.Errorf("%v are gone, the record has %v: %v", gone, w.record.missed(), err)
 		}
 	}
@@ -161,7 +164,8 @@ func TestAbsencesAreRemembered(t *testing.T) {
 func TestWhichServersAreSeen(t *testing.T) {
 	api := func(i int) netip.AddrPort { return netip.MustParseAddrPort(fmt.Sprintf("10.0.0.%d:6443", i)) }
 	member := func(name, role string, at int, state gossip.State) gossip.Member {
-		return gossip.Member{Name: name, Role: role, State: state, Addr: netip.AddrPortFrom(api(at).Addr(), 7946), Facts: gossip.Facts{APIPort: 6443}}
+		return gossip.Member{Name: name, Role: role, State: state, Addr: netip.AddrPortFrom(api(at).Addr(), 7946),
+			Facts: gossip.Facts{APIPort: 6443}}
 	}
 	members := []gossip.Member{
 		member("s1", pki.RoleServer, 1, gossip.Alive),
@@ -171,12 +175,15 @@ func TestWhichServersAreSeen(t *testing.T) {
 		member("a1", pki.RoleAgent, 7, gossip.Alive),
 		member("a2", pki.RoleAgent, 8, gossip.Dead),
 	}
-	known := []join.Server{{Name: "s1", API: api(1)}, {Name: "s2", API: api(2)}, {Name: "s4", API: api(4)}, {Name: "old5", API: api(5)}, {Name: "s6", API: api(6)}}
+	known := []join.Server{{Name: "s1", API: api(1)}, {Name: "s2", API: api(2)}, {Name: "s4", API: api(4)},
+		{Name: "old5", API: api(5)}, {Name: "s6", API: api(6)}}
 	for what, c := range map[string]struct {
 		living []netip.AddrPort
 		want   map[string]bool
 	}{
-		"by gossip": {nil, map[string]bool{"s1": true, "s2": false, "s3": false, "s4": false, "new5": true, "old5": false, "s6": false}},
+		"by gossip": {nil,
+			map[string]bool{"s1": true, "s2": false, "s3": false, "s4": false, "new5": true, "old5": false,
+				"s6": false}},
 		"by their APIs": {[]netip.AddrPort{api(1), api(2), api(4), api(5), api(9)},
 			map[string]bool{"s1": true, "s2": true, "s3": false, "s4": true, "new5": true, "old5": false, "s6": false}},
 	} {

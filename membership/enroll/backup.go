@@ -38,12 +38,14 @@ func restoreRecord(o *Options, logger *slog.Logger) (*Record, error) {
 			return nil, fmt.Errorf("%s: the gossip keys: %w", o.Restore.File, err)
 		}
 		if !cas.Separate() {
-			logger.Warn("the backup is of a cluster with one CA for all purposes, and the new cluster has that CA: a certificate for clients counts between servers as well. "+
-				"Exchange the CA when all servers are there: barque cert rotate --ca", "backup", o.Restore.File)
+			logger.Warn(
+				"the backup is of a cluster with one CA for all purposes, and the new cluster has that CA: a certificate for clients counts between servers as well. "+
+					"Exchange the CA when all servers are there: barque cert rotate --ca", "backup", o.Restore.File)
 		}
 	} else {
-		logger.Warn("the backup has no keys of the cluster, because it was made without --snapshot-key-file: the new cluster has a new CA. "+
-			"Kubeconfigs, the certificates of agents and the tokens of service accounts are void: copy the new kubeconfig, let the agents join again, and restart the pods that call the API",
+		logger.Warn(
+			"the backup has no keys of the cluster, because it was made without --snapshot-key-file: the new cluster has a new CA. "+
+				"Kubeconfigs, the certificates of agents and the tokens of service accounts are void: copy the new kubeconfig, let the agents join again, and restart the pods that call the API",
 			"backup", o.Restore.File)
 		made, err := o.newCAs(id)
 		if err != nil {
@@ -59,7 +61,8 @@ func restoreRecord(o *Options, logger *slog.Logger) (*Record, error) {
 		r.Cluster.GossipKeys = gossipKeys
 	}
 	r.Restore = &o.Restore
-	logger.Info("beginning a new cluster from a backup", "cluster", id, "ofCluster", about.ClusterID, "created", about.Created,
+	logger.Info("beginning a new cluster from a backup", "cluster", id, "ofCluster", about.ClusterID, "created",
+		about.Created,
 		"revision", about.Revision, "items", about.Items, "dataDir", o.DataDir)
 	return r, r.Save()
 }
@@ -89,7 +92,8 @@ func restoredCA(secrets map[string][]byte) (b pki.Bundle, files map[string][]byt
 			if err != nil {
 				return b, nil, fmt.Errorf("%s: %w", name, err)
 			}
-			needs = slices.DeleteFunc(needs, func(n pki.KeyNeed) bool { return n == pki.KeyNeed{Use: use, Digest: digest} })
+			needs = slices.DeleteFunc(needs,
+				func(n pki.KeyNeed) bool { return n == pki.KeyNeed{Use: use, Digest: digest} })
 		}
 	}
 	if len(needs) > 0 {
@@ -105,8 +109,9 @@ func (r *Record) sameRestore(o *Options) error {
 	if file == "" || file == r.Restored || r.Restore != nil && file == r.Restore.File {
 		return nil
 	}
-	return fmt.Errorf("data directory %s belongs to cluster %s: --restore-from begins a new one and needs an empty directory; "+
-		"to restore a cluster that runs, use `barque snapshot restore`", r.Dir, r.Cluster.ID)
+	return fmt.Errorf(
+		"data directory %s belongs to cluster %s: --restore-from begins a new one and needs an empty directory; "+
+			"to restore a cluster that runs, use `barque snapshot restore`", r.Dir, r.Cluster.ID)
 }
 
 // Names of the secrets in a backup, besides the files that all servers share.
@@ -136,7 +141,8 @@ func OpensDataKeys(secrets map[string][]byte, state []byte) error {
 		return err
 	}
 	if err := datakeys.Opens(state, trust); err != nil {
-		return fmt.Errorf("the CAs' keys in the backup do not open all its data keys, so that a new cluster could not read its objects: %w", err)
+		return fmt.Errorf(
+			"the CAs' keys in the backup do not open all its data keys, so that a new cluster could not read its objects: %w", err)
 	}
 	return nil
 }

@@ -28,7 +28,8 @@ func ComingAgain[A any](ctx context.Context, logger *slog.Logger, ask func() (A,
 		if time.Now().Add(wait).After(until) {
 			return answer, err
 		}
-		logger.Warn("the server has too many requests to join; trying again later", "server", refused.Server, "retryIn", wait, "err", err)
+		logger.Warn("the server has too many requests to join; trying again later", "server", refused.Server, "retryIn",
+			wait, "err", err)
 		select {
 		case <-ctx.Done():
 			return answer, errors.Join(context.Cause(ctx), err)

@@ -18,7 +18,8 @@ func TestDataKeysOfBefore(t *testing.T) {
 	o := &Options{DataDir: t.TempDir(), Name: "a"}
 	file := credentials.DataKeysFile(o.DataDir)
 	for path, data := range map[string]string{file: "{}", RejoinPath(o.DataDir): `{"format":2,"id":"x","agent":{}}`} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(data), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700),
+			os.WriteFile(path, []byte(data), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -60,7 +60,9 @@ func Lock(ctx context.Context, dir string) (*os.File, error) {
 	file, err := filelock.Acquire(ctx, LockFile(dir))
 	switch {
 	case errors.Is(err, filelock.ErrHeld):
-		return nil, fmt.Errorf("data directory %s: %w: another barque runs with it; nothing was changed, stop that one first", dir, err)
+		return nil,
+			fmt.Errorf("data directory %s: %w: another barque runs with it; nothing was changed, stop that one first",
+				dir, err)
 	case err != nil:
 		return nil, fmt.Errorf("data directory: %w", err)
 	}

@@ -39,7 +39,8 @@ func (d Directory) BeginAs(clusterID string, gossipKey []byte) error {
 	if r == nil {
 		return fmt.Errorf("%s has no node.json any more", d)
 	}
-	r.Cluster.ID, r.Cluster.GossipKeys, r.Cluster.KeyGeneration, r.Cluster.Servers = clusterID, [][]byte{gossipKey}, 0, nil
+	r.Cluster.ID, r.Cluster.GossipKeys, r.Cluster.KeyGeneration, r.Cluster.Servers = clusterID, [][]byte{gossipKey}, 0,
+		nil
 	return r.Save()
 }
 

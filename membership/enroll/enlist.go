@@ -72,7 +72,8 @@ func Server(ctx context.Context, o *Options, logger *slog.Logger) (*Record, erro
 			return nil, err
 		}
 		ca := cas.clients.Certificate()
-		logger.Info("beginning a new cluster", "cluster", id, "dataDir", o.DataDir, "ca", ca.Subject, "caEnds", ca.NotAfter)
+		logger.Info("beginning a new cluster", "cluster", id, "dataDir", o.DataDir, "ca", ca.Subject, "caEnds",
+			ca.NotAfter)
 		return bootstrapRecord(o, id, cas)
 	}
 	client, err := greet(ctx, o, pki.RoleServer, logger)
@@ -100,7 +101,8 @@ func Server(ctx context.Context, o *Options, logger *slog.Logger) (*Record, erro
 		return nil, err
 	}
 	logger.Info("admitted to the cluster", "cluster", grant.Cluster.ID, "by", o.Join)
-	r = &Record{Dir: o.DataDir, Phase: PhaseJoining, Name: o.Name, Role: pki.RoleServer, Cluster: grant.Cluster, Token: token.ID}
+	r = &Record{Dir: o.DataDir, Phase: PhaseJoining, Name: o.Name, Role: pki.RoleServer, Cluster: grant.Cluster,
+		Token: token.ID}
 	if o.Wipe {
 		r.Spent = token.ID
 	}
@@ -138,7 +140,8 @@ func saveGrant(o *Options, grant join.ServerGrant) error {
 			return err
 		}
 	}
-	return errors.Join(dropOtherKeys(o.DataDir, grant.Keys), credentials.DropPeerKey(o.DataDir), admissions.TakePeers(o.DataDir, grant.PeerKeys), credentials.WriteCA(o.DataDir, grant.Cluster.CA))
+	return errors.Join(dropOtherKeys(o.DataDir, grant.Keys), credentials.DropPeerKey(o.DataDir),
+		admissions.TakePeers(o.DataDir, grant.PeerKeys), credentials.WriteCA(o.DataDir, grant.Cluster.CA))
 }
 
 // dropOtherKeys removes the keys that the directory has of before and the cluster does not use.
@@ -178,9 +181,11 @@ func rejoin(ctx context.Context, o *Options, old *Record, logger *slog.Logger) (
 		err = old.sameCluster(grant.Cluster) // another one cannot tell whether this data is needed
 	}
 	if err != nil {
-		return nil, fmt.Errorf("nothing was wiped: %w; a member of the cluster starts with its data, without --wipe", err)
+		return nil,
+			fmt.Errorf("nothing was wiped: %w; a member of the cluster starts with its data, without --wipe", err)
 	}
-	logger.Info("admitted to the cluster as a new server", "cluster", grant.Cluster.ID, "was", old.Cluster.ID, "by", o.Join)
+	logger.Info("admitted to the cluster as a new server", "cluster", grant.Cluster.ID, "was", old.Cluster.ID, "by",
+		o.Join)
 	r, err := rejoinBy(o, rejoinPlan{Server: &grant})
 	if err != nil {
 		return nil, err
@@ -206,7 +211,9 @@ func StoreDir(dataDir string) string { return filepath.Join(dataDir, "store") }
 // whose version this one does not fit: one of an earlier version may not know the rule.
 func greet(ctx context.Context, o *Options, role string, logger *slog.Logger) (*join.Client, error) {
 	if o.Token == "" {
-		return nil, WrongOption("joining needs a token: make one on a server with `barque token create` and give it with --token or --token-file")
+		return nil,
+			WrongOption(
+				"joining needs a token: make one on a server with `barque token create` and give it with --token or --token-file")
 	}
 	t, err := pki.ParseToken(o.Token)
 	if err != nil {
@@ -224,10 +231,14 @@ func greet(ctx context.Context, o *Options, role string, logger *slog.Logger) (*
 
 func (o *Options) joinRequest() (join.Request, error) {
 	attempt, err := attemptOf(o.DataDir)
-	return join.Request{Token: o.Token, Name: o.Name, Address: o.Address.String(), Version: version.String(), Clock: time.Now(), Labels: o.Labels, Replace: o.Replace, DataKeys: join.DataKeysForm, CAs: pki.BundleForm, Attempt: attempt}, err
+	return join.Request{Token: o.Token, Name: o.Name, Address: o.Address.String(), Version: version.String(),
+		Clock: time.Now(), Labels: o.Labels, Replace: o.Replace, DataKeys: join.DataKeysForm, CAs: pki.BundleForm,
+		Attempt: attempt}, err
 }
 
-func askToServe(ctx context.Context, client *join.Client, request join.Request, logger *slog.Logger) (join.ServerGrant, error) {
+func askToServe(
+	ctx context.Context, client *join.Client, request join.Request, logger *slog.Logger,
+) (join.ServerGrant, error) {
 	return ComingAgain(ctx, logger, func() (join.ServerGrant, error) {
 		request.Clock = time.Now()
 		return client.Server(ctx, request)
@@ -353,7 +364,8 @@ func Agent(ctx context.Context, o *Options, logger *slog.Logger) (*Record, error
 	if err != nil {
 		return nil, err
 	}
-	r = &Record{Dir: o.DataDir, Phase: PhaseMember, Name: o.Name, Role: pki.RoleAgent, Cluster: grant.Cluster, Token: token.ID, Fresh: true}
+	r = &Record{Dir: o.DataDir, Phase: PhaseMember, Name: o.Name, Role: pki.RoleAgent, Cluster: grant.Cluster,
+		Token: token.ID, Fresh: true}
 	if o.Rejoin {
 		r.Spent = token.ID
 	}

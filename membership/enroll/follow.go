@@ -74,16 +74,22 @@ func (a *Follower) Take(keys join.GossipKeys, err error, sees bool) (keyring.Rin
 	case keys.Successor == nil:
 		return keyring.Ring{Generation: keys.Generation, Keys: keys.Keys}, nil
 	case sees:
-		return keyring.Ring{}, fmt.Errorf("cluster %q claims to be the successor of this agent's, but gossip sees a server of the agent's own", keys.Successor.ID)
+		return keyring.Ring{},
+			fmt.Errorf(
+				"cluster %q claims to be the successor of this agent's, but gossip sees a server of the agent's own",
+				keys.Successor.ID)
 	}
 	now := time.Now()
 	if a.offered.successor != keys.Successor.ID || now.Sub(a.offered.last) > offerHolds {
 		a.offered = offer{successor: keys.Successor.ID, since: now}
-		a.logger.Info("no server of this agent's cluster answers, and another cluster says that it goes on in its place: the agent follows if that continues", "cluster", a.cluster, "its", keys.Successor.ID, "after", followAfter)
+		a.logger.Info(
+			"no server of this agent's cluster answers, and another cluster says that it goes on in its place: the agent follows if that continues", "cluster", a.cluster, "its", keys.Successor.ID, "after", followAfter)
 	}
 	a.offered.last = now
 	if left := followAfter - now.Sub(a.offered.since); left > 0 {
-		return keyring.Ring{}, fmt.Errorf("cluster %q claims to be the successor of this agent's: the agent follows if that continues for another %s", keys.Successor.ID, left.Round(time.Second))
+		return keyring.Ring{},
+			fmt.Errorf(
+				"cluster %q claims to be the successor of this agent's: the agent follows if that continues for another %s", keys.Successor.ID, left.Round(time.Second))
 	}
 	return keyring.Ring{}, a.follow(*keys.Successor)
 }
@@ -93,7 +99,8 @@ func (a *Follower) follow(successor join.Cluster) error {
 	if err := a.record.follow(successor); err != nil {
 		return fmt.Errorf("follow cluster %q, which goes on in place of this agent's: %w", successor.ID, err)
 	}
-	a.logger.Warn("another cluster goes on in place of this agent's: the agent follows it and restarts; its pods stay", "was", a.cluster, "cluster", successor.ID)
+	a.logger.Warn("another cluster goes on in place of this agent's: the agent follows it and restarts; its pods stay",
+		"was", a.cluster, "cluster", successor.ID)
 	select {
 	case a.Follows <- struct{}{}:
 	default: // it is told already
@@ -112,7 +119,8 @@ func (r *Record) follow(successor join.Cluster) error {
 		return err
 	}
 	before := r.Cluster
-	r.Cluster.ID, r.Cluster.GossipKeys, r.Cluster.KeyGeneration = successor.ID, successor.GossipKeys, successor.KeyGeneration
+	r.Cluster.ID, r.Cluster.GossipKeys, r.Cluster.KeyGeneration = successor.ID, successor.GossipKeys,
+		successor.KeyGeneration
 	if len(successor.Servers) > 0 {
 		r.Cluster.Servers = successor.Servers
 	}

@@ -30,8 +30,10 @@ func TestAgentFollowsItsClustersHeir(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old := join.Cluster{ID: "old", CA: pki.NewBundle(ca), GossipKeys: [][]byte{{1}}, KeyGeneration: 7, Servers: []join.Server{{Name: "s1"}, {Name: "s2"}}, Settings: json.RawMessage(`{}`)}
-	successor := join.Cluster{ID: "new", CA: pki.NewBundle(ca), GossipKeys: [][]byte{{2}}, Servers: []join.Server{{Name: "s1"}}}
+	old := join.Cluster{ID: "old", CA: pki.NewBundle(ca), GossipKeys: [][]byte{{1}}, KeyGeneration: 7,
+		Servers: []join.Server{{Name: "s1"}, {Name: "s2"}}, Settings: json.RawMessage(`{}`)}
+	successor := join.Cluster{ID: "new", CA: pki.NewBundle(ca), GossipKeys: [][]byte{{2}},
+		Servers: []join.Server{{Name: "s1"}}}
 	for name, c := range map[string]struct {
 		change  func(*join.Cluster)
 		follows bool
@@ -46,7 +48,8 @@ func TestAgentFollowsItsClustersHeir(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log syncbuf.Buffer
 			dir := t.TempDir()
-			a := &Follower{cluster: "old", Follows: make(chan struct{}, 1), logger: slog.New(slog.NewTextHandler(&log, nil)),
+			a := &Follower{cluster: "old", Follows: make(chan struct{}, 1),
+				logger: slog.New(slog.NewTextHandler(&log, nil)),
 				record: &Record{Dir: dir, Phase: PhaseMember, Name: "a1", Role: pki.RoleAgent, Cluster: old}}
 			if err := a.record.Save(); err != nil {
 				t.Fatal(err)
@@ -64,7 +67,8 @@ func TestAgentFollowsItsClustersHeir(t *testing.T) {
 			if c.follows {
 				want, key, generation = "new", 2, 0
 			}
-			if r.Cluster.ID != want || r.Cluster.GossipKeys[0][0] != key || r.Cluster.KeyGeneration != generation || len(r.Cluster.Servers) != c.servers || r.Phase != PhaseMember {
+			if r.Cluster.ID != want || r.Cluster.GossipKeys[0][0] != key || r.Cluster.KeyGeneration != generation ||
+				len(r.Cluster.Servers) != c.servers || r.Phase != PhaseMember {
 				t.Errorf("it has %+v", r.Cluster)
 			}
 			if got := len(a.Follows) == 1; got != c.follows {
@@ -93,28 +97,44 @@ func TestAgentAsksAgainBeforeItFollows(t *testing.T) {
 		return steps
 	}
 	tries := []step{{after: often, keys: successor, follows: true}}
-	behind, starting := error(&credentials.OwnAnswersError{Err: errors.New("generation 3")}), error(&credentials.OwnAnswersError{Err: &join.RefusedError{Status: http.StatusServiceUnavailable}})
+	behind, starting := error(&credentials.OwnAnswersError{Err: errors.New("generation 3")}),
+		error(&credentials.OwnAnswersError{Err: &join.RefusedError{Status: http.StatusServiceUnavailable}})
 	for name, c := range map[string]struct {
 		steps []step // after the first answer of the successor, and followAfter less often of it
 	}{
-		"it follows":                    {tries},
-		"its own cluster answers":       {slices.Concat([]step{{after: often, keys: join.GossipKeys{Generation: 3}}}, asks(successor, followAfter), tries)},
-		"one of its own is behind":      {slices.Concat([]step{{after: often, err: behind}}, asks(successor, followAfter), tries)},
-		"one of its own may start":      {slices.Concat([]step{{after: often, err: starting}}, asks(successor, followAfter), tries)},
-		"one of its own is seen":        {slices.Concat([]step{{after: often, keys: successor, sees: true}}, asks(successor, followAfter), tries)},
-		"another successor":             {slices.Concat(asks(join.GossipKeys{Successor: &join.Cluster{ID: "other"}}, often), asks(successor, followAfter), tries)},
-		"nobody, for a moment":          {[]step{{after: often / 2, err: errors.New("no route to host")}, {after: often / 2, keys: successor, follows: true}}},
-		"nobody, for longer":            {slices.Concat([]step{{after: offerHolds + often, keys: successor}}, asks(successor, followAfter-often), tries)},
-		"it could not ask, for an hour": {slices.Concat([]step{{after: time.Hour, keys: successor}}, asks(successor, followAfter-often), tries)},
+		"it follows": {tries},
+		"its own cluster answers": {
+			slices.Concat([]step{{after: often, keys: join.GossipKeys{Generation: 3}}}, asks(successor, followAfter),
+				tries)},
+		"one of its own is behind": {
+			slices.Concat([]step{{after: often, err: behind}}, asks(successor, followAfter), tries)},
+		"one of its own may start": {
+			slices.Concat([]step{{after: often, err: starting}}, asks(successor, followAfter), tries)},
+		"one of its own is seen": {
+			slices.Concat([]step{{after: often, keys: successor, sees: true}}, asks(successor, followAfter), tries)},
+		"another successor": {
+			slices.Concat(asks(join.GossipKeys{Successor: &join.Cluster{ID: "other"}}, often),
+				asks(successor, followAfter), tries)},
+		"nobody, for a moment": {
+			[]step{{after: often / 2, err: errors.New("no route to host")},
+				{after: often / 2, keys: successor, follows: true}}},
+		"nobody, for longer": {
+			slices.Concat([]step{{after: offerHolds + often, keys: successor}}, asks(successor, followAfter-often),
+				tries)},
+		"it could not ask, for an hour": {
+			slices.Concat([]step{{after: time.Hour, keys: successor}}, asks(successor, followAfter-often), tries)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := &Follower{cluster: "old", Follows: make(chan struct{}, 1), logger: slog.New(slog.DiscardHandler), record: &Record{Dir: t.TempDir(), Cluster: join.Cluster{ID: "old"}}}
-				for i, s := range slices.Concat([]step{{keys: successor}}, asks(successor, followAfter-often), c.steps) {
+				a := &Follower{cluster: "old", Follows: make(chan struct{}, 1), logger: slog.New(slog.DiscardHandler),
+					record: &Record{Dir: t.TempDir(), Cluster: join.Cluster{ID: "old"}}}
+				for i, s := range slices.Concat([]step{{keys: successor}}, asks(successor, followAfter-often),
+					c.steps) {
 					<-time.After(s.after)
 					ring, err := a.Take(s.keys, s.err, s.sees)
 					tried := err != nil && strings.Contains(err.Error(), "does not send the required data")
-					if tried != s.follows || (err == nil) != (s.keys.Successor == nil && s.err == nil) || err == nil && ring.Generation != 3 {
+					if tried != s.follows || (err == nil) != (s.keys.Successor == nil && s.err == nil) ||
+						err == nil && ring.Generation != 3 {
 						t.Errorf("step %d: %+v, %v", i, ring, err)
 					}
 				}
@@ -134,7 +154,8 @@ func TestAgentThatCannotWriteDoesNotFollow(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &Record{Dir: file, Cluster: join.Cluster{ID: "old", CA: pki.NewBundle(ca)}}
-	if err := r.follow(join.Cluster{ID: "new", CA: pki.NewBundle(ca), GossipKeys: [][]byte{{2}}}); err == nil || r.ClusterID() != "old" {
+	if err := r.follow(join.Cluster{ID: "new", CA: pki.NewBundle(ca), GossipKeys: [][]byte{{2}}}); err == nil ||
+		r.ClusterID() != "old" {
 		t.Errorf("%v, it is of %s", err, r.ClusterID())
 	}
 }

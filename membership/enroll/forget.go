@@ -32,7 +32,9 @@ type memory interface {
 
 // ForgetRemoved forgets agents without a Node and without a sign of life, until the context ends.
 // named returns the names of all Nodes, once they are synced.
-func ForgetRemoved(ctx context.Context, pool memory, named func() (names []string, known bool), logger *slog.Logger) error {
+func ForgetRemoved(
+	ctx context.Context, pool memory, named func() (names []string, known bool), logger *slog.Logger,
+) error {
 	ticker := time.NewTicker(forgetEvery)
 	defer ticker.Stop()
 	for {
@@ -68,7 +70,9 @@ func GoneAgents(members []gossip.Member, now time.Time, least time.Duration) []s
 // RememberServers keeps the list of servers on disk for the next start. A full disk does not end
 // the node: most servers are recorded from before. gone returns the names to forget once dead:
 // servers removed from the store, and on an agent those that are away for long.
-func RememberServers(ctx context.Context, r *Record, pool *gossip.Pool, gone func() []string, logger *slog.Logger) error {
+func RememberServers(
+	ctx context.Context, r *Record, pool *gossip.Pool, gone func() []string, logger *slog.Logger,
+) error {
 	ticker := time.NewTicker(forgetEvery)
 	defer ticker.Stop()
 	for {

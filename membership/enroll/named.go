@@ -27,7 +27,8 @@ func NamedServer(ctx context.Context, o *Options, logger *slog.Logger) []join.Se
 		if addrs, err = resolve(ctx, host); err == nil {
 			var servers []join.Server
 			for _, a := range addrs {
-				servers = append(servers, join.Server{API: netip.AddrPortFrom(a, port), Gossip: netip.AddrPortFrom(a, o.GossipPort)})
+				servers = append(servers,
+					join.Server{API: netip.AddrPortFrom(a, port), Gossip: netip.AddrPortFrom(a, o.GossipPort)})
 			}
 			return servers
 		}

@@ -15,12 +15,15 @@ func (o *Options) checkCA() error {
 	case o.CAFile == "" && o.CAKeyFile == "":
 		return nil
 	case o.CAFile == "" || o.CAKeyFile == "":
-		return WrongOption("--ca-file and --ca-key-file belong together: give both, the certificates of the CA and its key")
+		return WrongOption(
+			"--ca-file and --ca-key-file belong together: give both, the certificates of the CA and its key")
 	case o.Join != "":
-		return WrongOption("--ca-file counts when a cluster begins, and --join joins one, which has its CA: leave --ca-file and --ca-key-file out")
+		return WrongOption(
+			"--ca-file counts when a cluster begins, and --join joins one, which has its CA: leave --ca-file and --ca-key-file out")
 	case o.Restore.File != "":
-		return WrongOption("--ca-file is for a cluster that begins empty, and --restore-from has a backup, with the CA of its cluster: leave --ca-file out, " +
-			"and exchange the CA afterwards with `barque cert rotate --ca --ca-file CHAIN --ca-key-file KEY`")
+		return WrongOption(
+			"--ca-file is for a cluster that begins empty, and --restore-from has a backup, with the CA of its cluster: leave --ca-file out, " +
+				"and exchange the CA afterwards with `barque cert rotate --ca --ca-file CHAIN --ca-key-file KEY`")
 	}
 	return nil
 }
@@ -29,8 +32,10 @@ func (o *Options) checkCA() error {
 // disk, they would begin another cluster with the same CA.
 func (o *Options) warnOfCA(logger *slog.Logger) {
 	if o.CAFile != "" {
-		logger.Warn("--ca-file and --ca-key-file count no more, because this server has a cluster: remove them from its configuration. "+
-			"A start without the data directory would begin another cluster with the same CA, instead of failing", "caFile", o.CAFile, "dataDir", o.DataDir)
+		logger.Warn(
+			"--ca-file and --ca-key-file count no more, because this server has a cluster: remove them from its configuration. "+
+				"A start without the data directory would begin another cluster with the same CA, instead of failing",
+			"caFile", o.CAFile, "dataDir", o.DataDir)
 	}
 }
 
@@ -51,7 +56,8 @@ func (o *Options) newCAs(clusterID string) (cas newCAs, err error) {
 	if cas.keys[credentials.CAKey], err = cas.clients.KeyPEM(); err != nil {
 		return cas, err
 	}
-	for purpose, file := range map[pki.Purpose]string{pki.Peers: credentials.PeersKey, pki.FrontProxy: credentials.FrontProxyKey} {
+	for purpose, file := range map[pki.Purpose]string{pki.Peers: credentials.PeersKey,
+		pki.FrontProxy: credentials.FrontProxyKey} {
 		ca, err := pki.CAOf(purpose, clusterID, time.Now())
 		if err != nil {
 			return cas, err

@@ -21,7 +21,8 @@ func optionsWithCA(t *testing.T, ca *companytest.CA) *Options {
 	t.Helper()
 	o := &Options{DataDir: t.TempDir(), Name: "s1",
 		Certificates: func() []pki.Request {
-			return []pki.Request{{CommonName: "barque:apiserver", Usage: pki.Server, Names: []string{"kubernetes", "s1", "10.0.0.1"}}}
+			return []pki.Request{
+				{CommonName: "barque:apiserver", Usage: pki.Server, Names: []string{"kubernetes", "s1", "10.0.0.1"}}}
 		},
 		Settings: func(json.RawMessage) (json.RawMessage, error) { return json.RawMessage("{}"), nil }}
 	o.CAFile, o.CAKeyFile = ca.Files()
@@ -64,7 +65,8 @@ func TestAClusterBeginsWithAnExternalCA(t *testing.T) {
 func TestFlagsOfAnExternalCA(t *testing.T) {
 	root := companytest.NewRoot(t)
 	good := root.Intermediate("Cluster CA", nil)
-	narrow := root.Intermediate("Cluster CA", func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"example.com"} })
+	narrow := root.Intermediate("Cluster CA",
+		func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"example.com"} })
 	for name, c := range map[string]struct {
 		ca     *companytest.CA
 		change func(o *Options)

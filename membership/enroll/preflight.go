@@ -49,8 +49,10 @@ func (o *Options) checkDataDir(role string) check.Finding {
 	case r.Phase == PhaseAsking && r.Role == role:
 		return check.Passed(name, o.DataDir+" was about to join before, and will continue")
 	}
-	return check.Failed(name, fmt.Sprintf("%s belongs to %s %q of cluster %s already", o.DataDir, r.Role, r.Name, r.Cluster.ID),
-		"start it as it is: barque "+r.Role+"; a server that was taken out joins again with barque server --wipe --join …")
+	return check.Failed(name,
+		fmt.Sprintf("%s belongs to %s %q of cluster %s already", o.DataDir, r.Role, r.Name, r.Cluster.ID),
+		"start it as it is: barque "+r.Role+
+			"; a server that was taken out joins again with barque server --wipe --join …")
 }
 
 // checkPorts finds out whether the ports are free on the node's address.
@@ -61,17 +63,21 @@ func (o *Options) checkPorts(role string) []check.Finding {
 		flag                   string
 	}
 	own, gossip := o.Address.String(), cmp.Or(o.GossipPort, GossipPort)
-	ports := []port{{"gossip", "tcp", own, gossip, "--gossip-port"}, {"gossip", "udp", own, gossip, "--gossip-port"}, {"kubelet", "tcp", own, o.KubeletPort, "--kubelet-port"}}
+	ports := []port{{"gossip", "tcp", own, gossip, "--gossip-port"}, {"gossip", "udp", own, gossip, "--gossip-port"},
+		{"kubelet", "tcp", own, o.KubeletPort, "--kubelet-port"}}
 	if role == pki.RoleServer {
-		ports = append(ports, port{"API", "tcp", "", o.APIPort, "--api-port"}, port{"peer", "tcp", own, o.PeerPort, "--peer-port"})
+		ports = append(ports, port{"API", "tcp", "", o.APIPort, "--api-port"},
+			port{"peer", "tcp", own, o.PeerPort, "--peer-port"})
 	} else {
 		ports = append(ports, port{"local API", "tcp", "127.0.0.1", o.APIPort, "--api-port"})
 	}
 	var findings []check.Finding
 	for _, p := range ports {
-		name, address := fmt.Sprintf("%s port %d/%s", p.what, p.number, p.network), net.JoinHostPort(p.address, fmt.Sprint(p.number))
+		name, address := fmt.Sprintf("%s port %d/%s", p.what, p.number, p.network),
+			net.JoinHostPort(p.address, fmt.Sprint(p.number))
 		if err := tryPort(p.network, address); err != nil {
-			findings = append(findings, check.Failed(name, err.Error(), "stop the process that uses it, or choose another one with "+p.flag))
+			findings = append(findings,
+				check.Failed(name, err.Error(), "stop the process that uses it, or choose another one with "+p.flag))
 			continue
 		}
 		findings = append(findings, check.Passed(name, "free"))
@@ -116,7 +122,9 @@ func (o *Options) checkServer(ctx context.Context, role string, now func() time.
 		if errors.As(err, &refused) {
 			return []check.Finding{check.Failed(name, err.Error(), "check again at the time that the server names")}
 		}
-		return []check.Finding{check.Failed(name, err.Error(), "check the address, the server there, and the network between: its API port must be open")}
+		return []check.Finding{
+			check.Failed(name, err.Error(),
+				"check the address, the server there, and the network between: its API port must be open")}
 	}
 	findings := []check.Finding{check.Passed(name, o.Join+" answers, and belongs to the cluster of the token")}
 	theirs, clock, err := askVersion(ctx, o.Join, ca)
@@ -124,7 +132,9 @@ func (o *Options) checkServer(ctx context.Context, role string, now func() time.
 		return append(findings, check.Failed("version", err.Error(), ""))
 	}
 	if off := clock.Sub(now()).Abs(); off > clockApart {
-		findings = append(findings, check.Failed("clock", fmt.Sprintf("it is %s apart from the server's", off.Round(time.Second)), "set the clock: timedatectl set-ntp true"))
+		findings = append(findings,
+			check.Failed("clock", fmt.Sprintf("it is %s apart from the server's", off.Round(time.Second)),
+				"set the clock: timedatectl set-ntp true"))
 	} else {
 		findings = append(findings, check.Passed("clock", "like the server's"))
 	}
@@ -134,7 +144,8 @@ func (o *Options) checkServer(ctx context.Context, role string, now func() time.
 // checkVersion finds out whether this program's version fits that of the server.
 func (o *Options) checkVersion(role, theirs string) check.Finding {
 	const name = "version"
-	if err := skew.Join("this machine", role, version.String(), []skew.Server{{Name: o.Join, Version: theirs}}); err != nil {
+	if err := skew.Join("this machine", role, version.String(),
+		[]skew.Server{{Name: o.Join, Version: theirs}}); err != nil {
 		return check.Failed(name, err.Error(), "install the version of the cluster on this machine")
 	}
 	return check.Passed(name, fmt.Sprintf("this machine has %s, the server %s", version.String(), theirs))
@@ -165,7 +176,8 @@ func askVersion(ctx context.Context, address string, ca *pki.Authority) (served 
 		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			leaf := s.PeerCertificates[0]
-			return ca.Verify(leaf, s.PeerCertificates[1:], x509.ExtKeyUsageServerAuth, leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore)/2))
+			return ca.Verify(leaf, s.PeerCertificates[1:], x509.ExtKeyUsageServerAuth,
+				leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore)/2))
 		},
 	}
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}

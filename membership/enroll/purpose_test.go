@@ -45,7 +45,8 @@ func TestANewClusterHasSeparateCAs(t *testing.T) {
 	var said syncbuf.Buffer
 	begin := func(secrets map[string][]byte, restore bool) (*Record, *credentials.Home) {
 		t.Helper()
-		o := &Options{DataDir: t.TempDir(), Name: "s1", Settings: func(b json.RawMessage) (json.RawMessage, error) { return json.RawMessage("{}"), nil }}
+		o := &Options{DataDir: t.TempDir(), Name: "s1",
+			Settings: func(b json.RawMessage) (json.RawMessage, error) { return json.RawMessage("{}"), nil }}
 		if restore {
 			o.Restore = Restore{File: "backup"}
 			o.ReadBackup = func() (Backup, error) {
@@ -107,7 +108,9 @@ func TestANewClusterHasSeparateCAs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	earlier := map[string][]byte{secretCA: text, secretGossip: secrets[secretGossip], credentials.CAKey: secrets[credentials.CAKey], credentials.ServiceAccountKey: secrets[credentials.ServiceAccountKey]}
+	earlier := map[string][]byte{secretCA: text, secretGossip: secrets[secretGossip],
+		credentials.CAKey:             secrets[credentials.CAKey],
+		credentials.ServiceAccountKey: secrets[credentials.ServiceAccountKey]}
 	old, home := begin(earlier, true)
 	want("from a backup of before", old, home, jointFiles, false)
 	if !strings.Contains(said.String(), "one CA for all purposes") {
@@ -184,7 +187,8 @@ func TestThePlanOfAMachineThatJoinsAnew(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(credentials.DataKeysFile(o.DataDir), "x"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := rejoinBy(o, rejoinPlan{Server: &join.ServerGrant{Cluster: join.Cluster{ID: "c1", CA: b}}}); err == nil {
+		if _, err := rejoinBy(o,
+			rejoinPlan{Server: &join.ServerGrant{Cluster: join.Cluster{ID: "c1", CA: b}}}); err == nil {
 			t.Fatal("the plan was carried out")
 		}
 		var is struct{ Format int }
@@ -195,7 +199,8 @@ func TestThePlanOfAMachineThatJoinsAnew(t *testing.T) {
 		if err := os.RemoveAll(credentials.DataKeysFile(o.DataDir)); err != nil {
 			t.Fatal(err)
 		}
-		if r, err := finishRejoin(o, pki.RoleServer, slog.New(slog.DiscardHandler)); err != nil || r == nil || r.Cluster.ID != "c1" {
+		if r, err := finishRejoin(o, pki.RoleServer, slog.New(slog.DiscardHandler)); err != nil || r == nil ||
+			r.Cluster.ID != "c1" {
 			t.Errorf("format %d: it is not finished: %v", want, err)
 		}
 	}

@@ -91,16 +91,18 @@ type Options struct {
 
 // Record is a node's record of its cluster: DataDir/node.json. The gossip keys in it are secret.
 type Record struct {
-	Format  int          `json:"format"`              // in the file; in memory plainFormat or encryptedFormat
-	Encrypt bool         `json:"encrypted,omitempty"` // with a higher format, for encryptedFormat
-	Phase   string       `json:"phase"`
-	Name    string       `json:"name"`
-	Role    string       `json:"role"`
-	Version string       `json:"version,omitempty"` // that used the directory last; empty: one from before the first release
-	Asked   string       `json:"asked,omitempty"`   // address of that server, while asking
-	Cluster join.Cluster `json:"cluster"`           // Cluster.Servers: see servers
+	Format  int    `json:"format"`              // in the file; in memory plainFormat or encryptedFormat
+	Encrypt bool   `json:"encrypted,omitempty"` // with a higher format, for encryptedFormat
+	Phase   string `json:"phase"`
+	Name    string `json:"name"`
+	Role    string `json:"role"`
+	// that used the directory last; empty: one from before the first release
+	Version string       `json:"version,omitempty"`
+	Asked   string       `json:"asked,omitempty"` // address of that server, while asking
+	Cluster join.Cluster `json:"cluster"`         // Cluster.Servers: see servers
 
-	Missed map[string]int `json:"missedHours,omitempty"` // on an agent: servers that show no life, and for how many hours; see absences
+	// on an agent: servers that show no life, and for how many hours; see absences
+	Missed map[string]int `json:"missedHours,omitempty"`
 
 	Rejoined string `json:"rejoined,omitempty"` // ID of the rejoinPlan that made the record
 	Token    string `json:"token,omitempty"`    // ID of the token by which the node was let in, or let in again
@@ -157,7 +159,8 @@ func (r *Record) Believe(b pki.Bundle) error {
 func (r *Record) Remember(seen []join.Server, gone []string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	known := slices.DeleteFunc(slices.Clone(r.Cluster.Servers), func(k join.Server) bool { return slices.Contains(gone, k.Name) })
+	known := slices.DeleteFunc(slices.Clone(r.Cluster.Servers),
+		func(k join.Server) bool { return slices.Contains(gone, k.Name) })
 	for _, s := range seen {
 		if i := slices.IndexFunc(known, func(k join.Server) bool { return k.Name == s.Name }); i >= 0 {
 			known[i] = s
@@ -214,10 +217,14 @@ func Load(dir string) (*Record, error) {
 	}
 	r := &Record{Dir: dir}
 	if err := json.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("%s is damaged: %w; restore it from a backup, or join again with an empty data directory", r.Path(), err)
+		return nil,
+			fmt.Errorf("%s is damaged: %w; restore it from a backup, or join again with an empty data directory",
+				r.Path(), err)
 	}
 	if r.Format > separateFormat {
-		return nil, fmt.Errorf("data directory %s was written by a newer Barque (format %d, this one reads up to %d): start that version again", dir, r.Format, separateFormat)
+		return nil,
+			fmt.Errorf(
+				"data directory %s was written by a newer Barque (format %d, this one reads up to %d): start that version again", dir, r.Format, separateFormat)
 	}
 	if r.Format >= externalFormat {
 		if r.Format = plainFormat; r.Encrypt {
@@ -225,7 +232,9 @@ func Load(dir string) (*Record, error) {
 		}
 	}
 	if r.Format < plainFormat {
-		return nil, fmt.Errorf("data directory %s was written by an older Barque (format %d, this one reads %d), before the first release: begin with an empty directory", dir, r.Format, plainFormat)
+		return nil,
+			fmt.Errorf(
+				"data directory %s was written by an older Barque (format %d, this one reads %d), before the first release: begin with an empty directory", dir, r.Format, plainFormat)
 	}
 	return r, nil
 }
@@ -334,7 +343,8 @@ func (r *Record) sameName(o *Options, role string) error {
 		return fmt.Errorf("data directory %s belongs to %s %q; it cannot run as %s", r.Dir, r.Role, r.Name, role)
 	}
 	if r.Name != o.Name {
-		return fmt.Errorf("data directory %s belongs to node %q, not to %q: give --name %s, or another --data-dir", r.Dir, r.Name, o.Name, r.Name)
+		return fmt.Errorf("data directory %s belongs to node %q, not to %q: give --name %s, or another --data-dir",
+			r.Dir, r.Name, o.Name, r.Name)
 	}
 	return nil
 }
@@ -343,14 +353,16 @@ func (r *Record) sameName(o *Options, role string) error {
 // failed, as for a taken port, has no acknowledged writes.
 func (r *Record) otherCluster() error {
 	if r.Phase == PhaseBootstrap {
-		return fmt.Errorf("data directory %s belongs to another cluster than the token, to %s, which has never run: if it was created by mistake, remove the directory", r.Dir, r.Cluster.ID)
+		return fmt.Errorf(
+			"data directory %s belongs to another cluster than the token, to %s, which has never run: if it was created by mistake, remove the directory", r.Dir, r.Cluster.ID)
 	}
 	again := "--wipe"
 	if r.Role == pki.RoleAgent {
 		again = "--rejoin"
 	}
-	return fmt.Errorf("data directory %s belongs to another cluster than the token, to %s: give a token of that one, or another --data-dir; "+
-		"if that cluster has exchanged its CA while this node was away, add %s", r.Dir, r.Cluster.ID, again)
+	return fmt.Errorf(
+		"data directory %s belongs to another cluster than the token, to %s: give a token of that one, or another --data-dir; "+
+			"if that cluster has exchanged its CA while this node was away, add %s", r.Dir, r.Cluster.ID, again)
 }
 
 // sameCluster refuses a cluster other than the data directory's, for a node that is readmitted.
@@ -381,7 +393,9 @@ func bootstrapRecord(o *Options, clusterID string, cas newCAs) (*Record, error) 
 }
 
 // newRecord writes the CAs and their keys, by file name, and makes the record without writing it.
-func newRecord(o *Options, clusterID string, cas pki.Bundle, keys map[string][]byte, settings json.RawMessage) (*Record, error) {
+func newRecord(
+	o *Options, clusterID string, cas pki.Bundle, keys map[string][]byte, settings json.RawMessage,
+) (*Record, error) {
 	for name, data := range keys {
 		if err := atomicfile.Write(filepath.Join(credentials.Dir(o.DataDir), name), data, 0o600); err != nil {
 			return nil, err
@@ -404,7 +418,8 @@ func newRecord(o *Options, clusterID string, cas pki.Bundle, keys map[string][]b
 		return nil, err
 	}
 	r := &Record{Dir: o.DataDir, Phase: PhaseBootstrap, Name: o.Name, Role: pki.RoleServer,
-		Cluster: join.Cluster{ID: clusterID, CA: cas, GossipKeys: [][]byte{gossipKey}, Settings: settings, GossipPort: GossipPort}}
+		Cluster: join.Cluster{ID: clusterID, CA: cas, GossipKeys: [][]byte{gossipKey}, Settings: settings,
+			GossipPort: GossipPort}}
 	return r, nil
 }
 

@@ -26,16 +26,20 @@ func oldServer(t *testing.T, name string) string {
 	dir := t.TempDir()
 	host := new(memnet.Network).Host(name + ":6444")
 	// A disk that is slow for a while costs it leaderships.
-	s, err := raftstore.Open(raftstore.Config{Name: name, Dir: enroll.StoreDir(dir), Bootstrap: true, ClusterID: "old", Stream: host, RetryFor: time.Minute})
+	s, err := raftstore.Open(
+		raftstore.Config{Name: name, Dir: enroll.StoreDir(dir), Bootstrap: true, ClusterID: "old", Stream: host,
+			RetryFor: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.Commit(t.Context(), raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/a", Value: []byte("1")}}})
+	_, err = s.Commit(t.Context(),
+		raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/a", Value: []byte("1")}}})
 	if err := errors.Join(err, s.Close(), host.Close()); err != nil {
 		t.Fatal(err)
 	}
 	r := &enroll.Record{Dir: dir, Phase: enroll.PhaseMember, Name: name, Role: pki.RoleServer,
-		Cluster: join.Cluster{ID: "old", GossipKeys: [][]byte{make([]byte, 32)}, Servers: []join.Server{{Name: "s1"}, {Name: "s2"}}}}
+		Cluster: join.Cluster{ID: "old", GossipKeys: [][]byte{make([]byte, 32)},
+			Servers: []join.Server{{Name: "s1"}, {Name: "s2"}}}}
 	if err := r.Save(); err != nil {
 		t.Fatal(err)
 	}
@@ -57,14 +61,17 @@ func checkRecovery(t *testing.T, dir, id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Cluster.ID != id || r.Phase != enroll.PhaseMember || len(r.Cluster.Servers) != 0 || len(r.Cluster.GossipKeys) != 1 || len(r.Cluster.GossipKeys[0]) != 32 || bytes.Equal(r.Cluster.GossipKeys[0], make([]byte, 32)) {
+	if r.Cluster.ID != id || r.Phase != enroll.PhaseMember || len(r.Cluster.Servers) != 0 ||
+		len(r.Cluster.GossipKeys) != 1 || len(r.Cluster.GossipKeys[0]) != 32 ||
+		bytes.Equal(r.Cluster.GossipKeys[0], make([]byte, 32)) {
 		t.Errorf("the record is %+v", r)
 	}
 	s, err := survey(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.ClusterID != id || len(s.Members) != 1 || s.Keys != 2 || len(s.Predecessors) != 1 || s.Predecessors[0].Cluster != "old" || s.Recovering != "" {
+	if s.ClusterID != id || len(s.Members) != 1 || s.Keys != 2 || len(s.Predecessors) != 1 ||
+		s.Predecessors[0].Cluster != "old" || s.Recovering != "" {
 		t.Errorf("the store is %+v", s.Report)
 	}
 }
@@ -137,7 +144,8 @@ func TestSurveyRefusesWhatRuns(t *testing.T) {
 		began := time.Now()
 		_, err := survey(dir)
 		var used *enroll.UsedError
-		if !errors.As(err, &used) || !errors.Is(err, filelock.ErrHeld) || used.DataDir != dir || used.PID != os.Getpid() || len(strings.Fields(used.Command)) > 2 {
+		if !errors.As(err, &used) || !errors.Is(err, filelock.ErrHeld) || used.DataDir != dir ||
+			used.PID != os.Getpid() || len(strings.Fields(used.Command)) > 2 {
 			t.Errorf("%v", err)
 		}
 		if took := time.Since(began); took > 0 {

@@ -85,8 +85,10 @@ func (p *rejoinPlan) replace(o *Options) (r *Record, err error) {
 		r = &Record{Dir: o.DataDir, Phase: PhaseWiping, Name: o.Name, Role: pki.RoleServer, Cluster: p.Server.Cluster}
 		err = saveGrant(o, *p.Server)
 	case p.Agent != nil:
-		r = &Record{Dir: o.DataDir, Phase: PhaseMember, Name: o.Name, Role: pki.RoleAgent, Cluster: p.Agent.Cluster, Fresh: true}
-		err = errors.Join(credentials.SaveCertificates(o.DataDir, p.Agent.Certificates), credentials.WriteCA(o.DataDir, p.Agent.Cluster.CA))
+		r = &Record{Dir: o.DataDir, Phase: PhaseMember, Name: o.Name, Role: pki.RoleAgent, Cluster: p.Agent.Cluster,
+			Fresh: true}
+		err = errors.Join(credentials.SaveCertificates(o.DataDir, p.Agent.Certificates),
+			credentials.WriteCA(o.DataDir, p.Agent.Cluster.CA))
 	default:
 		return nil, fmt.Errorf("%s is damaged: join again", RejoinPath(o.DataDir))
 	}
@@ -124,7 +126,9 @@ func (r *Record) counts(given bool, flag string, o *Options, logger *slog.Logger
 			return true, err
 		}
 	}
-	logger.Info(flag+" was used up when this node was let in: it starts with its data; to let it in anew, give another token", "dataDir", r.Dir)
+	logger.Info(
+		flag+" was used up when this node was let in: it starts with its data; to let it in anew, give another token",
+		"dataDir", r.Dir)
 	return false, nil
 }
 
@@ -150,7 +154,9 @@ func finishRejoin(o *Options, role string, logger *slog.Logger) (*Record, error)
 		return nil, fmt.Errorf("%s is damaged: %w; remove it and join again", RejoinPath(o.DataDir), err)
 	}
 	if p.Format != rejoinFormat && p.Format != rejoinCAsFormat {
-		return nil, fmt.Errorf("%s was written by another version of Barque (format %d, this one reads %d and %d)", RejoinPath(o.DataDir), p.Format, rejoinFormat, rejoinCAsFormat)
+		return nil,
+			fmt.Errorf("%s was written by another version of Barque (format %d, this one reads %d and %d)",
+				RejoinPath(o.DataDir), p.Format, rejoinFormat, rejoinCAsFormat)
 	}
 	old, err := Load(o.DataDir)
 	if err != nil {

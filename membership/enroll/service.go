@@ -31,7 +31,8 @@ func (s Service) Write(token string, args []string) (files []string, next string
 	if err := atomicfile.Write(tokenFile, []byte(token+"\n"), 0o600); err != nil {
 		return nil, "", err
 	}
-	text := fmt.Sprintf("# written by `barque cluster join`; systemd gives these to barque %s\nBARQUE_ARGS=%s\n", s.Role, systemdLine(args))
+	text := fmt.Sprintf("# written by `barque cluster join`; systemd gives these to barque %s\nBARQUE_ARGS=%s\n",
+		s.Role, systemdLine(args))
 	if err := atomicfile.Write(env, []byte(text), 0o600); err != nil {
 		return nil, "", err
 	}
@@ -83,9 +84,11 @@ func systemdLine(args []string) string {
 
 // unitText is the systemd unit of a node; examples has the same.
 func unitText(role, program, env string) string {
-	ready, never := "it has registered its node", "# Status 2: the arguments are wrong. A restart would fail again.\nRestartPreventExitStatus=2"
+	ready, never := "it has registered its node",
+		"# Status 2: the arguments are wrong. A restart would fail again.\nRestartPreventExitStatus=2"
 	if role == "server" {
-		ready, never = "it serves the API", "# Status 2: the arguments are wrong; 3: removed from its cluster. A restart would fail again.\nRestartPreventExitStatus=2 3"
+		ready, never = "it serves the API",
+			"# Status 2: the arguments are wrong; 3: removed from its cluster. A restart would fail again.\nRestartPreventExitStatus=2 3"
 	}
 	return fmt.Sprintf(`[Unit]
 Description=Barque %[1]s

@@ -18,7 +18,8 @@ func TestUnitIsTheExample(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, text, _ := strings.Cut(string(example), "[Unit]")
-		if got, want := unitText(role, "/usr/local/bin/barque", "/etc/barque/"+role+".env"), "[Unit]"+text; got != want {
+		if got, want := unitText(role, "/usr/local/bin/barque", "/etc/barque/"+role+".env"),
+			"[Unit]"+text; got != want {
 			t.Errorf("%s:\n%s\nwant\n%s", role, got, want)
 		}
 	}
@@ -26,7 +27,9 @@ func TestUnitIsTheExample(t *testing.T) {
 
 // TestShellLine: what is to be pasted means to a shell what was given.
 func TestShellLine(t *testing.T) {
-	got := shellLine([]string{"--name=a", "--eviction-hard=memory.available<1Gi", "--allowed-unsafe-sysctls=kernel.msg*", "--zone=it's"})
+	got := shellLine(
+		[]string{"--name=a", "--eviction-hard=memory.available<1Gi", "--allowed-unsafe-sysctls=kernel.msg*",
+			"--zone=it's"})
 	const want = `--name=a '--eviction-hard=memory.available<1Gi' '--allowed-unsafe-sysctls=kernel.msg*' '--zone=it'\''s'`
 	if got != want {
 		t.Errorf("%s, want %s", got, want)

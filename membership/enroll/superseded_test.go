@@ -20,7 +20,9 @@ func TestSupersededIsTold(t *testing.T) {
 	if ask.Begun(dir) != nil || mark != nil || err != nil {
 		t.Fatalf("before: %v, %v, %v", ask.Begun(dir), mark, err)
 	}
-	text, err := json.Marshal(raftstore.Succession{Cluster: "old", Successor: "new", By: "s2.x", At: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)})
+	text, err := json.Marshal(
+		raftstore.Succession{Cluster: "old", Successor: "new", By: "s2.x",
+			At: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)})
 	if err != nil {
 		t.Fatal(err)
 	}

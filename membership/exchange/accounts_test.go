@@ -54,7 +54,8 @@ func TestTheKeyOfServiceAccountsAlone(t *testing.T) {
 		c.apply(c.nodes[0], BeginAccounts)
 		c.lead(c.nodes[1], time.Minute)
 		all()
-		if is := c.nodes[1].exchange.Status(); !is.Spreading() || !is.Accounts || !slices.Equal(is.Waiting, []string{"server s3 shows no life"}) {
+		if is := c.nodes[1].exchange.Status(); !is.Spreading() || !is.Accounts ||
+			!slices.Equal(is.Waiting, []string{"server s3 shows no life"}) {
 			t.Errorf("while s3 is away: %+v", is)
 		}
 		if signs, _ := c.nodes[0].signs(t); signs != old {
@@ -116,10 +117,13 @@ func TestTheKeyOfServiceAccountsWithEarlierServers(t *testing.T) {
 		c := newCluster(t, 2, 0)
 		synctest.Wait()
 		n := c.nodes[0]
-		e := New(Config{Trust: n.home.trust, Home: n.home, Members: c.members, Fetch: c.fetch, Earlier: func() []string { return []string{"s2"} },
-			Server: rollover.Server{Cluster: "c1", Store: c.shelf, Changed: c.gossip}})
+		e := New(
+			Config{Trust: n.home.trust, Home: n.home, Members: c.members, Fetch: c.fetch,
+				Earlier: func() []string { return []string{"s2"} },
+				Server:  rollover.Server{Cluster: "c1", Store: c.shelf, Changed: c.gossip}})
 		_, err := e.Apply(t.Context(), Request{Change: BeginAccounts})
-		if _, is := errors.AsType[*EarlierError](err); !is || !strings.Contains(err.Error(), "s2") || c.shelf.Writes() != 0 || len(n.home.Keys()) != 2 {
+		if _, is := errors.AsType[*EarlierError](err); !is || !strings.Contains(err.Error(), "s2") ||
+			c.shelf.Writes() != 0 || len(n.home.Keys()) != 2 {
 			t.Errorf("%v; %d writes, %d keys", err, c.shelf.Writes(), len(n.home.Keys()))
 		}
 	})

@@ -110,8 +110,9 @@ func (c *cas) Waiting(s State) []string {
 		case err != nil:
 			out = append(out, "it is not known whether the data keys are sealed with the new CA's key: "+err.Error())
 		case !sealed:
-			out = append(out, "the data keys are sealed with the key of the CA before yet, which must not be dropped before that, with --force either; "+
-				"if it lasts, see `barque secrets-encrypt status`: `barque secrets-encrypt rotate` drops a key without objects; delete corrupt objects, or restore a backup")
+			out = append(out,
+				"the data keys are sealed with the key of the CA before yet, which must not be dropped before that, with --force either; "+
+					"if it lasts, see `barque secrets-encrypt status`: `barque secrets-encrypt rotate` drops a key without objects; delete corrupt objects, or restore a backup")
 		}
 	}
 	if err := c.untold(s); err != nil && !s.Bundle.Forced && time.Since(s.Bundle.Since) < toldPatience {
@@ -142,7 +143,8 @@ func (c *cas) Next(s State) (State, error) {
 		return s, ErrBehind
 	}
 	if err := c.untold(s); err != nil {
-		c.Logger.Warn("the exchange of the CA goes on without extension API servers: until they know the next CA of the front proxy, they may refuse requests", "forced", s.Bundle.Forced, "reason", err)
+		c.Logger.Warn(
+			"the exchange of the CA goes on without extension API servers: until they know the next CA of the front proxy, they may refuse requests", "forced", s.Bundle.Forced, "reason", err)
 	}
 	b, err := c.Trust.Advance(time.Now())
 	return c.state(b), err
@@ -185,7 +187,9 @@ func (c *cas) Fetch(ctx context.Context, s State) (use func() error, err error) 
 				return err
 			}
 		}
-		c.Logger.Info("the cluster's CAs or keys of service accounts have changed", "generation", s.Bundle.Generation, "step", cmp.Or(s.Bundle.Step, "settled"), "cas", len(s.Bundle.CAs), "accountKeys", len(s.Bundle.AccountKeys))
+		c.Logger.Info("the cluster's CAs or keys of service accounts have changed", "generation", s.Bundle.Generation,
+			"step", cmp.Or(s.Bundle.Step, "settled"), "cas", len(s.Bundle.CAs), "accountKeys",
+			len(s.Bundle.AccountKeys))
 		return nil
 	}, nil
 }

@@ -51,7 +51,8 @@ type Exchange struct {
 
 // New returns an Exchange that follows nothing yet.
 func New(c Config) *Exchange {
-	about := rollover.About{Name: "the exchange of the CA", Keys: "the CAs", Oldest: format, Format: separateFormat, First: 1}
+	about := rollover.About{Name: "the exchange of the CA", Keys: "the CAs", Oldest: format, Format: separateFormat,
+		First: 1}
 	kind := &cas{Config: c}
 	return &Exchange{rollover.New(c.Server, about, kind), kind}
 }
@@ -111,7 +112,8 @@ func (e *Exchange) Status() Status {
 }
 
 func statusOf(b pki.Bundle) Status {
-	s := Status{Generation: b.Generation, Step: b.Step, Since: b.Since, Forced: b.Forced, Accounts: b.Step != pki.Settled && !b.ExchangesCA(), Signer: b.Signer()}
+	s := Status{Generation: b.Generation, Step: b.Step, Since: b.Since, Forced: b.Forced,
+		Accounts: b.Step != pki.Settled && !b.ExchangesCA(), Signer: b.Signer()}
 	if cas, err := b.Digests(); err == nil && len(cas) > 0 { // one that cannot be read is reported where it is needed
 		s.Issuer = cas[0]
 		s.External = b.External()
@@ -163,10 +165,12 @@ type Given struct {
 }
 
 // ErrBehind is returned by a server that has not taken over the last step yet.
-var ErrBehind = errors.New("this server has not taken over the last step of the exchange of the CA yet; try again, or at another server")
+var ErrBehind = errors.New(
+	"this server has not taken over the last step of the exchange of the CA yet; try again, or at another server")
 
 // ErrExternal is returned for a Begin in a cluster with an external CA: the successor is not named.
-var ErrExternal = errors.New("an operator has brought the CA of this cluster: give its successor with --ca-file and --ca-key-file, or --built-in for a CA that the cluster makes itself")
+var ErrExternal = errors.New(
+	"an operator has brought the CA of this cluster: give its successor with --ca-file and --ca-key-file, or --built-in for a CA that the cluster makes itself")
 
 // ErrChange is returned for a Change that there is not.
 var ErrChange = errors.New("no such change of the CA")
@@ -179,7 +183,9 @@ var ErrMoved = errors.New("the exchange has moved on since you have seen it, or 
 func (e *Exchange) Apply(ctx context.Context, r Request) (Status, error) {
 	next, err := e.Manager.Change(ctx, func(now State) (State, bool, error) {
 		if g := now.Bundle.Generation; r.Seen != 0 && r.Seen != g {
-			return now, false, fmt.Errorf("nothing was changed: %w (generation %d then, and %d now): look with `barque cert show`, and order it again", ErrMoved, r.Seen, g)
+			return now, false,
+				fmt.Errorf(
+					"nothing was changed: %w (generation %d then, and %d now): look with `barque cert show`, and order it again", ErrMoved, r.Seen, g)
 		}
 		b, err := e.cas.plan(now.Bundle, r)
 		return e.cas.state(b), true, err
@@ -233,7 +239,8 @@ func (c *cas) builtIn(b pki.Bundle, account crypto.PublicKey) (pki.Bundle, *pki.
 // external is the bundle with the CA that an operator brings.
 func (c *cas) external(b pki.Bundle, given Given, account crypto.PublicKey) (pki.Bundle, *pki.Authority, error) {
 	if c.EarlierCAs != nil {
-		if err := checkVersions(func() []string { return c.EarlierCAs(pki.ExternalForm) }, "knows CAs of operators"); err != nil {
+		if err := checkVersions(func() []string { return c.EarlierCAs(pki.ExternalForm) },
+			"knows CAs of operators"); err != nil {
 			return b, nil, err
 		}
 	}
@@ -296,7 +303,9 @@ type held struct {
 func (c *cas) separate(b pki.Bundle, _ *pki.Authority) (pki.Bundle, []held, error) {
 	if c.EarlierCAs != nil && !b.Separate() {
 		if earlier := c.EarlierCAs(pki.SeparateForm); len(earlier) > 0 {
-			c.Logger.Warn("the new CA is one for all purposes: these servers are not known to be of a version with more", "servers", earlier)
+			c.Logger.Warn(
+				"the new CA is one for all purposes: these servers are not known to be of a version with more",
+				"servers", earlier)
 			return b, nil, nil
 		}
 	}
@@ -340,7 +349,9 @@ type EarlierError struct {
 }
 
 func (e *EarlierError) Error() string {
-	return fmt.Sprintf("not all servers are known to be of a version that %s: %s; start or update them first, or remove them", e.Skill, strings.Join(e.Servers, ", "))
+	return fmt.Sprintf(
+		"not all servers are known to be of a version that %s: %s; start or update them first, or remove them", e.Skill,
+		strings.Join(e.Servers, ", "))
 }
 
 // checkVersions returns an *EarlierError for the servers without the skill.

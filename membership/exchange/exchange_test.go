@@ -148,9 +148,12 @@ func (c *cluster) start(n *node) {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	var wg sync.WaitGroup
 	if n.home.Keys() != nil {
-		e := New(Config{Trust: n.home.trust, Home: n.home, Members: c.members, Fetch: c.fetch, Told: func(cas []byte) error { return c.told(cas) },
-			Server: rollover.Server{Cluster: "c1", Store: c.shelf, Changed: c.gossip, Logger: slog.New(slog.NewTextHandler(&c.said, nil))},
-		})
+		e := New(
+			Config{Trust: n.home.trust, Home: n.home, Members: c.members, Fetch: c.fetch,
+				Told: func(cas []byte) error { return c.told(cas) },
+				Server: rollover.Server{Cluster: "c1", Store: c.shelf, Changed: c.gossip,
+					Logger: slog.New(slog.NewTextHandler(&c.said, nil))},
+			})
 		c.tell(n, func() { n.exchange = e })
 		wg.Go(func() { e.Run(ctx) })
 	} else {
@@ -227,7 +230,8 @@ func (c *cluster) members() ([]rollover.Member, error) {
 		if n.exchange != nil {
 			role = pki.RoleServer
 		}
-		out = append(out, rollover.Member{Name: n.name, Role: role, Alive: n.alive, Generation: n.generation, Signer: n.signer})
+		out = append(out,
+			rollover.Member{Name: n.name, Role: role, Alive: n.alive, Generation: n.generation, Signer: n.signer})
 	}
 	return out, nil
 }
@@ -290,9 +294,11 @@ func (c *cluster) settled(generation uint64) {
 			}
 		}
 		if b.Generation != generation || b.Step != pki.Settled || len(b.CAs) != 1 || n.signer != first.signer {
-			c.t.Errorf("%s: generation %d, step %q, %d CAs, certificates of %.8s", n.name, b.Generation, b.Step, len(b.CAs), n.signer)
+			c.t.Errorf("%s: generation %d, step %q, %d CAs, certificates of %.8s", n.name, b.Generation, b.Step,
+				len(b.CAs), n.signer)
 		}
-		if sign, _ := n.home.trust.AccountKeys(time.Now()); n.exchange != nil && (len(n.home.Keys()) != keys || !n.home.trust.CanIssue() || sign == nil) {
+		if sign, _ := n.home.trust.AccountKeys(time.Now()); n.exchange != nil &&
+			(len(n.home.Keys()) != keys || !n.home.trust.CanIssue() || sign == nil) {
 			c.t.Errorf("%s has %d keys, and can issue: %v", n.name, len(n.home.Keys()), n.home.trust.CanIssue())
 		}
 	}
@@ -345,7 +351,8 @@ func TestTheExchangeWaitsForWhoIsAway(t *testing.T) {
 					c.apply(c.nodes[0], Begin)
 					c.lead(c.nodes[1], 2*time.Minute)
 					is := c.nodes[0].exchange.Status()
-					if is.Step != pki.Spreading || len(is.Waiting) != 1 || !strings.Contains(is.Waiting[0], away.name+" shows no life") {
+					if is.Step != pki.Spreading || len(is.Waiting) != 1 ||
+						!strings.Contains(is.Waiting[0], away.name+" shows no life") {
 						t.Fatalf("without %s: %+v", away.name, is)
 					}
 					if force {
@@ -378,7 +385,8 @@ func TestUndo(t *testing.T) {
 		if c.nodes[0].signer != old {
 			t.Error("the CA is another one")
 		}
-		if _, err := c.nodes[1].exchange.Apply(t.Context(), Request{Change: Change("more")}); !errors.Is(err, ErrChange) {
+		if _, err := c.nodes[1].exchange.Apply(t.Context(), Request{Change: Change("more")}); !errors.Is(err,
+			ErrChange) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -456,7 +464,8 @@ func TestTheServerThatBeganIsLost(t *testing.T) {
 			c.start(c.nodes[1])
 			c.start(c.nodes[2])
 			c.lead(c.nodes[1], time.Minute)
-			if is := c.nodes[1].exchange.Status(); is.Step != pki.Spreading || !hangs && !strings.Contains(is.Problem, "nobody who lives has it") {
+			if is := c.nodes[1].exchange.Status(); is.Step != pki.Spreading ||
+				!hangs && !strings.Contains(is.Problem, "nobody who lives has it") {
 				t.Errorf("without the key: %+v", is)
 			}
 			if _, err := c.nodes[2].exchange.Apply(t.Context(), Request{Change: Begin}); !errors.Is(err, ErrBehind) {
@@ -498,7 +507,8 @@ func TestARetiredKeyIsRemovedInTheEnd(t *testing.T) {
 		full(true)
 		c.apply(c.nodes[0], Begin)
 		c.lead(c.nodes[1], time.Minute)
-		if is := ill.exchange.Status(); is.Step != pki.Settled || !strings.Contains(is.Problem, errFull.Error()) || len(ill.home.Keys()) != 6 {
+		if is := ill.exchange.Status(); is.Step != pki.Settled || !strings.Contains(is.Problem, errFull.Error()) ||
+			len(ill.home.Keys()) != 6 {
 			t.Errorf("with %d keys: %+v", len(ill.home.Keys()), is)
 		}
 		<-time.After(59 * time.Minute)
@@ -592,7 +602,9 @@ func TestTheExchangeSurvivesFaults(t *testing.T) {
 					c.kill(n)
 				case n.exchange != nil && random.IntN(4) == 0:
 					change := []Change{Begin, BeginAccounts, Undo, BeginJoint}[random.IntN(4)]
-					if _, err := n.exchange.Apply(t.Context(), Request{Change: change}); err != nil && !errors.Is(err, pki.ErrStep) && !errors.Is(err, ErrBehind) && !errors.Is(err, shelftest.ErrConflict) {
+					if _, err := n.exchange.Apply(t.Context(), Request{Change: change}); err != nil &&
+						!errors.Is(err, pki.ErrStep) && !errors.Is(err, ErrBehind) &&
+						!errors.Is(err, shelftest.ErrConflict) {
 						t.Errorf("seed %d: %v", seed, err)
 					}
 				}

@@ -23,7 +23,8 @@ func TestTheCAIsExchangedForAnExternalOne(t *testing.T) {
 		c := newCluster(t, 3, 1)
 		synctest.Wait()
 		give := func(n *node, ca *companytest.CA) error {
-			_, err := n.exchange.Apply(t.Context(), Request{Change: BeginExternal, Given: Given{ca.Chain(), ca.KeyPEM()}})
+			_, err := n.exchange.Apply(t.Context(),
+				Request{Change: BeginExternal, Given: Given{ca.Chain(), ca.KeyPEM()}})
 			synctest.Wait()
 			return err
 		}
@@ -42,12 +43,14 @@ func TestTheCAIsExchangedForAnExternalOne(t *testing.T) {
 			}
 		}
 		writes := c.shelf.Writes()
-		for what, bad := range map[string]error{"one from before": give(c.nodes[0], one), "the same one": give(c.nodes[0], two)} {
+		for what, bad := range map[string]error{"one from before": give(c.nodes[0], one),
+			"the same one": give(c.nodes[0], two)} {
 			if !errors.Is(bad, pki.ErrUnfit) {
 				t.Errorf("%s: %v", what, bad)
 			}
 		}
-		if _, err := c.nodes[1].exchange.Apply(t.Context(), Request{Change: Begin}); !errors.Is(err, ErrExternal) || c.shelf.Writes() != writes {
+		if _, err := c.nodes[1].exchange.Apply(t.Context(), Request{Change: Begin}); !errors.Is(err, ErrExternal) ||
+			c.shelf.Writes() != writes {
 			t.Errorf("back to a built-in CA, without a word: %v; %d writes", err, c.shelf.Writes()-writes)
 		}
 		c.apply(c.nodes[1], BeginBuiltIn)
@@ -65,15 +68,21 @@ func TestAnUnfitCAChangesNothing(t *testing.T) {
 		root := companytest.NewRoot(t)
 		c := newCluster(t, 1, 0)
 		n := c.nodes[0]
-		n.exchange.cas.Certificates = func() []pki.Request { return []pki.Request{{Names: []string{"kubernetes", "s1"}, Usage: pki.Server}} }
+		n.exchange.cas.Certificates = func() []pki.Request {
+			return []pki.Request{
+				{Names: []string{"kubernetes", "s1"}, Usage: pki.Server}}
+		}
 		synctest.Wait()
-		narrow := root.Intermediate("Cluster CA", func(x *x509.Certificate) { x.PermittedDNSDomains = []string{"example.com"} })
+		narrow := root.Intermediate("Cluster CA",
+			func(x *x509.Certificate) { x.PermittedDNSDomains = []string{"example.com"} })
 		good := root.Intermediate("Cluster CA", nil)
 		for what, given := range map[string]Given{
-			"nothing": {}, "another key": {good.Chain(), narrow.KeyPEM()}, "forbids names": {narrow.Chain(), narrow.KeyPEM()},
+			"nothing": {}, "another key": {good.Chain(), narrow.KeyPEM()},
+			"forbids names":           {narrow.Chain(), narrow.KeyPEM()},
 			"the key is in the chain": {slices.Concat(good.Chain(), good.KeyPEM()), good.KeyPEM()},
 		} {
-			if _, err := n.exchange.Apply(t.Context(), Request{Change: BeginExternal, Given: given}); !errors.Is(err, pki.ErrUnfit) {
+			if _, err := n.exchange.Apply(t.Context(), Request{Change: BeginExternal, Given: given}); !errors.Is(err,
+				pki.ErrUnfit) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
@@ -99,13 +108,16 @@ func TestEarlierVersionsTakeNoPart(t *testing.T) {
 		synctest.Wait()
 		ca := companytest.NewRoot(t).Intermediate("Cluster CA", nil)
 		begin := func() error {
-			_, err := n.exchange.Apply(t.Context(), Request{Change: BeginExternal, Given: Given{ca.Chain(), ca.KeyPEM()}})
+			_, err := n.exchange.Apply(t.Context(),
+				Request{Change: BeginExternal, Given: Given{ca.Chain(), ca.KeyPEM()}})
 			synctest.Wait()
 			return err
 		}
 		var refused *EarlierError
-		if err := begin(); !errors.As(err, &refused) || !slices.Equal(refused.Servers, earlier) || c.shelf.Writes() != 0 || len(n.home.Keys()) != 2 {
-			t.Errorf("with a server of an earlier version: %v; %d writes, %d keys", err, c.shelf.Writes(), len(n.home.Keys()))
+		if err := begin(); !errors.As(err, &refused) || !slices.Equal(refused.Servers, earlier) ||
+			c.shelf.Writes() != 0 || len(n.home.Keys()) != 2 {
+			t.Errorf("with a server of an earlier version: %v; %d writes, %d keys", err, c.shelf.Writes(),
+				len(n.home.Keys()))
 		}
 		earlier = nil
 		formats := func(want int) {

@@ -60,7 +60,8 @@ func TestAnUpgradedClusterGetsSeparateCAs(t *testing.T) {
 		}
 		c.lead(c.nodes[1], time.Minute)
 		c.settled(4)
-		if is := c.nodes[0].exchange.Status(); is.Separate || !strings.Contains(c.said.String(), "one for all purposes") {
+		if is := c.nodes[0].exchange.Status(); is.Separate ||
+			!strings.Contains(c.said.String(), "one for all purposes") {
 			t.Errorf("with an earlier version: %+v", is)
 		}
 		forms["s3"] = pki.BundleForm
@@ -113,7 +114,8 @@ func TestAnOperatorsCAIsForClients(t *testing.T) {
 		var before []string
 		for i, name := range []string{"Cluster CA 1", "Cluster CA 2"} {
 			ca := root.Intermediate(name, nil)
-			if _, err := c.nodes[i].exchange.Apply(t.Context(), Request{Change: BeginExternal, Given: Given{ca.Chain(), ca.KeyPEM()}}); err != nil {
+			if _, err := c.nodes[i].exchange.Apply(t.Context(),
+				Request{Change: BeginExternal, Given: Given{ca.Chain(), ca.KeyPEM()}}); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -140,7 +142,8 @@ func TestAnOperatorsCAIsForAllPurposes(t *testing.T) {
 		root := companytest.NewRoot(t)
 		for i, begin := range []Change{BeginExternalJoint, BeginBuiltIn, BeginExternalJoint} {
 			ca := root.Intermediate(fmt.Sprintf("Cluster CA %d", i), nil)
-			if _, err := c.nodes[i].exchange.Apply(t.Context(), Request{Change: begin, Given: Given{ca.Chain(), ca.KeyPEM()}}); err != nil {
+			if _, err := c.nodes[i].exchange.Apply(t.Context(),
+				Request{Change: begin, Given: Given{ca.Chain(), ca.KeyPEM()}}); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -173,7 +176,8 @@ func TestExtensionsAreTold(t *testing.T) {
 		go func() { c.lead(c.nodes[1], time.Minute); close(led) }()
 		synctest.Wait()
 		is, b := c.nodes[1].exchange.Status(), c.nodes[1].home.trust.Bundle()
-		if !is.Spreading() || !slices.Equal(is.Waiting, []string{"the next CA of the front proxy: not yet"}) || asked.Load() != strings.Join(b.FrontProxy, "") {
+		if !is.Spreading() || !slices.Equal(is.Waiting, []string{"the next CA of the front proxy: not yet"}) ||
+			asked.Load() != strings.Join(b.FrontProxy, "") {
 			t.Errorf("before that, at the leader: %+v", is)
 		}
 		if is := c.nodes[0].exchange.Status(); !is.Spreading() || len(is.Waiting) > 0 {
@@ -206,7 +210,8 @@ func TestExtensionsAreNotWaitedForForEver(t *testing.T) {
 		}
 		c.lead(c.nodes[1], time.Minute)
 		c.settled(4)
-		if said := c.said.String(); strings.Count(said, "without extension API servers") != 1 || !strings.Contains(said, "a webhook refuses it") {
+		if said := c.said.String(); strings.Count(said, "without extension API servers") != 1 ||
+			!strings.Contains(said, "a webhook refuses it") {
 			t.Errorf("the log: %s", said)
 		}
 		c.apply(c.nodes[0], Begin)
@@ -241,7 +246,8 @@ func TestTheKeyOfAPurposeIsLost(t *testing.T) {
 		c.start(c.nodes[1])
 		c.start(c.nodes[2])
 		c.lead(c.nodes[1], time.Minute)
-		if is := c.nodes[1].exchange.Status(); is.Step != pki.Spreading || !strings.Contains(is.Problem, "nobody who lives has it") {
+		if is := c.nodes[1].exchange.Status(); is.Step != pki.Spreading ||
+			!strings.Contains(is.Problem, "nobody who lives has it") {
 			t.Errorf("without the keys: %+v", is)
 		}
 		c.apply(c.nodes[2], Undo)

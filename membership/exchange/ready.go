@@ -16,10 +16,12 @@ import (
 func (e *Exchange) Ready() error {
 	seen, _, problem := e.Seen()
 	own, cluster := e.cas.Trust.Bundle(), seen.Bundle
-	if own.Generation >= cluster.Generation || len(cluster.AccountKeys) == 0 || slices.Contains(own.AccountKeys, cluster.AccountKeys[0]) || e.cas.lost(own.Generation) {
+	if own.Generation >= cluster.Generation || len(cluster.AccountKeys) == 0 ||
+		slices.Contains(own.AccountKeys, cluster.AccountKeys[0]) || e.cas.lost(own.Generation) {
 		return nil
 	}
-	err := fmt.Errorf("this server does not have the key yet that signs the tokens of service accounts: it uses generation %d of the keys, and the cluster %d", own.Generation, cluster.Generation)
+	err := fmt.Errorf(
+		"this server does not have the key yet that signs the tokens of service accounts: it uses generation %d of the keys, and the cluster %d", own.Generation, cluster.Generation)
 	if problem != "" {
 		err = fmt.Errorf("%w; %s", err, problem)
 	}

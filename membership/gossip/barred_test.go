@@ -13,7 +13,8 @@ import (
 func TestBarredMembers(t *testing.T) {
 	ca := newCA(t)
 	p := believer(t, pki.TrustOf(ca))
-	revoked, good := memberOf(t, ca, "n1", time.Now().Add(time.Hour), Facts{}), memberOf(t, ca, "n2", time.Now().Add(time.Hour), Facts{})
+	revoked, good := memberOf(t, ca, "n1", time.Now().Add(time.Hour), Facts{}),
+		memberOf(t, ca, "n2", time.Now().Add(time.Hour), Facts{})
 	why := errors.New("its Node was deleted")
 	if err := p.NotifyAlive(revoked); err != nil {
 		t.Errorf("before: %v", err)

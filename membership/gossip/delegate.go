@@ -19,7 +19,8 @@ func (p *Pool) NotifyAlive(node *memberlist.Node) error {
 	if err == nil {
 		if why := p.barred(holder); why != nil {
 			// It tries again every few seconds, for as long as it runs.
-			p.config.Logger.Debug("gossip member is barred", "member", node.Name, "address", addrOf(node), "reason", why)
+			p.config.Logger.Debug("gossip member is barred", "member", node.Name, "address", addrOf(node), "reason",
+				why)
 			return why
 		}
 	}
@@ -74,7 +75,8 @@ func (p *Pool) NotifyMerge(peers []*memberlist.Node) error {
 
 // NotifyConflict implements memberlist.ConflictDelegate: two machines use one name.
 func (p *Pool) NotifyConflict(existing, other *memberlist.Node) {
-	p.config.Logger.Error("two machines use the same node name; stop one of them", "name", existing.Name, "first", addrOf(existing), "second", addrOf(other))
+	p.config.Logger.Error("two machines use the same node name; stop one of them", "name", existing.Name, "first",
+		addrOf(existing), "second", addrOf(other))
 }
 
 // NotifyJoin implements memberlist.EventDelegate.

@@ -24,14 +24,16 @@ func FuzzMeta(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	trust, proof, addr := pki.TrustOf(ca), proofOf(f, ca, "n1", pki.RoleServer, now.Add(time.Hour)), netip.MustParseAddrPort("10.0.0.1:6445")
+	trust, proof, addr := pki.TrustOf(ca), proofOf(f, ca, "n1", pki.RoleServer, now.Add(time.Hour)),
+		netip.MustParseAddrPort("10.0.0.1:6445")
 	facts := Facts{Zone: "z", Version: "v1", APIPort: 6443, PeerPort: 6444, PeerID: "n1.x", Revoked: 7}
 	good, err := encodeMeta(clusterID, "n1", addr, proof, facts)
 	if err != nil {
 		f.Fatal(err)
 	}
 	nameless := append([]byte{namelessMeta}, good[1:]...)
-	for _, meta := range [][]byte{good, nameless, nil, {metaVersion, 0, 0}, {metaVersion, 255, 255}, {namelessMeta, 0, 1, 0}, good[:len(good)-1], append(good[:len(good):len(good)], ' ')} {
+	for _, meta := range [][]byte{good, nameless, nil, {metaVersion, 0, 0}, {metaVersion, 255, 255},
+		{namelessMeta, 0, 1, 0}, good[:len(good)-1], append(good[:len(good):len(good)], ' ')} {
 		f.Add("n1", meta)
 	}
 	f.Add("", good)
@@ -61,7 +63,9 @@ func FuzzMessages(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, m := range []message{{Kind: goodbye, From: "n1", Meta: staying}, {Kind: goodbye, From: "n2"}, {Kind: askView, ID: "a", From: "n1"}, {Kind: answerView, ID: "a", From: "n1", View: &View{From: "n1"}}, {Kind: answerAbout, ID: "b", About: json.RawMessage("1")}, {Kind: "?"}} {
+	for _, m := range []message{{Kind: goodbye, From: "n1", Meta: staying}, {Kind: goodbye, From: "n2"},
+		{Kind: askView, ID: "a", From: "n1"}, {Kind: answerView, ID: "a", From: "n1", View: &View{From: "n1"}},
+		{Kind: answerAbout, ID: "b", About: json.RawMessage("1")}, {Kind: "?"}} {
 		text, err := json.Marshal(m)
 		if err != nil {
 			f.Fatal(err)
@@ -70,8 +74,12 @@ func FuzzMessages(f *testing.F) {
 	}
 	f.Add([]byte("null"))
 	f.Add([]byte(strings.Repeat("[", 20_000)))
-	p := &Pool{config: Config{Name: "me", ClusterID: clusterID, Authority: pki.TrustOf(ca), Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }},
-		talk: talk{asked: map[string]chan message{}}, members: map[string]Member{"n1": {Name: "n1", Role: "server", Addr: addr, State: Alive}}, leaving: map[string]time.Time{}, changed: make(chan struct{})}
+	p := &Pool{
+		config: Config{Name: "me", ClusterID: clusterID, Authority: pki.TrustOf(ca),
+			Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }},
+		talk:    talk{asked: map[string]chan message{}},
+		members: map[string]Member{"n1": {Name: "n1", Role: "server", Addr: addr, State: Alive}},
+		leaving: map[string]time.Time{}, changed: make(chan struct{})}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		answer := p.talk.expect("a")
 		defer p.talk.forget("a")
@@ -103,8 +111,10 @@ func FuzzWire(f *testing.F) {
 	if err := listener.Close(); err != nil {
 		f.Fatal(err)
 	}
-	p, err := New(Config{Name: "me", ClusterID: clusterID, Advertise: at, Keys: [][]byte{key}, Authority: pki.TrustOf(ca), Proof: func() Proof { return proof },
-		Seeds: func() []netip.AddrPort { return nil }, Logger: slog.New(slog.DiscardHandler)})
+	p, err := New(
+		Config{Name: "me", ClusterID: clusterID, Advertise: at, Keys: [][]byte{key}, Authority: pki.TrustOf(ca),
+			Proof: func() Proof { return proof },
+			Seeds: func() []netip.AddrPort { return nil }, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -116,8 +126,11 @@ func FuzzWire(f *testing.F) {
 	})
 	label := "\xf4\x09barque:c1"
 	for _, first := range []string{
-		"", "\x00", label, label + "\x0a", label + "\x0a\x00\x00\x00\x01\x00", label + "\x0a\xff\xff\xff\xff", label + "\x06", "\xf4\x00", "\xf4\xff" + strings.Repeat("x", 255), "\x0a\x00\x00\x00\x01\x00",
-		"\x06\x00", "\x09\x00\x00\x00\x00\x07\x02", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00", label + label, "\xf4\x09barque:c2\x00", label + "\x01" + strings.Repeat("\x00", 64),
+		"", "\x00", label, label + "\x0a", label + "\x0a\x00\x00\x00\x01\x00", label + "\x0a\xff\xff\xff\xff",
+		label + "\x06", "\xf4\x00", "\xf4\xff" + strings.Repeat("x", 255), "\x0a\x00\x00\x00\x01\x00",
+		"\x06\x00", "\x09\x00\x00\x00\x00\x07\x02", "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+		"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00", label + label, "\xf4\x09barque:c2\x00",
+		label + "\x01" + strings.Repeat("\x00", 64),
 	} {
 		f.Add([]byte(first), false)
 		f.Add([]byte(first), true)

@@ -19,8 +19,9 @@ func TestAGoodbyeThatComesAfterTheDeath(t *testing.T) {
 	now := time.Now()
 	var later atomic.Int64 // than the clock, in nanoseconds
 	proof := proofOf(t, ca, "n1", "server", now.Add(time.Hour))
-	n := startNode(t, Config{Name: "n1", Advertise: freeAddr(t, 1), Authority: pki.TrustOf(ca), Proof: func() Proof { return proof },
-		Now: func() time.Time { return time.Now().Add(time.Duration(later.Load())) }, Tune: calm})
+	n := startNode(t,
+		Config{Name: "n1", Advertise: freeAddr(t, 1), Authority: pki.TrustOf(ca), Proof: func() Proof { return proof },
+			Now: func() time.Time { return time.Now().Add(time.Duration(later.Load())) }, Tune: calm})
 
 	addr := netip.MustParseAddrPort("127.1.0.99:7946")
 	other := proofOf(t, ca, "n2", "agent", now.Add(time.Hour))
@@ -76,11 +77,12 @@ func TestServersHearAGoodbyeThatGossipLoses(t *testing.T) {
 	seed := freeAddr(t, 81)
 	start := func(name, role string, addr netip.AddrPort) *node {
 		proof := proofOf(t, ca, name, role, time.Now().Add(time.Hour))
-		return startNode(t, Config{Name: name, Advertise: addr, Authority: pki.TrustOf(ca), Proof: func() Proof { return proof },
-			Seeds: func() []netip.AddrPort { return []netip.AddrPort{seed} }, Tune: func(c *memberlist.Config) {
-				calm(c)
-				c.ProbeInterval, c.ProbeTimeout = time.Second, 500*time.Millisecond
-			}})
+		return startNode(t,
+			Config{Name: name, Advertise: addr, Authority: pki.TrustOf(ca), Proof: func() Proof { return proof },
+				Seeds: func() []netip.AddrPort { return []netip.AddrPort{seed} }, Tune: func(c *memberlist.Config) {
+					calm(c)
+					c.ProbeInterval, c.ProbeTimeout = time.Second, 500*time.Millisecond
+				}})
 	}
 	server, agent := start("s1", "server", seed), start("a1", "agent", freeAddr(t, 82))
 	server.eventually("a1 is alive", func() bool { return server.state("a1") == Alive })
@@ -104,9 +106,12 @@ func TestServersHearAGoodbyeThatGossipLoses(t *testing.T) {
 func TestAGoodbyeThatComesByItself(t *testing.T) {
 	ca, now := newCA(t), time.Now()
 	proof := proofOf(t, ca, "s1", "server", now.Add(time.Hour))
-	p := startNode(t, Config{Name: "s1", Advertise: freeAddr(t, 83), Authority: pki.TrustOf(ca), Tune: calm, Proof: func() Proof { return proof }})
+	p := startNode(t,
+		Config{Name: "s1", Advertise: freeAddr(t, 83), Authority: pki.TrustOf(ca), Tune: calm,
+			Proof: func() Proof { return proof }})
 	addr := netip.MustParseAddrPort("127.1.0.99:7946")
-	own, foreign := proofOf(t, ca, "a1", "agent", now.Add(time.Hour)), proofOf(t, newCA(t), "a1", "agent", now.Add(time.Hour))
+	own, foreign := proofOf(t, ca, "a1", "agent", now.Add(time.Hour)),
+		proofOf(t, newCA(t), "a1", "agent", now.Add(time.Hour))
 	meta := func(proof Proof, facts Facts) []byte {
 		data, err := encodeMeta(clusterID, "a1", addr, proof, facts)
 		if err != nil {

@@ -156,11 +156,15 @@ func TestPoolTellsDeathFromLeaving(t *testing.T) {
 			addr = freeAddr(t, i)
 		}
 		proof := proofOf(t, ca, name, "server", time.Now().Add(time.Hour))
-		nodes = append(nodes, startNode(t, Config{Name: name, Advertise: addr, Authority: pki.TrustOf(ca), Proof: func() Proof { return proof },
-			Facts: Facts{Zone: "z" + name, APIPort: 6443}, Seeds: func() []netip.AddrPort { return []netip.AddrPort{seed} }}))
+		nodes = append(nodes,
+			startNode(t,
+				Config{Name: name, Advertise: addr, Authority: pki.TrustOf(ca), Proof: func() Proof { return proof },
+					Facts: Facts{Zone: "z" + name, APIPort: 6443},
+					Seeds: func() []netip.AddrPort { return []netip.AddrPort{seed} }}))
 	}
 	for _, n := range nodes {
-		n.eventually("all alive", func() bool { return n.state("n1") == Alive && n.state("n2") == Alive && n.state("n3") == Alive })
+		n.eventually("all alive",
+			func() bool { return n.state("n1") == Alive && n.state("n2") == Alive && n.state("n3") == Alive })
 	}
 	if m, _ := nodes[0].Member("n3"); m.Role != "server" || m.Facts.Zone != "zn3" || m.Facts.APIPort != 6443 {
 		t.Fatalf("n3 as n1 sees it: %+v", m)
@@ -182,8 +186,10 @@ func TestPoolTellsDeathFromLeaving(t *testing.T) {
 func TestAMemberThatIsAboutToLeave(t *testing.T) {
 	ca := newCA(t)
 	a, b := freeAddr(t, 21), freeAddr(t, 22)
-	proofA, proofB := proofOf(t, ca, "a", "server", time.Now().Add(time.Hour)), proofOf(t, ca, "b", "agent", time.Now().Add(time.Hour))
-	first := startNode(t, Config{Name: "a", Advertise: a, Authority: pki.TrustOf(ca), Proof: func() Proof { return proofA }})
+	proofA, proofB := proofOf(t, ca, "a", "server", time.Now().Add(time.Hour)),
+		proofOf(t, ca, "b", "agent", time.Now().Add(time.Hour))
+	first := startNode(t,
+		Config{Name: "a", Advertise: a, Authority: pki.TrustOf(ca), Proof: func() Proof { return proofA }})
 	config := Config{Name: "b", Advertise: b, Authority: pki.TrustOf(ca), Proof: func() Proof { return proofB },
 		Seeds: func() []netip.AddrPort { return []netip.AddrPort{a} }}
 	second := startNode(t, config)
@@ -212,10 +218,13 @@ func TestAMemberThatIsAboutToLeave(t *testing.T) {
 func TestDeadMemberComesBack(t *testing.T) {
 	ca := newCA(t)
 	a, b := freeAddr(t, 11), freeAddr(t, 12)
-	proofA, proofB := proofOf(t, ca, "a", "server", time.Now().Add(time.Hour)), proofOf(t, ca, "b", "agent", time.Now().Add(time.Hour))
+	proofA, proofB := proofOf(t, ca, "a", "server", time.Now().Add(time.Hour)),
+		proofOf(t, ca, "b", "agent", time.Now().Add(time.Hour))
 	seeds := func() []netip.AddrPort { return []netip.AddrPort{a} }
-	first := startNode(t, Config{Name: "a", Advertise: a, Authority: pki.TrustOf(ca), Proof: func() Proof { return proofA }})
-	config := Config{Name: "b", Advertise: b, Authority: pki.TrustOf(ca), Proof: func() Proof { return proofB }, Seeds: seeds}
+	first := startNode(t,
+		Config{Name: "a", Advertise: a, Authority: pki.TrustOf(ca), Proof: func() Proof { return proofA }})
+	config := Config{Name: "b", Advertise: b, Authority: pki.TrustOf(ca), Proof: func() Proof { return proofB },
+		Seeds: seeds}
 	second := startNode(t, config)
 	first.eventually("b alive", func() bool { return first.state("b") == Alive })
 	second.crash()
@@ -226,17 +235,21 @@ func TestDeadMemberComesBack(t *testing.T) {
 
 // TestAMemberComesBackAtAnotherPort: as after a stop or a crash of a node whose port was changed.
 func TestAMemberComesBackAtAnotherPort(t *testing.T) {
-	for name, end := range map[string]func(*node){"stopped": func(n *node) { n.leave(); n.crash() }, "killed": (*node).crash} {
+	for name, end := range map[string]func(*node){"stopped": func(n *node) { n.leave(); n.crash() },
+		"killed": (*node).crash} {
 		t.Run(name, func(t *testing.T) {
 			ca := newCA(t)
 			a, b, other := freeAddr(t, 11), freeAddr(t, 12), netip.AddrPort{}
 			for other.Port() == 0 || other == b {
 				other = freeAddr(t, 12)
 			}
-			proofA, proofB := proofOf(t, ca, "a", "server", time.Now().Add(time.Hour)), proofOf(t, ca, "b", "agent", time.Now().Add(time.Hour))
+			proofA, proofB := proofOf(t, ca, "a", "server", time.Now().Add(time.Hour)),
+				proofOf(t, ca, "b", "agent", time.Now().Add(time.Hour))
 			seeds := func() []netip.AddrPort { return []netip.AddrPort{a} }
-			first := startNode(t, Config{Name: "a", Advertise: a, Authority: pki.TrustOf(ca), Proof: func() Proof { return proofA }})
-			config := Config{Name: "b", Advertise: b, Authority: pki.TrustOf(ca), Proof: func() Proof { return proofB }, Seeds: seeds}
+			first := startNode(t,
+				Config{Name: "a", Advertise: a, Authority: pki.TrustOf(ca), Proof: func() Proof { return proofA }})
+			config := Config{Name: "b", Advertise: b, Authority: pki.TrustOf(ca), Proof: func() Proof { return proofB },
+				Seeds: seeds}
 			second := startNode(t, config)
 			first.eventually("b alive", func() bool { return first.state("b") == Alive })
 			end(second)
@@ -284,7 +297,8 @@ func TestPoolBelievesOnlyProvenMembers(t *testing.T) {
 	addr, good := freeAddr(t, 21), freeAddr(t, 24)
 	seeds := func() []netip.AddrPort { return []netip.AddrPort{addr} }
 	own := proofOf(t, ca, "a", "server", time.Now().Add(time.Hour))
-	a := startNode(t, Config{Name: "a", Advertise: addr, Authority: pki.TrustOf(ca), Proof: func() Proof { return own }})
+	a := startNode(t,
+		Config{Name: "a", Advertise: addr, Authority: pki.TrustOf(ca), Proof: func() Proof { return own }})
 
 	for i, c := range []struct {
 		name  string
@@ -298,7 +312,9 @@ func TestPoolBelievesOnlyProvenMembers(t *testing.T) {
 	}
 	// A proven member joins after them: when it is seen, so would the others be.
 	proof := proofOf(t, ca, "good", "agent", time.Now().Add(time.Hour))
-	startNode(t, Config{Name: "good", Advertise: good, Authority: pki.TrustOf(ca), Seeds: seeds, Proof: func() Proof { return proof }})
+	startNode(t,
+		Config{Name: "good", Advertise: good, Authority: pki.TrustOf(ca), Seeds: seeds,
+			Proof: func() Proof { return proof }})
 	a.eventually("good alive", func() bool { return a.state("good") == Alive })
 	for _, name := range []string{"foreign", "impostor", "ended"} {
 		if m, ok := a.Member(name); ok {
@@ -311,14 +327,16 @@ func TestMetadata(t *testing.T) {
 	ca, now := newCA(t), time.Now()
 	addr := netip.MustParseAddrPort("10.0.0.7:7946")
 	proof := proofOf(t, ca, "n1", "server", now.Add(time.Hour))
-	meta, err := encodeMeta(clusterID, "n1", addr, proof, Facts{Version: "v1.37.0+barque.1", Zone: "rack-1", APIPort: 6443, PeerPort: 6444})
+	meta, err := encodeMeta(clusterID, "n1", addr, proof,
+		Facts{Version: "v1.37.0+barque.1", Zone: "rack-1", APIPort: 6443, PeerPort: 6444})
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := func(name string, addr netip.AddrPort, meta []byte) *memberlist.Node {
 		return &memberlist.Node{Name: name, Addr: addr.Addr().AsSlice(), Port: addr.Port(), Meta: meta}
 	}
-	if holder, facts, err := decodeMeta(pki.TrustOf(ca), clusterID, at("n1", addr, meta), now); err != nil || holder.Role != "server" || facts.Zone != "rack-1" {
+	if holder, facts, err := decodeMeta(pki.TrustOf(ca), clusterID, at("n1", addr, meta), now); err != nil ||
+		holder.Role != "server" || facts.Zone != "rack-1" {
 		t.Fatalf("decodeMeta = %+v, %+v, %v", holder, facts, err)
 	}
 	for what, node := range map[string]*memberlist.Node{
@@ -357,9 +375,13 @@ func TestARenewedCredentialIsShown(t *testing.T) {
 	}
 	var proof atomic.Pointer[Proof]
 	proof.Store(issue(time.Now().Add(time.Hour)))
-	startNode(t, Config{Name: "n1", Advertise: seed, Authority: pki.TrustOf(ca), Proof: func() Proof { return *proof.Load() }, Seeds: seeds})
+	startNode(t,
+		Config{Name: "n1", Advertise: seed, Authority: pki.TrustOf(ca), Proof: func() Proof { return *proof.Load() },
+			Seeds: seeds})
 	other := proofOf(t, ca, "n2", "server", time.Now().Add(time.Hour))
-	n2 := startNode(t, Config{Name: "n2", Advertise: freeAddr(t, 2), Authority: pki.TrustOf(ca), Proof: func() Proof { return other }, Seeds: seeds})
+	n2 := startNode(t,
+		Config{Name: "n2", Advertise: freeAddr(t, 2), Authority: pki.TrustOf(ca), Proof: func() Proof { return other },
+			Seeds: seeds})
 	n2.eventually("n1 is alive", func() bool { return n2.state("n1") == Alive })
 	proof.Store(issue(time.Now().Add(2 * time.Hour)))
 	n2.eventually("the renewed credential", func() bool {
@@ -374,8 +396,10 @@ func TestStrangersAtTheStreamPort(t *testing.T) {
 	seed := freeAddr(t, 1)
 	begin := func(name string, addr netip.AddrPort) *node {
 		proof := proofOf(t, ca, name, "server", time.Now().Add(time.Hour))
-		return startNode(t, Config{Name: name, Advertise: addr, Authority: pki.TrustOf(ca), Proof: func() Proof { return proof }, Tune: calm,
-			Seeds: func() []netip.AddrPort { return []netip.AddrPort{seed} }})
+		return startNode(t,
+			Config{Name: name, Advertise: addr, Authority: pki.TrustOf(ca), Proof: func() Proof { return proof },
+				Tune:  calm,
+				Seeds: func() []netip.AddrPort { return []netip.AddrPort{seed} }})
 	}
 	a := begin("a", seed)
 	var silent []net.Conn

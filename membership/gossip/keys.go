@@ -58,7 +58,8 @@ func setKeys(ring *memberlist.Keyring, keys [][]byte) error {
 		return slices.ContainsFunc(keys, func(k []byte) bool { return bytes.Equal(k, key) })
 	}
 	installed := ring.GetKeys()
-	if firstGone := slices.IndexFunc(installed, func(k []byte) bool { return !stays(k) }); firstGone >= 0 && slices.ContainsFunc(installed[firstGone:], stays) {
+	if firstGone := slices.IndexFunc(installed, func(k []byte) bool { return !stays(k) }); firstGone >= 0 &&
+		slices.ContainsFunc(installed[firstGone:], stays) {
 		for _, key := range slices.Backward(keys) { // to the front, all that stay
 			if err := ring.UseKey(key); err != nil {
 				return err

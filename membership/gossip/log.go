@@ -38,7 +38,8 @@ var ports = regexp.MustCompile(`:\d+\b`)
 func (l *lineLogger) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(string(bytes.TrimPrefix(line, []byte("memberlist: "))))
 	level := slog.LevelDebug
-	for prefix, at := range map[string]slog.Level{"[ERR] ": slog.LevelWarn, "[WARN] ": slog.LevelInfo, "[INFO] ": slog.LevelDebug, "[DEBUG] ": slog.LevelDebug} {
+	for prefix, at := range map[string]slog.Level{"[ERR] ": slog.LevelWarn, "[WARN] ": slog.LevelInfo,
+		"[INFO] ": slog.LevelDebug, "[DEBUG] ": slog.LevelDebug} {
 		if rest, ok := strings.CutPrefix(text, prefix); ok {
 			text, level = rest, at
 			break

@@ -21,7 +21,8 @@ func TestLinesAgain(t *testing.T) {
 		lines := &lineLogger{logger: slog.New(slog.NewTextHandler(&out, nil))}
 		memberlist := log.New(lines, "", 0)
 		attempt := func(from string) {
-			memberlist.Printf("[ERR] memberlist: discarding stream with unacceptable label %q: from=%s", "barque:OLD", from)
+			memberlist.Printf("[ERR] memberlist: discarding stream with unacceptable label %q: from=%s", "barque:OLD",
+				from)
 		}
 		told := func() int {
 			defer out.Reset()
@@ -56,7 +57,8 @@ func TestLinesAgain(t *testing.T) {
 			t.Errorf("%d lines of another cause during a flood", n)
 		}
 		time.Sleep(loglimit.Pause)
-		memberlist.Printf("[ERR] memberlist: discarding stream with unacceptable label %q: from=%s", "barque:OLD", "10.9.9.9:1")
+		memberlist.Printf("[ERR] memberlist: discarding stream with unacceptable label %q: from=%s", "barque:OLD",
+			"10.9.9.9:1")
 		if text := out.String(); !strings.Contains(text, "othersNotLogged=25") /* of 2560 */ {
 			t.Errorf("after the flood: %s", text)
 		}

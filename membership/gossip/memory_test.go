@@ -36,15 +36,18 @@ func TestTheMemoryOfStrangers(t *testing.T) {
 			seed := freeAddr(t, 1)
 			begin := func(name string, addr netip.AddrPort) *node {
 				proof := proofOf(t, ca, name, "server", time.Now().Add(time.Hour))
-				return startNode(t, Config{Name: name, Advertise: addr, Authority: pki.TrustOf(ca), Proof: func() Proof { return proof }, Tune: patient,
-					Seeds: func() []netip.AddrPort { return []netip.AddrPort{seed} }})
+				return startNode(t,
+					Config{Name: name, Advertise: addr, Authority: pki.TrustOf(ca),
+						Proof: func() Proof { return proof }, Tune: patient,
+						Seeds: func() []netip.AddrPort { return []netip.AddrPort{seed} }})
 			}
 			a := begin("a", seed)
 			limiter := a.streams.limiter
 			cost := heapcost.Of(func() {
 				strangers := heapcost.Dial(t, seed.String(), clients, heapcost.Sends(c.send))
 				await.True(t, "the member has what the rest has sent", func() bool {
-					return limiter.Count()+strangers.Closed() == clients && limiter.Held() == int64(limiter.Count()*len(c.send))
+					return limiter.Count()+strangers.Closed() == clients &&
+						limiter.Held() == int64(limiter.Count()*len(c.send))
 				})
 			})
 			if limiter.Count() == 0 {

@@ -122,14 +122,17 @@ func counted(name string) []byte { return append([]byte{byte(len(name))}, name..
 const signatureSlack = 4
 
 func tooLong(name string, size int) error {
-	return fmt.Errorf("gossip metadata of %q takes %d bytes, %d are allowed: use a shorter node name or zone", name, size, memberlist.MetaMaxSize)
+	return fmt.Errorf("gossip metadata of %q takes %d bytes, %d are allowed: use a shorter node name or zone", name,
+		size, memberlist.MetaMaxSize)
 }
 
 var errMeta = errors.New("gossip metadata is malformed or of a newer version")
 
 // decodeMeta verifies and reads a member's metadata. For an expired credential it returns
 // pki.ErrCredentialEnded, after all other checks.
-func decodeMeta(ca Verifier, clusterID string, node *memberlist.Node, now time.Time) (holder pki.Credential, facts Facts, err error) {
+func decodeMeta(
+	ca Verifier, clusterID string, node *memberlist.Node, now time.Time,
+) (holder pki.Credential, facts Facts, err error) {
 	meta := node.Meta
 	if len(meta) < 3 || meta[0] != metaVersion && meta[0] != namelessMeta {
 		return holder, Facts{}, errMeta
@@ -150,7 +153,8 @@ func decodeMeta(ca Verifier, clusterID string, node *memberlist.Node, now time.T
 		return holder, Facts{}, fmt.Errorf("member %q shows the credential of %q", node.Name, holder.Name)
 	}
 	if !ed25519.Verify(holder.Public, signed(clusterID, node.Name, addrOf(node), credential, text), signature) {
-		return holder, Facts{}, fmt.Errorf("metadata of member %q at %s is not signed by its credential's key", node.Name, addrOf(node))
+		return holder, Facts{},
+			fmt.Errorf("metadata of member %q at %s is not signed by its credential's key", node.Name, addrOf(node))
 	}
 	if err := json.Unmarshal(text, &facts); err != nil {
 		return holder, Facts{}, errMeta

@@ -41,10 +41,12 @@ func testLaterFits(t *testing.T, ca *pki.Authority, name string) {
 	for size := range 400 {
 		proof := proofOf(t, ca, name, "server", time.Now().Add(time.Hour))
 		proof.Trust = 1
-		facts := Facts{Zone: strings.Repeat("z", size), Version: "v1.37.2+barque.v0.1.0-dev.g0bca91a6", APIPort: 65535, PeerPort: 65535, PeerID: strings.Repeat("i", 26),
+		facts := Facts{Zone: strings.Repeat("z", size), Version: "v1.37.2+barque.v0.1.0-dev.g0bca91a6", APIPort: 65535,
+			PeerPort: 65535, PeerID: strings.Repeat("i", 26),
 			Tokens: 2, Revoked: 1, DataKeys: 1, CAs: pki.BundleForm}
-		p := &Pool{config: Config{Name: name, ClusterID: clusterID, Advertise: addr, Facts: facts, Authority: pki.TrustOf(ca),
-			Proof: func() Proof { return proof }, Now: time.Now}}
+		p := &Pool{
+			config: Config{Name: name, ClusterID: clusterID, Advertise: addr, Facts: facts, Authority: pki.TrustOf(ca),
+				Proof: func() Proof { return proof }, Now: time.Now}}
 		if p.provesItself() != nil {
 			continue
 		}
@@ -54,7 +56,9 @@ func testLaterFits(t *testing.T, ca *pki.Authority, name string) {
 		facts.EncryptionFile, facts.PluginKeys, facts.Blind = 4294967295, 65535, true
 		for range 20 {
 			var err error
-			proof.Credential, err = ca.SignCredential(pki.Credential{Name: name, Role: "server", Public: proof.Key.Public().(ed25519.PublicKey), NotAfter: time.Now().Add(time.Hour)})
+			proof.Credential, err = ca.SignCredential(
+				pki.Credential{Name: name, Role: "server", Public: proof.Key.Public().(ed25519.PublicKey),
+					NotAfter: time.Now().Add(time.Hour)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -63,7 +67,8 @@ func testLaterFits(t *testing.T, ca *pki.Authority, name string) {
 				t.Fatalf("a zone of %d bytes is accepted, and does not fit later: %v", size, err)
 			}
 			node := &memberlist.Node{Name: name, Addr: addr.Addr().AsSlice(), Port: addr.Port(), Meta: meta}
-			if holder, is, err := decodeMeta(pki.TrustOf(ca), clusterID, node, time.Now()); err != nil || holder.Name != name || is != facts {
+			if holder, is, err := decodeMeta(pki.TrustOf(ca), clusterID, node, time.Now()); err != nil ||
+				holder.Name != name || is != facts {
 				t.Fatalf("a zone of %d bytes: %v %+v: %v", size, holder, is, err)
 			}
 			node.Name = "other"

@@ -16,16 +16,19 @@ func TestMissing(t *testing.T) {
 	member := func(i int, role string, state State) Member {
 		return Member{Name: fmt.Sprint(i), Role: role, State: state, Addr: at(i)}
 	}
-	members := []Member{member(0, "server", Alive), member(1, "server", Dead), member(2, "server", Left), member(3, "server", Alive), member(4, "agent", Alive)}
+	members := []Member{member(0, "server", Alive), member(1, "server", Dead), member(2, "server", Left),
+		member(3, "server", Alive), member(4, "agent", Alive)}
 	for i := 10; i < 1010; i++ {
 		members = append(members, member(i, "agent", Dead))
 	}
-	members = append(members, Member{Name: "old", Role: "agent", State: Dead, Addr: at(4)}) // its address is another's now
+	// its address is another's now
+	members = append(members, Member{Name: "old", Role: "agent", State: Dead, Addr: at(4)})
 	seeds := []netip.AddrPort{at(0), at(1), at(3), at(5)}
 	seen := map[netip.AddrPort]bool{}
 	for range 200 {
 		got := missing(at(0), members, seeds)
-		if want := []netip.AddrPort{at(1), at(2), at(5)}; len(got) != len(want)+maxMissingAgents || !slices.Equal(got[:len(want)], want) {
+		if want := []netip.AddrPort{at(1), at(2), at(5)}; len(got) != len(want)+maxMissingAgents ||
+			!slices.Equal(got[:len(want)], want) {
 			t.Fatalf("got %v, want %v and %d agents", got, want, maxMissingAgents)
 		}
 		for _, a := range got[3:] {

@@ -19,8 +19,10 @@ func TestPing(t *testing.T) {
 			addr = freeAddr(t, 2)
 		}
 		proof := proofOf(t, ca, name, "server", time.Now().Add(time.Hour))
-		nodes = append(nodes, startNode(t, Config{Name: name, Advertise: addr, Authority: pki.TrustOf(ca), Proof: func() Proof { return proof },
-			Seeds: func() []netip.AddrPort { return []netip.AddrPort{seed} }}))
+		nodes = append(nodes,
+			startNode(t,
+				Config{Name: name, Advertise: addr, Authority: pki.TrustOf(ca), Proof: func() Proof { return proof },
+					Seeds: func() []netip.AddrPort { return []netip.AddrPort{seed} }}))
 	}
 	nodes[0].eventually("n2 is alive", func() bool { return nodes[0].state("n2") == Alive })
 	// A busy machine may be too slow for one question.

@@ -111,7 +111,8 @@ func New(c Config) (*Pool, error) {
 		c.Goodbye = time.Second
 	}
 	p := &Pool{config: c, facts: c.Facts, news: make(chan struct{}, 1), talk: talk{asked: map[string]chan message{}},
-		members: map[string]Member{}, leaving: map[string]time.Time{}, heard: map[string]answered{}, changed: make(chan struct{})}
+		members: map[string]Member{}, leaving: map[string]time.Time{}, heard: map[string]answered{},
+		changed: make(chan struct{})}
 	var err error
 	if p.keyring, err = memberlist.NewKeyring(c.Keys, c.Keys[0]); err != nil {
 		return nil, fmt.Errorf("gossip keys: %w", err)
@@ -211,7 +212,8 @@ func (p *Pool) setLeaving() {
 
 func (p *Pool) leave() error {
 	p.setLeaving()
-	if err := errors.Join(p.sayGoodbye(), p.list.UpdateNode(p.config.Goodbye), p.list.Leave(p.config.Goodbye)); err != nil {
+	if err := errors.Join(p.sayGoodbye(), p.list.UpdateNode(p.config.Goodbye),
+		p.list.Leave(p.config.Goodbye)); err != nil {
 		p.config.Logger.Info("the other nodes may take this one for dead, not for gone on purpose", "reason", err)
 	}
 	err := p.list.Shutdown()
@@ -398,7 +400,8 @@ func (p *Pool) set(node *memberlist.Node, alive bool) {
 
 // record is set for verified metadata. The caller holds mu.
 func (p *Pool) record(node *memberlist.Node, state State, holder pki.Credential, facts Facts) {
-	m := Member{Name: node.Name, Role: holder.Role, ProvenUntil: holder.NotAfter, ProvenBy: holder.Signer, Addr: addrOf(node), State: state, Since: p.config.Now(), Facts: facts}
+	m := Member{Name: node.Name, Role: holder.Role, ProvenUntil: holder.NotAfter, ProvenBy: holder.Signer,
+		Addr: addrOf(node), State: state, Since: p.config.Now(), Facts: facts}
 	old, ok := p.members[node.Name]
 	if state == Alive && facts.Leaving {
 		if m.GoodbyeSince = old.GoodbyeSince; m.GoodbyeSince.IsZero() {
@@ -409,10 +412,12 @@ func (p *Pool) record(node *memberlist.Node, state State, holder pki.Credential,
 	if ok && old.State == state {
 		m.Since = old.Since
 	} else {
-		p.config.Logger.Info("gossip member changed", "member", m.Name, "role", m.Role, "address", m.Addr, "state", state, "was", old.State)
+		p.config.Logger.Info("gossip member changed", "member", m.Name, "role", m.Role, "address", m.Addr, "state",
+			state, "was", old.State)
 	}
 	if was := old.Facts.Health; was != facts.Health && state == Alive {
-		p.config.Logger.Info("gossip member reports its health", "member", m.Name, "ills", facts.Health.Ills(), "before", was.Ills())
+		p.config.Logger.Info("gossip member reports its health", "member", m.Name, "ills", facts.Health.Ills(),
+			"before", was.Ills())
 	}
 	p.members[node.Name] = m
 	if state != Alive || !facts.Leaving { // it has ended, or it is back already

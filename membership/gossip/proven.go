@@ -49,7 +49,8 @@ func (p *Pool) prove(node *memberlist.Node) (pki.Credential, Facts, error) {
 // ended returns the error of a genuine but expired credential.
 func ended(c pki.Credential, now time.Time) error {
 	if now.After(c.NotAfter) {
-		return fmt.Errorf("%w: that of %q, at %s", pki.ErrCredentialEnded, c.Name, c.NotAfter.UTC().Format(time.RFC3339))
+		return fmt.Errorf("%w: that of %q, at %s", pki.ErrCredentialEnded, c.Name,
+			c.NotAfter.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

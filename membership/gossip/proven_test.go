@@ -53,7 +53,8 @@ func TestProven(t *testing.T) {
 	first := memberOf(t, ca, "n1", now.Add(time.Hour), Facts{Zone: "a"})
 	expect("the first time", first, true, 1)
 	expect("again", first, true, 0)
-	if holder, facts, err := p.prove(first); err != nil || holder.Name != "n1" || holder.Role != "agent" || facts.Zone != "a" {
+	if holder, facts, err := p.prove(first); err != nil || holder.Name != "n1" || holder.Role != "agent" ||
+		facts.Zone != "a" {
 		t.Errorf("again: %+v %+v %v", holder, facts, err)
 	}
 	elsewhere := *first
@@ -125,7 +126,9 @@ func TestProvenIsBounded(t *testing.T) {
 // believer is a pool without a network.
 func believer(tb testing.TB, trust Verifier) *Pool {
 	tb.Helper()
-	return &Pool{config: Config{Name: "self", ClusterID: clusterID, Authority: trust, Logger: slog.New(slog.DiscardHandler), Now: time.Now}}
+	return &Pool{
+		config: Config{Name: "self", ClusterID: clusterID, Authority: trust, Logger: slog.New(slog.DiscardHandler),
+			Now: time.Now}}
 }
 
 var memberAddr = netip.MustParseAddrPort("10.0.0.1:7946")

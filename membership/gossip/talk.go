@@ -212,7 +212,8 @@ func (p *Pool) send(to Member, m message) error {
 	if err != nil {
 		return fmt.Errorf("encode a message: %w", err)
 	}
-	return p.list.SendReliable(&memberlist.Node{Name: to.Name, Addr: to.Addr.Addr().AsSlice(), Port: to.Addr.Port()}, text)
+	return p.list.SendReliable(&memberlist.Node{Name: to.Name, Addr: to.Addr.Addr().AsSlice(), Port: to.Addr.Port()},
+		text)
 }
 
 // NotifyMsg implements memberlist.Delegate. It must not block.
@@ -248,7 +249,8 @@ func (p *Pool) sayGoodbye() error {
 	if err != nil {
 		return err
 	}
-	members := slices.DeleteFunc(p.Members(), func(m Member) bool { return m.State != Alive || m.Name == p.config.Name })
+	members := slices.DeleteFunc(p.Members(),
+		func(m Member) bool { return m.State != Alive || m.Name == p.config.Name })
 	if len(members) > maxAsked {
 		members = slices.DeleteFunc(members, func(m Member) bool { return m.Role != "server" })
 	}

@@ -36,7 +36,8 @@ func newTransport(mc *memberlist.Config, logger *slog.Logger) (*transport, error
 	if err != nil {
 		return nil, err
 	}
-	t := &transport{NetTransport: plain, limiter: connlimit.New(streamLimits, logger), streams: make(chan net.Conn), done: make(chan struct{}), ended: make(chan struct{})}
+	t := &transport{NetTransport: plain, limiter: connlimit.New(streamLimits, logger), streams: make(chan net.Conn),
+		done: make(chan struct{}), ended: make(chan struct{})}
 	t.running.Go(t.admit) // ends with Shutdown
 	return t, nil
 }

@@ -35,8 +35,11 @@ func startPool(t *testing.T, net int, servers, agents int, tune func(*memberlist
 		if role == "agent" {
 			about = func() json.RawMessage { return json.RawMessage(`{"of":"` + name + `"}`) }
 		}
-		nodes = append(nodes, startNode(t, Config{Name: name, About: about, Advertise: addr, Authority: pki.TrustOf(ca), Tune: tune, Proof: func() Proof { return proof },
-			Seeds: func() []netip.AddrPort { return []netip.AddrPort{seed} }}))
+		nodes = append(nodes,
+			startNode(t,
+				Config{Name: name, About: about, Advertise: addr, Authority: pki.TrustOf(ca), Tune: tune,
+					Proof: func() Proof { return proof },
+					Seeds: func() []netip.AddrPort { return []netip.AddrPort{seed} }}))
 	}
 	for _, n := range nodes {
 		n.eventually("all alive", func() bool {
@@ -68,7 +71,8 @@ func TestHealthSpreads(t *testing.T) {
 }
 
 func TestIlls(t *testing.T) {
-	for h, want := range map[Health]string{0: "", KubeletIll: "kubelet", NetworkIll | PIDsLow: "network pids", MemoryLow | 1<<15: "memory other"} {
+	for h, want := range map[Health]string{0: "", KubeletIll: "kubelet", NetworkIll | PIDsLow: "network pids",
+		MemoryLow | 1<<15: "memory other"} {
 		if got := strings.Join(h.Ills(), " "); got != want {
 			t.Errorf("%b: %q, want %q", h, got, want)
 		}
@@ -103,7 +107,8 @@ func TestMembersTellTheirViews(t *testing.T) {
 	if d := Disagreements(views); len(d) != 0 {
 		t.Errorf("disagreements in a pool that is well: %+v", d)
 	}
-	if views, silent := nodes[3].Views(t.Context(), func(Member) bool { return true }); len(views) != 4 || len(silent) != 0 {
+	if views, silent := nodes[3].Views(t.Context(), func(Member) bool { return true }); len(views) != 4 ||
+		len(silent) != 0 {
 		t.Errorf("an agent got %d views; silent %v", len(views), silent)
 	}
 }
@@ -138,14 +143,21 @@ func TestDisagreements(t *testing.T) {
 		views []View
 		want  []Disagreement
 	}{
-		"all agree":              {[]View{view("a", alive("a"), alive("b")), view("b", alive("a"), alive("b"))}, nil},
-		"all agree on a death":   {[]View{view("a", alive("b"), in("c", Dead)), view("b", alive("a"), in("c", Dead))}, nil},
-		"one does not reach it":  {[]View{view("a", alive("c")), view("b", silent("c"))}, []Disagreement{{"c", []string{"a"}, []string{"b"}}}},
-		"one takes it for dead":  {[]View{view("b", alive("c")), view("a", in("c", Dead)), view("c", alive("c"))}, []Disagreement{{"c", []string{"b"}, []string{"a"}}}},
-		"one never heard of it":  {[]View{view("a", alive("c")), view("b", alive("a"))}, []Disagreement{{"c", []string{"a"}, []string{"b"}}}},
-		"one heard it leave":     {[]View{view("a", alive("c")), view("b", in("c", Left))}, nil},
-		"only it sees itself":    {[]View{view("a", in("c", Dead)), view("c", alive("c"))}, nil},
-		"a way that is cut once": {[]View{view("a", alive("b"), silent("c")), view("b", alive("a"), alive("c")), view("c", alive("b"), silent("a"))}, []Disagreement{{"a", []string{"b"}, []string{"c"}}, {"c", []string{"b"}, []string{"a"}}}},
+		"all agree": {[]View{view("a", alive("a"), alive("b")), view("b", alive("a"), alive("b"))}, nil},
+		"all agree on a death": {[]View{view("a", alive("b"), in("c", Dead)), view("b", alive("a"), in("c", Dead))},
+			nil},
+		"one does not reach it": {[]View{view("a", alive("c")), view("b", silent("c"))},
+			[]Disagreement{{"c", []string{"a"}, []string{"b"}}}},
+		"one takes it for dead": {[]View{view("b", alive("c")), view("a", in("c", Dead)), view("c", alive("c"))},
+			[]Disagreement{{"c", []string{"b"}, []string{"a"}}}},
+		"one never heard of it": {[]View{view("a", alive("c")), view("b", alive("a"))},
+			[]Disagreement{{"c", []string{"a"}, []string{"b"}}}},
+		"one heard it leave":  {[]View{view("a", alive("c")), view("b", in("c", Left))}, nil},
+		"only it sees itself": {[]View{view("a", in("c", Dead)), view("c", alive("c"))}, nil},
+		"a way that is cut once": {
+			[]View{view("a", alive("b"), silent("c")), view("b", alive("a"), alive("c")),
+				view("c", alive("b"), silent("a"))},
+			[]Disagreement{{"a", []string{"b"}, []string{"c"}}, {"c", []string{"b"}, []string{"a"}}}},
 	} {
 		if got := Disagreements(c.views); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", what, got, c.want)

@@ -76,7 +76,9 @@ func TestHowLongARequestMayTake(t *testing.T) {
 				near, far := net.Pipe()
 				listener.conns <- far
 				began := time.Now()
-				if _, err := io.WriteString(near, fmt.Sprintf("POST %sserver HTTP/1.1\r\nHost: s1\r\nContent-Length: %d\r\n\r\n%s", Prefix, len(c.sent)+c.lacks, c.sent)); err != nil {
+				if _, err := io.WriteString(near,
+					fmt.Sprintf("POST %sserver HTTP/1.1\r\nHost: s1\r\nContent-Length: %d\r\n\r\n%s", Prefix,
+						len(c.sent)+c.lacks, c.sent)); err != nil {
 					t.Fatal(err)
 				}
 				response, err := http.ReadResponse(bufio.NewReader(near), nil)
@@ -84,8 +86,10 @@ func TestHowLongARequestMayTake(t *testing.T) {
 					t.Fatal(err)
 				}
 				text, _ := io.ReadAll(response.Body) // its end is the connection's, perhaps
-				if took := time.Since(began); response.StatusCode != c.status || took < c.after || took > c.after+time.Second {
-					t.Errorf("%s after %v, want %d after %v: %s", response.Status, took, c.status, c.after, strings.TrimSpace(string(text)))
+				if took := time.Since(began); response.StatusCode != c.status || took < c.after ||
+					took > c.after+time.Second {
+					t.Errorf("%s after %v, want %d after %v: %s", response.Status, took, c.status, c.after,
+						strings.TrimSpace(string(text)))
 				}
 				near.Close()
 				server.Close()

@@ -51,9 +51,15 @@ func NewClient(address string, ca Verifier, identity *tls.Certificate, now func(
 	if identity != nil {
 		// It is shown whichever CAs the server names: those are the CAs for clients of the API, and
 		// a server's own certificate is of another one.
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return identity, nil }
+		config.GetClientCertificate = func(
+			*tls.CertificateRequestInfo,
+		) (*tls.Certificate, error) {
+			return identity, nil
+		}
 	}
-	return &Client{base: base, http: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}}, nil
+	return &Client{base: base,
+		http: &http.Client{Timeout: 30 * time.Second,
+			Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}}, nil
 }
 
 func baseURL(address string) (string, error) {
@@ -98,7 +104,8 @@ func FetchCA(ctx context.Context, address string, t pki.Token) (*pki.Authority, 
 		return nil, err
 	}
 	// Not verified on purpose: the answer is only trusted if it matches the pin.
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	client := &http.Client{Timeout: 10 * time.Second,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+Prefix+"ca", nil)
 	if err != nil {
@@ -117,7 +124,8 @@ func FetchCA(ctx context.Context, address string, t pki.Token) (*pki.Authority, 
 		if refused := refusal(base, response, body); refused.Reason != "" {
 			return nil, refused
 		}
-		return nil, fmt.Errorf("%s is no Barque server: asked for the cluster's CA it answers %s", base, response.Status)
+		return nil,
+			fmt.Errorf("%s is no Barque server: asked for the cluster's CA it answers %s", base, response.Status)
 	}
 	return t.Pinned(body)
 }

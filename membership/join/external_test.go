@@ -30,8 +30,10 @@ func TestEarlierServersDoNotJoinAnOperatorsCA(t *testing.T) {
 		form     int
 		external *pki.Bundle
 		refused  bool
-	}{"an earlier version": {0, &bundle, true}, "this version": {pki.BundleForm, &bundle, false}, "a built-in CA": {0, nil, false},
-		"one that knows operators' CAs": {pki.ExternalForm, &bundle, false}, "the same, and a CA for peers": {pki.ExternalForm, &separate, true},
+	}{"an earlier version": {0, &bundle, true}, "this version": {pki.BundleForm, &bundle, false},
+		"a built-in CA":                    {0, nil, false},
+		"one that knows operators' CAs":    {pki.ExternalForm, &bundle, false},
+		"the same, and a CA for peers":     {pki.ExternalForm, &separate, true},
 		"this version, and a CA for peers": {pki.BundleForm, &separate, false}} {
 		all := newCluster(t)
 		all.external = c.external
@@ -39,7 +41,9 @@ func TestEarlierServersDoNotJoinAnOperatorsCA(t *testing.T) {
 		r.CAs = c.form
 		_, err := all.client(t, nil).Server(t.Context(), r)
 		var is *join.RefusedError
-		if refused := errors.As(err, &is) && is.Status == http.StatusConflict && strings.Contains(is.Reason, "install the cluster's version"); refused != c.refused || err != nil && !refused {
+		if refused := errors.As(err, &is) && is.Status == http.StatusConflict &&
+			strings.Contains(is.Reason, "install the cluster's version"); refused != c.refused ||
+			err != nil && !refused {
 			t.Errorf("%s: %v", name, err)
 		}
 		if (len(all.uses) == 0) != c.refused {
@@ -62,7 +66,8 @@ func TestAnExchangeBeginsWhileAServerJoins(t *testing.T) {
 		r.CAs = form
 		grant, err := c.client(t, nil).Server(t.Context(), r)
 		var is *join.RefusedError
-		if got := errors.As(err, &is) && is.Status == http.StatusConflict; got != refused || err != nil && !refused || len(grant.Keys) > 0 == refused {
+		if got := errors.As(err, &is) && is.Status == http.StatusConflict; got != refused || err != nil && !refused ||
+			len(grant.Keys) > 0 == refused {
 			t.Errorf("a server of form %d: %v, with %d keys", form, err, len(grant.Keys))
 		}
 	}

@@ -28,14 +28,21 @@ func FuzzRequests(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	request, err := json.Marshal(join.Request{Name: "n1", Address: "10.0.0.5", Clock: time.Now(), Role: "agent", TokenID: c.token.ID, Nonce: []byte("n"), SealTo: sealing.Public(),
-		GossipKey: make([]byte, ed25519.PublicKeySize), CSR: []byte("-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n")})
+	request, err := json.Marshal(
+		join.Request{Name: "n1", Address: "10.0.0.5", Clock: time.Now(), Role: "agent", TokenID: c.token.ID,
+			Nonce: []byte("n"), SealTo: sealing.Public(),
+			GossipKey: make([]byte, ed25519.PublicKeySize),
+			CSR:       []byte("-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n")})
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, in := range []any{join.SignedRequest{Request: request, Signature: make([]byte, ed25519.SignatureSize)}, join.SignedRequest{Request: []byte("null")},
-		join.SignedRequest{Request: bytes.ReplaceAll(request, []byte(`"agent"`), []byte(`"server"`)), Signature: []byte("x")},
-		join.Request{Token: "b1." + c.ca.Digest() + ".abcdef.0000000000000000", Name: "n1"}, join.Renewal{CSR: []byte("x"), Address: "10.0.0.5"}, map[string]any{"cluster": "c1", "have": 1, "digest": "x"}} {
+	for _, in := range []any{join.SignedRequest{Request: request, Signature: make([]byte, ed25519.SignatureSize)},
+		join.SignedRequest{Request: []byte("null")},
+		join.SignedRequest{Request: bytes.ReplaceAll(request, []byte(`"agent"`), []byte(`"server"`)),
+			Signature: []byte("x")},
+		join.Request{Token: "b1." + c.ca.Digest() + ".abcdef.0000000000000000", Name: "n1"},
+		join.Renewal{CSR: []byte("x"), Address: "10.0.0.5"},
+		map[string]any{"cluster": "c1", "have": 1, "digest": "x"}} {
 		body, err := json.Marshal(in)
 		if err != nil {
 			f.Fatal(err)
@@ -86,13 +93,16 @@ func FuzzSigned(f *testing.F) {
 		f.Fatal(err)
 	}
 	for _, role := range []string{"agent", "server", "", "Agent"} {
-		request, err := json.Marshal(join.Request{Name: "n1", Address: "10.0.0.5", Clock: time.Now(), Role: role, TokenID: c.token.ID, Nonce: []byte("n"), SealTo: sealing.Public(),
-			GossipKey: make([]byte, ed25519.PublicKeySize), CSR: csr, Labels: map[string]string{"a": "b"}})
+		request, err := json.Marshal(
+			join.Request{Name: "n1", Address: "10.0.0.5", Clock: time.Now(), Role: role, TokenID: c.token.ID,
+				Nonce: []byte("n"), SealTo: sealing.Public(),
+				GossipKey: make([]byte, ed25519.PublicKeySize), CSR: csr, Labels: map[string]string{"a": "b"}})
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(request)
-		for from, to := range map[string]string{"10.0.0.5": "::ffff:10.0.0.5", `"n1"`: `"kubernetes"`, `"name"`: `"Name"`, "n1": "../n1"} {
+		for from, to := range map[string]string{"10.0.0.5": "::ffff:10.0.0.5", `"n1"`: `"kubernetes"`,
+			`"name"`: `"Name"`, "n1": "../n1"} {
 			f.Add(bytes.ReplaceAll(request, []byte(from), []byte(to)))
 		}
 	}
@@ -116,7 +126,8 @@ func FuzzSigned(f *testing.F) {
 			return
 		}
 		var in join.Request
-		if err := json.Unmarshal(request, &in); err != nil || in.TokenID != c.token.ID || strings.ContainsAny(in.Name, "/ \x00") || in.Name == "" || in.Name == "taken" || in.Address == "10.0.0.1" {
+		if err := json.Unmarshal(request, &in); err != nil || in.TokenID != c.token.ID ||
+			strings.ContainsAny(in.Name, "/ \x00") || in.Name == "" || in.Name == "taken" || in.Address == "10.0.0.1" {
 			t.Errorf("%q got in (%v)", request, err)
 		}
 	})

@@ -50,16 +50,20 @@ func (h *Handler) gossipKeys(r *http.Request, in keysRequest) (GossipKeys, error
 	keys, own := h.config.GossipKeys(), h.config.Cluster()
 	if in.Cluster == "" || in.Cluster == own.ID { // an older version does not send it
 		if role == token.Agent && h.undecided.came(name) {
-			h.config.Logger.Info("an agent of this cluster's predecessor has followed", "name", name, "client", r.RemoteAddr)
+			h.config.Logger.Info("an agent of this cluster's predecessor has followed", "name", name, "client",
+				r.RemoteAddr)
 		}
 		return keys, nil
 	}
 	if role != token.Agent || !h.config.Inherited(in.Cluster) {
 		h.config.Stray(name, in.Cluster)
-		return GossipKeys{}, refuse(http.StatusConflict, "%q is of cluster %q, and this one is %q, with the same CA: to be a node of this one it must join again", name, in.Cluster, own.ID)
+		return GossipKeys{},
+			refuse(http.StatusConflict,
+				"%q is of cluster %q, and this one is %q, with the same CA: to be a node of this one it must join again", name, in.Cluster, own.ID)
 	}
 	if h.undecided.asked(name, h.config.Now()) {
-		h.config.Logger.Info("an agent of this cluster's predecessor asks for the keys: it follows when no server has answered for its own cluster for a while",
+		h.config.Logger.Info(
+			"an agent of this cluster's predecessor asks for the keys: it follows when no server has answered for its own cluster for a while",
 			"name", name, "its", in.Cluster, "client", r.RemoteAddr)
 	}
 	keys.Successor = &own

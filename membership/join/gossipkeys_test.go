@@ -24,15 +24,18 @@ func TestGossipKeys(t *testing.T) {
 		return certificate(t, ca, join.NodeClient(name))
 	}
 	server := func(name string) *tls.Certificate {
-		return certificate(t, c.ca, pki.Request{CommonName: name, Organization: []string{join.ServersOrganization}, Usage: pki.Client})
+		return certificate(t, c.ca,
+			pki.Request{CommonName: name, Organization: []string{join.ServersOrganization}, Usage: pki.Client})
 	}
 	onRequest := func(r pki.Request) *tls.Certificate {
 		k, err := pki.GenerateKey()
 		if err != nil {
 			t.Fatal(err)
 		}
-		signed, err := c.ca.Sign(&x509.Certificate{Subject: pkix.Name{CommonName: r.CommonName, Organization: r.Organization},
-			NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, k.Public(), time.Now())
+		signed, err := c.ca.Sign(
+			&x509.Certificate{Subject: pkix.Name{CommonName: r.CommonName, Organization: r.Organization},
+				NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
+				ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, k.Public(), time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,15 +47,19 @@ func TestGossipKeys(t *testing.T) {
 		status   int // 200: it gets them
 		cluster  string
 	}{
-		"an agent":                        {agent(c.ca, "a1"), 200, ""},
-		"a server":                        {server("s2"), 200, ""},
-		"a removed agent":                 {agent(c.ca, "removed"), http.StatusForbidden, ""},
-		"a removed server":                {server("removed"), http.StatusForbidden, ""},
-		"one that is not known yet":       {agent(c.ca, "early"), http.StatusServiceUnavailable, ""},
-		"nobody":                          {nil, http.StatusUnauthorized, ""},
-		"another cluster's agent":         {agent(other.ca, "a1"), http.StatusUnauthorized, ""},
-		"an administrator":                {certificate(t, c.ca, pki.Request{CommonName: "admin", Organization: []string{"system:masters"}, Usage: pki.Client}), http.StatusForbidden, ""},
-		"an agent's server certificate":   {certificate(t, c.ca, join.NodeServing("a1", netip.MustParseAddr("10.0.0.7"))), http.StatusUnauthorized, ""},
+		"an agent":                  {agent(c.ca, "a1"), 200, ""},
+		"a server":                  {server("s2"), 200, ""},
+		"a removed agent":           {agent(c.ca, "removed"), http.StatusForbidden, ""},
+		"a removed server":          {server("removed"), http.StatusForbidden, ""},
+		"one that is not known yet": {agent(c.ca, "early"), http.StatusServiceUnavailable, ""},
+		"nobody":                    {nil, http.StatusUnauthorized, ""},
+		"another cluster's agent":   {agent(other.ca, "a1"), http.StatusUnauthorized, ""},
+		"an administrator": {
+			certificate(t, c.ca,
+				pki.Request{CommonName: "admin", Organization: []string{"system:masters"}, Usage: pki.Client}),
+			http.StatusForbidden, ""},
+		"an agent's server certificate": {
+			certificate(t, c.ca, join.NodeServing("a1", netip.MustParseAddr("10.0.0.7"))), http.StatusUnauthorized, ""},
 		"a kubelet's by a request":        {onRequest(join.NodeClient("a1")), http.StatusForbidden, ""},
 		"an agent of what was recovered":  {agent(c.ca, "a1"), 200, "ancestor"},
 		"a server of what was recovered":  {server("s2"), http.StatusConflict, "ancestor"},
@@ -61,18 +68,21 @@ func TestGossipKeys(t *testing.T) {
 		"a removed agent of the ancestor": {agent(c.ca, "removed"), http.StatusForbidden, "ancestor"},
 	} {
 		keys, err := c.client(t, w.identity).GossipKeys(t.Context(), strings.Trim(cmp.Or(w.cluster, "c1"), "-"))
-		if follows := w.cluster == "ancestor" && w.status == 200; follows != (keys.Successor != nil) || follows && (keys.Successor.ID != "c1") {
+		if follows := w.cluster == "ancestor" && w.status == 200; follows != (keys.Successor != nil) ||
+			follows && (keys.Successor.ID != "c1") {
 			t.Errorf("%s: it is to follow %+v", what, keys.Successor)
 		}
 		var refused *join.RefusedError
 		switch {
-		case w.status == 200 && (err != nil || keys.Generation != 7 || len(keys.Keys) != 1 || string(keys.Keys[0]) != "a key"):
+		case w.status == 200 &&
+			(err != nil || keys.Generation != 7 || len(keys.Keys) != 1 || string(keys.Keys[0]) != "a key"):
 			t.Errorf("%s: %+v, %v", what, keys, err)
 		case w.status != 200 && (!errors.As(err, &refused) || refused.Status != w.status || len(keys.Keys) != 0):
 			t.Errorf("%s: %+v, %v, want status %d", what, keys, err, w.status)
 		}
 	}
-	if want := map[string]string{"s2": "ancestor", "a1": ""}; c.strays["s2"] != want["s2"] || c.strays["a1"] == "" || len(c.strays) != len(want) {
+	if want := map[string]string{"s2": "ancestor", "a1": ""}; c.strays["s2"] != want["s2"] || c.strays["a1"] == "" ||
+		len(c.strays) != len(want) {
 		t.Errorf("strays are %v", c.strays)
 	}
 }

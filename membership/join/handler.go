@@ -202,7 +202,8 @@ func readBody(w http.ResponseWriter, r *http.Request, in any) error {
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := statusOf(err)
 	if say, unsaid := h.limiter.refused(clientOf(r), token.IsRefusal(err)); say {
-		h.config.Logger.Warn("join request refused", "path", r.URL.Path, "client", r.RemoteAddr, "status", status, "reason", err, "unsaidBefore", unsaid)
+		h.config.Logger.Warn("join request refused", "path", r.URL.Path, "client", r.RemoteAddr, "status", status,
+			"reason", err, "unsaidBefore", unsaid)
 	}
 	h.say(w, r, status, err.Error())
 }
@@ -242,10 +243,12 @@ func (h *Handler) readsObjects(ctx context.Context, in Request, role string) err
 	}
 	switch encrypts, err := h.config.Encrypts(ctx); {
 	case err != nil:
-		return refuse(http.StatusServiceUnavailable, "it is not known whether the objects of this cluster are encrypted, which the version of %s could not read: %w", in.Name, err)
+		return refuse(http.StatusServiceUnavailable,
+			"it is not known whether the objects of this cluster are encrypted, which the version of %s could not read: %w", in.Name, err)
 	case encrypts:
-		return refuse(http.StatusConflict, "the objects of this cluster are encrypted, and the version of %s cannot read them: "+
-			"install the cluster's version on it (docs/encryption.md)", in.Name)
+		return refuse(http.StatusConflict,
+			"the objects of this cluster are encrypted, and the version of %s cannot read them: "+
+				"install the cluster's version on it (docs/encryption.md)", in.Name)
 	}
 	return nil
 }
@@ -270,7 +273,9 @@ func knowsCA(in Request, role string, cluster *Cluster) error {
 // without one a client learns nothing of the cluster's nodes, and no key of its choice is computed
 // with. Its use is counted last, so that a machine that is refused for another reason can try again
 // with it.
-func (h *Handler) admit(r *http.Request, in Request, p token.Proof, attempt token.Attempt, fits func() error) (netip.Addr, error) {
+func (h *Handler) admit(
+	r *http.Request, in Request, p token.Proof, attempt token.Attempt, fits func() error,
+) (netip.Addr, error) {
 	role := attempt.Role
 	if err := h.config.CheckToken(r.Context(), p, attempt); err != nil {
 		return netip.Addr{}, err
@@ -303,8 +308,10 @@ func (h *Handler) admit(r *http.Request, in Request, p token.Proof, attempt toke
 		}
 	}
 	if skew := in.Clock.Sub(h.config.Now()); skew.Abs() > maxSkew {
-		return netip.Addr{}, refuse(http.StatusConflict, "the clock of %s is off by %s against this server's (at most %s is allowed); set it, for example with an NTP client, and join again",
-			in.Name, skew.Round(time.Second), maxSkew)
+		return netip.Addr{},
+			refuse(http.StatusConflict,
+				"the clock of %s is off by %s against this server's (at most %s is allowed); set it, for example with an NTP client, and join again",
+				in.Name, skew.Round(time.Second), maxSkew)
 	}
 	if err := h.config.VersionFits(in.Name, role, in.Version); err != nil {
 		return netip.Addr{}, refuse(http.StatusConflict, "%w", err)
@@ -328,7 +335,8 @@ func (h *Handler) admit(r *http.Request, in Request, p token.Proof, attempt toke
 func (h *Handler) address(node, text string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(text)
 	if err != nil || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() {
-		return netip.Addr{}, refuse(http.StatusBadRequest, "node address %q is not an IP address that others can reach", text)
+		return netip.Addr{},
+			refuse(http.StatusBadRequest, "node address %q is not an IP address that others can reach", text)
 	}
 	if err := h.config.AddressTaken(node, addr.Unmap()); err != nil {
 		return netip.Addr{}, refuse(http.StatusConflict, "%w", err)
@@ -343,14 +351,16 @@ var shared = netip.MustParsePrefix("100.64.0.0/10")
 // address of a private network is the cluster's affair. A public one must be that from which the
 // agent calls, or in a range that an administrator has named. Servers get the CA's key anyway.
 func (h *Handler) ownAddress(r *http.Request, addr netip.Addr) error {
-	if addr.IsPrivate() || shared.Contains(addr) || slices.ContainsFunc(h.config.AgentCIDRs, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+	if addr.IsPrivate() || shared.Contains(addr) ||
+		slices.ContainsFunc(h.config.AgentCIDRs, func(p netip.Prefix) bool { return p.Contains(addr) }) {
 		return nil
 	}
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err == nil && from.Addr().Unmap().WithZone("") == addr {
 		return nil
 	}
-	return refuse(http.StatusForbidden, "the node address %s is not of a private network, and this server is called from %s: give the address from which the machine calls with --node-ip, or start the servers with --agent-cidr and the range of such addresses",
+	return refuse(http.StatusForbidden,
+		"the node address %s is not of a private network, and this server is called from %s: give the address from which the machine calls with --node-ip, or start the servers with --agent-cidr and the range of such addresses",
 		addr, r.RemoteAddr)
 }
 
@@ -359,7 +369,8 @@ func (h *Handler) ownAddress(r *http.Request, addr netip.Addr) error {
 func (h *Handler) joinSigned(r *http.Request, in SignedRequest) (out Sealed, err error) {
 	var request Request
 	if err := json.Unmarshal(in.Request, &request); err != nil {
-		return out, refuse(http.StatusBadRequest, "the signed request is not the JSON that this server expects: %w", err)
+		return out,
+			refuse(http.StatusBadRequest, "the signed request is not the JSON that this server expects: %w", err)
 	}
 	request.Token = "" // it would be a former one's
 	defer func() { h.joined(r, request, err) }()
@@ -387,7 +398,9 @@ func (h *Handler) joinSigned(r *http.Request, in SignedRequest) (out Sealed, err
 }
 
 // former lets a machine in that shows a former token.
-func former[Grant any](h *Handler, role string, admit func(*http.Request, Request, token.Proof, token.Attempt) (Grant, error)) func(*http.Request, Request) (Grant, error) {
+func former[Grant any](
+	h *Handler, role string, admit func(*http.Request, Request, token.Proof, token.Attempt) (Grant, error),
+) func(*http.Request, Request) (Grant, error) {
 	return func(r *http.Request, in Request) (grant Grant, err error) {
 		t, err := pki.ParseToken(in.Token)
 		if err == nil && !t.Former() {
@@ -398,16 +411,20 @@ func former[Grant any](h *Handler, role string, admit func(*http.Request, Reques
 		}
 		in.Role, in.TokenID = role, t.ID
 		defer func() { h.joined(r, in, err) }()
-		return admit(r, in, token.Proof{ID: t.ID, Secret: t.Secret}, token.Attempt{Role: role, Name: in.Name, Secret: in.Attempt})
+		return admit(r, in, token.Proof{ID: t.ID, Secret: t.Secret},
+			token.Attempt{Role: role, Name: in.Name, Secret: in.Attempt})
 	}
 }
 
 // joined logs and reports the outcome of a request to join.
 func (h *Handler) joined(r *http.Request, in Request, err error) {
 	if err == nil {
-		h.config.Logger.Info(in.Role+" admitted", "name", in.Name, "address", in.Address, "version", in.Version, "tokenID", in.TokenID, "client", r.RemoteAddr)
+		h.config.Logger.Info(in.Role+" admitted", "name", in.Name, "address", in.Address, "version", in.Version,
+			"tokenID", in.TokenID, "client", r.RemoteAddr)
 	}
-	h.decided(r.Context(), r, Decision{Act: ActJoin, Role: in.Role, Name: in.Name, Address: in.Address, TokenID: in.TokenID, Version: in.Version}, err)
+	h.decided(r.Context(), r,
+		Decision{Act: ActJoin, Role: in.Role, Name: in.Name, Address: in.Address, TokenID: in.TokenID,
+			Version: in.Version}, err)
 }
 
 // sealable refuses a key to which nothing could be sealed, before a use of the token is counted.
@@ -452,7 +469,9 @@ func (h *Handler) grant(ctx context.Context, in Request) (g ServerGrant, err err
 
 func (h *Handler) agent(r *http.Request, in Request, p token.Proof, a token.Attempt) (AgentGrant, error) {
 	if len(in.GossipKey) != ed25519.PublicKeySize {
-		return AgentGrant{}, refuse(http.StatusBadRequest, "the gossip key has %d bytes, want %d", len(in.GossipKey), ed25519.PublicKeySize)
+		return AgentGrant{},
+			refuse(http.StatusBadRequest, "the gossip key has %d bytes, want %d", len(in.GossipKey),
+				ed25519.PublicKeySize)
 	}
 	var csr *x509.CertificateRequest
 	addr, err := h.admit(r, in, p, a, func() (err error) {
@@ -482,7 +501,9 @@ func requestOf(csr []byte) (*x509.CertificateRequest, error) {
 }
 
 // issue issues an agent's certificates, dated with the revision at least.
-func (h *Handler) issue(name string, addr netip.Addr, csr *x509.CertificateRequest, gossipKey []byte, revision uint64) (c Certificates, err error) {
+func (h *Handler) issue(
+	name string, addr netip.Addr, csr *x509.CertificateRequest, gossipKey []byte, revision uint64,
+) (c Certificates, err error) {
 	now, ca, life := h.config.Now(), h.config.Authority, h.config.Lifetime()
 	c.CA = ca.Bundle() // before they are issued: they are never of an older CA than this bundle
 	client, serving := NodeClient(name), NodeServing(name, addr)
@@ -494,7 +515,8 @@ func (h *Handler) issue(name string, addr netip.Addr, csr *x509.CertificateReque
 	if c.Serving, err = ca.Issue(serving, csr.PublicKey, now); err != nil { // its names may be forbidden to the CA
 		return c, refuse(http.StatusConflict, "%w", err)
 	}
-	c.Credential, err = ca.SignCredential(pki.Credential{Name: name, Role: token.Agent, Public: gossipKey, NotAfter: now.Add(life)})
+	c.Credential, err = ca.SignCredential(
+		pki.Credential{Name: name, Role: token.Agent, Public: gossipKey, NotAfter: now.Add(life)})
 	return c, err
 }
 
@@ -510,5 +532,6 @@ func NodeServing(name string, addr netip.Addr) pki.Request {
 	if strings.Count(name, ".") != 1 {
 		names = append(names, name)
 	}
-	return pki.Request{CommonName: pki.NodeUser + name, Organization: []string{pki.NodesGroup}, Usage: pki.Server, Names: names}
+	return pki.Request{CommonName: pki.NodeUser + name, Organization: []string{pki.NodesGroup}, Usage: pki.Server,
+		Names: names}
 }

@@ -48,10 +48,12 @@ func IsKubelet(member string, state tls.ConnectionState) error {
 	}
 	subject := state.PeerCertificates[0].Subject
 	if subject.CommonName != pki.NodeUser+member {
-		return fmt.Errorf("another machine answers at the address of node %q: its certificate is of %q", member, subject.CommonName)
+		return fmt.Errorf("another machine answers at the address of node %q: its certificate is of %q", member,
+			subject.CommonName)
 	}
 	if !slices.Contains(subject.Organization, pki.NodesGroup) {
-		return fmt.Errorf("the certificate of %q at the address of node %q is not of the organization %s", subject.CommonName, member, pki.NodesGroup)
+		return fmt.Errorf("the certificate of %q at the address of node %q is not of the organization %s",
+			subject.CommonName, member, pki.NodesGroup)
 	}
 	return nil
 }
@@ -70,7 +72,8 @@ func IsForeignKubelet(foreign string, state tls.ConnectionState) error {
 		return IsKubelet(foreign, state)
 	}
 	if !slices.ContainsFunc(cert.DNSNames, func(name string) bool { return strings.EqualFold(name, foreign) }) {
-		return fmt.Errorf("the certificate of %q at the address of node %q does not name the node: it must be of %q, or have the DNS name %q",
+		return fmt.Errorf(
+			"the certificate of %q at the address of node %q does not name the node: it must be of %q, or have the DNS name %q",
 			cert.Subject.CommonName, foreign, pki.NodeUser+foreign, foreign)
 	}
 	return nil

@@ -65,8 +65,9 @@ func certificate(t testing.TB, ca *pki.Authority, r pki.Request) *tls.Certificat
 	if err != nil {
 		t.Fatal(err)
 	}
-	i, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: r.CommonName, Key: k, Now: time.Now, Logger: quiet(),
-		Issue: pki.TrustOf(ca).Signs(func() pki.Request { return r }, time.Now)})
+	i, err := pki.NewIdentity(t.Context(),
+		pki.IdentityConfig{Name: r.CommonName, Key: k, Now: time.Now, Logger: quiet(),
+			Issue: pki.TrustOf(ca).Signs(func() pki.Request { return r }, time.Now)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,8 @@ func newCluster(t testing.TB) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{ca: ca, token: tok, trust: pki.TrustOf(ca), life: pki.LeafLifetime, now: time.Now, strays: map[string]string{}, audited: make(chan join.Audited, 1000)}
+	c := &cluster{ca: ca, token: tok, trust: pki.TrustOf(ca), life: pki.LeafLifetime, now: time.Now,
+		strays: map[string]string{}, audited: make(chan join.Audited, 1000)}
 	c.config = join.Config{
 		Authority: c.trust,
 		Lifetime:  func() time.Duration { return c.life },
@@ -183,8 +185,11 @@ func newCluster(t testing.TB) *cluster {
 	c.handler = join.NewHandler(c.config)
 	server := httptest.NewUnstartedServer(c.handler)
 	server.TLS = &tls.Config{
-		Certificates: []tls.Certificate{*certificate(t, ca, pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Server, Names: []string{"10.0.0.1"}})},
-		ClientAuth:   tls.RequestClientCert,
+		Certificates: []tls.Certificate{
+			*certificate(t, ca,
+				pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Server,
+					Names: []string{"10.0.0.1"}})},
+		ClientAuth: tls.RequestClientCert,
 	}
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	server.StartTLS()
@@ -199,7 +204,8 @@ func (c *cluster) check(p token.Proof) error {
 	if err != nil {
 		return err
 	}
-	if p.ID != c.token.ID || p.Secret != former && !ed25519.Verify(key.Public().(ed25519.PublicKey), p.Signed, p.Signature) {
+	if p.ID != c.token.ID ||
+		p.Secret != former && !ed25519.Verify(key.Public().(ed25519.PublicKey), p.Signed, p.Signature) {
 		return token.ErrUnknown
 	}
 	return nil
@@ -235,14 +241,16 @@ func TestServerJoins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(grant.Keys["ca.key"]) != "secret" || string(grant.PeerKeys) != `{"of":"peers"}` || grant.Cluster.ID != "c1" || len(c.uses) != 1 || c.uses[0] != token.Server {
+	if string(grant.Keys["ca.key"]) != "secret" || string(grant.PeerKeys) != `{"of":"peers"}` ||
+		grant.Cluster.ID != "c1" || len(c.uses) != 1 || c.uses[0] != token.Server {
 		t.Fatalf("grant %+v, uses %v", grant, c.uses)
 	}
 }
 
 func TestFetchCARefusesAnotherCluster(t *testing.T) {
 	c, other := newCluster(t), newCluster(t)
-	if _, err := join.FetchCA(t.Context(), c.address, other.token); err == nil || !strings.Contains(err.Error(), "another cluster") {
+	if _, err := join.FetchCA(t.Context(), c.address, other.token); err == nil ||
+		!strings.Contains(err.Error(), "another cluster") {
 		t.Fatalf("got %v", err)
 	}
 }
@@ -251,12 +259,15 @@ func TestFetchCARefusesAnotherCluster(t *testing.T) {
 func TestClientBelievesOnlyServers(t *testing.T) {
 	c := newCluster(t)
 	node := httptest.NewUnstartedServer(http.NotFoundHandler())
-	node.TLS = &tls.Config{Certificates: []tls.Certificate{*certificate(t, c.ca, join.NodeServing("n9", netip.MustParseAddr("127.0.0.1")))}}
+	node.TLS = &tls.Config{
+		Certificates: []tls.Certificate{
+			*certificate(t, c.ca, join.NodeServing("n9", netip.MustParseAddr("127.0.0.1")))}}
 	node.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	node.StartTLS()
 	defer node.Close()
 	c.address = node.URL
-	if _, err := c.client(t, nil).Server(t.Context(), c.request()); err == nil || !strings.Contains(err.Error(), "no server") {
+	if _, err := c.client(t, nil).Server(t.Context(), c.request()); err == nil ||
+		!strings.Contains(err.Error(), "no server") {
 		t.Fatalf("got %v", err)
 	}
 }
@@ -273,21 +284,29 @@ func TestRefusals(t *testing.T) {
 		"expired token": {func(c *cluster, _ *join.Request) { c.useErr = token.ErrExpired }, 403, "expired"},
 		"used-up token": {func(c *cluster, _ *join.Request) { c.useErr = token.ErrUsedUp }, 403, "used up"},
 		"bad name":      {func(_ *cluster, r *join.Request) { r.Name = "Not A Name" }, 400, "node name"},
-		"long name":     {func(_ *cluster, r *join.Request) { r.Name = strings.Repeat("n", 64) }, 400, "no more than 63 characters"},
-		"bad label":     {func(_ *cluster, r *join.Request) { r.Labels = map[string]string{"node-role.kubernetes.io/worker": ""} }, 400, "kubectl label node NAME node-role.kubernetes.io/worker="},
+		"long name": {func(_ *cluster, r *join.Request) { r.Name = strings.Repeat("n", 64) }, 400,
+			"no more than 63 characters"},
+		"bad label": {
+			func(_ *cluster, r *join.Request) { r.Labels = map[string]string{"node-role.kubernetes.io/worker": ""} },
+			400, "kubectl label node NAME node-role.kubernetes.io/worker="},
 		"bad address":   {func(_ *cluster, r *join.Request) { r.Address = "0.0.0.0" }, 400, "address"},
 		"loopback":      {func(_ *cluster, r *join.Request) { r.Address = "127.0.0.1" }, 400, "address"},
 		"address taken": {func(_ *cluster, r *join.Request) { r.Address = "::ffff:10.0.0.1" }, 409, "that of s1"},
 		"an unknown client learns no names": {func(c *cluster, r *join.Request) {
-			r.Name, r.Token = "taken", pki.Token{CADigest: c.token.CADigest, ID: "aaaaaa", Secret: strings.Repeat("0", 26)}.String()
+			r.Name, r.Token = "taken",
+				pki.Token{CADigest: c.token.CADigest, ID: "aaaaaa", Secret: strings.Repeat("0", 26)}.String()
 		}, 403, "not known"},
-		"version":        {func(_ *cluster, r *join.Request) { r.Version = "too new" }, 409, "no server of a version that is too new"},
+		"version": {func(_ *cluster, r *join.Request) { r.Version = "too new" }, 409,
+			"no server of a version that is too new"},
 		"cannot decrypt": {func(c *cluster, _ *join.Request) { c.encrypts = true }, 409, "cannot read them"},
-		"encrypts?":      {func(c *cluster, _ *join.Request) { c.unknown = errors.New("no leader") }, 503, "not known whether the objects"},
-		"name taken":     {func(_ *cluster, r *join.Request) { r.Name = "taken" }, 409, "alive at"},
-		"clock ahead":    {func(_ *cluster, r *join.Request) { r.Clock = r.Clock.Add(10 * time.Minute) }, 409, "clock"},
-		"clock behind":   {func(_ *cluster, r *join.Request) { r.Clock = r.Clock.Add(-10 * time.Minute) }, 409, "clock"},
-		"no quorum here": {func(c *cluster, _ *join.Request) { c.useErr = errors.New("store is unavailable") }, 500, "unavailable"},
+		"encrypts?": {func(c *cluster, _ *join.Request) { c.unknown = errors.New("no leader") }, 503,
+			"not known whether the objects"},
+		"name taken":  {func(_ *cluster, r *join.Request) { r.Name = "taken" }, 409, "alive at"},
+		"clock ahead": {func(_ *cluster, r *join.Request) { r.Clock = r.Clock.Add(10 * time.Minute) }, 409, "clock"},
+		"clock behind": {func(_ *cluster, r *join.Request) { r.Clock = r.Clock.Add(-10 * time.Minute) }, 409,
+			"clock"},
+		"no quorum here": {func(c *cluster, _ *join.Request) { c.useErr = errors.New("store is unavailable") }, 500,
+			"unavailable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
@@ -295,7 +314,8 @@ func TestRefusals(t *testing.T) {
 			bad.change(c, &r)
 			_, err := c.client(t, nil).Server(t.Context(), r)
 			var refused *join.RefusedError
-			if !errors.As(err, &refused) || refused.Status != bad.status || !strings.Contains(refused.Reason, bad.want) {
+			if !errors.As(err, &refused) || refused.Status != bad.status ||
+				!strings.Contains(refused.Reason, bad.want) {
 				t.Fatalf("got %v; want status %d and %q", err, bad.status, bad.want)
 			}
 			if bad.status == 409 && len(c.uses) != 0 {
@@ -321,12 +341,14 @@ func TestAddressesOfTheAPI(t *testing.T) {
 	c.uses = nil
 	r := c.request()
 	r.Address, r.CSR, r.GossipKey = "10.0.0.100", a.csr, a.gossip
-	if _, err := c.client(t, nil).Agent(t.Context(), r); err == nil || !strings.Contains(err.Error(), "one of the API") || len(c.uses) > 0 {
+	if _, err := c.client(t, nil).Agent(t.Context(), r); err == nil ||
+		!strings.Contains(err.Error(), "one of the API") || len(c.uses) > 0 {
 		t.Errorf("an agent joins: %v, and uses %v", err, c.uses)
 	}
 	renewal := a.renewal()
 	renewal.Address = r.Address
-	if _, err := c.client(t, a.identity(t)).Renew(t.Context(), renewal); err == nil || !strings.Contains(err.Error(), "one of the API") {
+	if _, err := c.client(t, a.identity(t)).Renew(t.Context(), renewal); err == nil ||
+		!strings.Contains(err.Error(), "one of the API") {
 		t.Errorf("an agent moves there: %v", err)
 	}
 	c.at = netip.MustParseAddr(r.Address)
@@ -383,7 +405,8 @@ func (a *agent) renewal() join.Renewal {
 func TestAgentJoinsAndRenews(t *testing.T) {
 	c := newCluster(t)
 	a := c.agent(t)
-	if cred, err := c.ca.VerifyCredential(a.grant.Certificates.Credential, time.Now()); err != nil || cred.Name != "n1" || cred.Role != "agent" {
+	if cred, err := c.ca.VerifyCredential(a.grant.Certificates.Credential, time.Now()); err != nil ||
+		cred.Name != "n1" || cred.Role != "agent" {
 		t.Fatalf("credential %+v, %v", cred, err)
 	}
 	own := a.identity(t)
@@ -418,9 +441,11 @@ func TestAnEndedCertificateIsRenewed(t *testing.T) {
 		"a moment ago": {nil, time.Minute, 0, ""},
 		"a day ago":    {nil, 23 * time.Hour, 0, ""},
 		"too long ago": {nil, 25 * time.Hour, 401, "longer ago than a new one is given for it"},
-		"the node was removed": {func(c *cluster, _ *agent, _ *join.Renewal) { c.stillNode = fmt.Errorf("%w: no Node", join.ErrRemoved) },
+		"the node was removed": {
+			func(c *cluster, _ *agent, _ *join.Renewal) { c.stillNode = fmt.Errorf("%w: no Node", join.ErrRemoved) },
 			time.Minute, 403, "was removed"},
-		"nobody can tell whether it was": {func(c *cluster, _ *agent, _ *join.Renewal) { c.stillNode = errors.New("the store is unavailable") },
+		"nobody can tell whether it was": {
+			func(c *cluster, _ *agent, _ *join.Renewal) { c.stillNode = errors.New("the store is unavailable") },
 			time.Minute, 500, "unavailable"},
 		"for another key": {func(_ *cluster, _ *agent, r *join.Renewal) {
 			k, err := pki.GenerateKey()
@@ -431,7 +456,8 @@ func TestAnEndedCertificateIsRenewed(t *testing.T) {
 				panic(err)
 			}
 		}, time.Minute, 403, "for its own key only"},
-		"of another CA": {func(c *cluster, _ *agent, _ *join.Renewal) { c.exchangeCA() }, time.Minute, 401, "does not trust any more since its CA was exchanged"},
+		"of another CA": {func(c *cluster, _ *agent, _ *join.Renewal) { c.exchangeCA() }, time.Minute, 401,
+			"does not trust any more since its CA was exchanged"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
@@ -453,7 +479,8 @@ func TestAnEndedCertificateIsRenewed(t *testing.T) {
 				if err != nil || !again.Leaf.NotAfter.After(c.now()) {
 					t.Fatalf("the new one: %v", err)
 				}
-			case !errors.As(err, &refused) || refused.Status != bad.status || !strings.Contains(refused.Reason, bad.want):
+			case !errors.As(err, &refused) || refused.Status != bad.status ||
+				!strings.Contains(refused.Reason, bad.want):
 				t.Fatalf("got %v; want status %d and %q", err, bad.status, bad.want)
 			}
 		})
@@ -463,13 +490,15 @@ func TestAnEndedCertificateIsRenewed(t *testing.T) {
 // An agent that was removed gets no new certificates, though its own is good for long yet.
 func TestARemovedAgentIsNotRenewed(t *testing.T) {
 	c := newCluster(t)
-	for name, status := range map[string]int{"n1": 0, "removed": http.StatusForbidden, "early": http.StatusServiceUnavailable} {
+	for name, status := range map[string]int{"n1": 0, "removed": http.StatusForbidden,
+		"early": http.StatusServiceUnavailable} {
 		identity := certificate(t, c.ca, join.NodeClient(name))
 		csr, err := pki.SigningRequest(identity.PrivateKey.(crypto.Signer))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = c.client(t, identity).Renew(t.Context(), join.Renewal{CSR: csr, GossipKey: make([]byte, ed25519.PublicKeySize), Address: "10.0.0.5"})
+		_, err = c.client(t, identity).Renew(t.Context(),
+			join.Renewal{CSR: csr, GossipKey: make([]byte, ed25519.PublicKeySize), Address: "10.0.0.5"})
 		var refused *join.RefusedError
 		switch {
 		case status == 0 && err != nil:
@@ -501,7 +530,9 @@ func (c *cluster) exchangeCA() {
 func TestCAKeys(t *testing.T) {
 	c := newCluster(t)
 	server := func(ca *pki.Authority, name string) *tls.Certificate {
-		return certificate(t, ca, pki.Request{CommonName: name, Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server})
+		return certificate(t, ca,
+			pki.Request{CommonName: name, Organization: []string{join.ServersOrganization},
+				Usage: pki.Client | pki.Server})
 	}
 	key, err := c.client(t, server(c.ca, "s1")).SharedKey(t.Context(), "abc")
 	if err != nil || string(key) != "key of abc" {
@@ -516,7 +547,8 @@ func TestCAKeys(t *testing.T) {
 		"an agent":                  c.agent(t).identity(t),
 		"a server that was removed": server(c.ca, "s9"),
 		"a server of another CA":    server(other, "s1"),
-		"an administrator":          certificate(t, c.ca, pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}),
+		"an administrator": certificate(t, c.ca,
+			pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}),
 	} {
 		if key, err := c.client(t, identity).SharedKey(t.Context(), "abc"); err == nil {
 			t.Errorf("%s got %q", name, key)
@@ -545,21 +577,27 @@ func TestOfWhichCAServersAre(t *testing.T) {
 	if err := errors.Join(err, c.trust.Set(pki.NewBundle(c.ca).WithCA(pki.Peers, peers), key)); err != nil {
 		t.Fatal(err)
 	}
-	server := pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server}
+	server := pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization},
+		Usage: pki.Client | pki.Server}
 	agent := pki.Request{CommonName: "system:node:n1", Organization: []string{pki.NodesGroup}, Usage: pki.Client}
-	both := pki.Request{CommonName: "system:node:n1", Organization: []string{pki.NodesGroup, join.ServersOrganization}, Usage: pki.Client}
+	both := pki.Request{CommonName: "system:node:n1", Organization: []string{pki.NodesGroup, join.ServersOrganization},
+		Usage: pki.Client}
 	for name, test := range map[string]struct {
 		by         *pki.Authority
 		is         pki.Request
 		keys, ring int // the status at the CA's key, and at the keys of gossip
 	}{
-		"a server":                                {peers, server, http.StatusOK, http.StatusOK},
-		"a server, of the clients' CA":            {c.ca, server, http.StatusUnauthorized, http.StatusUnauthorized},
-		"an agent":                                {c.ca, agent, http.StatusUnauthorized, http.StatusOK},
-		"an agent, of the peers' CA":              {peers, agent, http.StatusForbidden, http.StatusUnauthorized},
-		"an agent that is a server, of clients":   {c.ca, both, http.StatusUnauthorized, http.StatusOK},
-		"an administrator":                        {c.ca, pki.Request{CommonName: "a", Organization: []string{"system:masters"}, Usage: pki.Client}, http.StatusUnauthorized, http.StatusUnauthorized},
-		"an administrator, of the peers' CA":      {peers, pki.Request{CommonName: "a", Organization: []string{"system:masters"}, Usage: pki.Client}, http.StatusForbidden, http.StatusForbidden},
+		"a server":                              {peers, server, http.StatusOK, http.StatusOK},
+		"a server, of the clients' CA":          {c.ca, server, http.StatusUnauthorized, http.StatusUnauthorized},
+		"an agent":                              {c.ca, agent, http.StatusUnauthorized, http.StatusOK},
+		"an agent, of the peers' CA":            {peers, agent, http.StatusForbidden, http.StatusUnauthorized},
+		"an agent that is a server, of clients": {c.ca, both, http.StatusUnauthorized, http.StatusOK},
+		"an administrator": {c.ca,
+			pki.Request{CommonName: "a", Organization: []string{"system:masters"}, Usage: pki.Client},
+			http.StatusUnauthorized, http.StatusUnauthorized},
+		"an administrator, of the peers' CA": {peers,
+			pki.Request{CommonName: "a", Organization: []string{"system:masters"}, Usage: pki.Client},
+			http.StatusForbidden, http.StatusForbidden},
 		"a server, by an agent's name, of peers'": {peers, both, http.StatusForbidden, http.StatusUnauthorized},
 	} {
 		client := c.client(t, certificate(t, test.by, test.is))
@@ -602,11 +640,13 @@ func TestTooManyRequests(t *testing.T) {
 			break
 		}
 	}
-	if refused.Status != http.StatusTooManyRequests || !strings.Contains(refused.Reason, "try again in 1s") || refused.RetryAfter != time.Second {
+	if refused.Status != http.StatusTooManyRequests || !strings.Contains(refused.Reason, "try again in 1s") ||
+		refused.RetryAfter != time.Second {
 		t.Fatalf("got %+v", refused)
 	}
 	refused = nil
-	if _, err := join.FetchCA(t.Context(), c.address, c.token); !errors.As(err, &refused) || refused.RetryAfter != time.Second {
+	if _, err := join.FetchCA(t.Context(), c.address, c.token); !errors.As(err, &refused) ||
+		refused.RetryAfter != time.Second {
 		t.Errorf("asked for the CA: %v", err)
 	}
 	if _, err := c.client(t, certificate(t, c.ca, join.NodeClient("a1"))).GossipKeys(t.Context(), "c1"); err != nil {
@@ -622,7 +662,8 @@ func TestTooManyRequests(t *testing.T) {
 	if err := c.trust.Set(pki.NewBundle(c.ca).WithCA(pki.Peers, peers).WithCA(pki.FrontProxy, proxy), key); err != nil {
 		t.Fatal(err)
 	}
-	server := pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server}
+	server := pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization},
+		Usage: pki.Client | pki.Server}
 	if _, err := c.client(t, certificate(t, peers, server)).SharedKey(t.Context(), "abc"); err != nil {
 		t.Errorf("a server with a CA of its own, from the same address: %v", err)
 	}
@@ -630,7 +671,8 @@ func TestTooManyRequests(t *testing.T) {
 		t.Errorf("an agent beside it: %v", err)
 	}
 	refused = nil
-	if _, err := c.client(t, certificate(t, proxy, server)).GossipKeys(t.Context(), "c1"); !errors.As(err, &refused) || refused.Status != http.StatusTooManyRequests {
+	if _, err := c.client(t, certificate(t, proxy, server)).GossipKeys(t.Context(), "c1"); !errors.As(err, &refused) ||
+		refused.Status != http.StatusTooManyRequests {
 		t.Errorf("one of the front proxy's CA: %v", err)
 	}
 	now = now.Add(time.Minute)
@@ -643,7 +685,8 @@ func TestTooManyRequests(t *testing.T) {
 
 // TestServingNames: the DNS name of a kubelet's certificate is not that of a Service.
 func TestServingNames(t *testing.T) {
-	for name, want := range map[string][]string{"a1": {"10.0.0.5", "a1"}, "a1.example.org": {"10.0.0.5", "a1.example.org"}, "metrics.audit": {"10.0.0.5"}} {
+	for name, want := range map[string][]string{"a1": {"10.0.0.5", "a1"},
+		"a1.example.org": {"10.0.0.5", "a1.example.org"}, "metrics.audit": {"10.0.0.5"}} {
 		if got := join.NodeServing(name, netip.MustParseAddr("10.0.0.5")).Names; !slices.Equal(got, want) {
 			t.Errorf("%s: %q", name, got)
 		}
@@ -654,7 +697,8 @@ func TestServingNames(t *testing.T) {
 func TestAnAgentGetsItsOwnAddress(t *testing.T) {
 	for address, want := range map[string]bool{
 		"10.0.0.5": true, "192.168.7.7": true, "fd00::5": true, "100.64.0.5": true, "203.0.113.9": true,
-		"8.8.8.8": false, "::ffff:8.8.8.8": false, "2001:db8::1": false, "169.254.169.254": false, "fe80::1": false, "198.51.100.7": false,
+		"8.8.8.8": false, "::ffff:8.8.8.8": false, "2001:db8::1": false, "169.254.169.254": false, "fe80::1": false,
+		"198.51.100.7": false,
 	} {
 		c := newCluster(t)
 		a := c.agent(t)
@@ -662,7 +706,9 @@ func TestAnAgentGetsItsOwnAddress(t *testing.T) {
 		request := c.request()
 		request.Address, request.CSR, request.GossipKey = address, a.csr, a.gossip
 		_, err := c.client(t, nil).Agent(t.Context(), request)
-		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "not of a private network, and this server is called from 127.0.0.1") {
+		if (err == nil) != want ||
+			err != nil &&
+				!strings.Contains(err.Error(), "not of a private network, and this server is called from 127.0.0.1") {
 			t.Errorf("%s: %v", address, err)
 		}
 		if !want && len(c.uses) > 0 {

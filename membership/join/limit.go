@@ -139,7 +139,8 @@ func (l *limiter) of(addr netip.Addr, now time.Time) *allowance {
 	}
 	if len(l.addresses) >= knownAddresses {
 		for known, a := range l.addresses {
-			if a.open == 0 && now.Sub(a.at).Seconds()*addressRate >= addressBurst-a.left && now.Sub(a.refused) >= sayAgain { // it is full again: as a new one
+			if a.open == 0 && now.Sub(a.at).Seconds()*addressRate >= addressBurst-a.left &&
+				now.Sub(a.refused) >= sayAgain { // it is full again: as a new one
 				delete(l.addresses, known)
 			}
 		}
@@ -162,10 +163,12 @@ func (h *Handler) limited(w http.ResponseWriter, r *http.Request) {
 	leave, after, first := h.limiter.enter(from)
 	if leave == nil {
 		if first {
-			h.config.Logger.Warn("join requests are refused for a while: there are too many", "client", from, "retryAfter", after)
+			h.config.Logger.Warn("join requests are refused for a while: there are too many", "client", from,
+				"retryAfter", after)
 		}
 		w.Header().Set("Retry-After", fmt.Sprintf("%d", int(after.Seconds())))
-		h.say(w, r, http.StatusTooManyRequests, fmt.Sprintf("too many requests to join, from this address (%s) or from all: try again in %s", from, after))
+		h.say(w, r, http.StatusTooManyRequests,
+			fmt.Sprintf("too many requests to join, from this address (%s) or from all: try again in %s", from, after))
 		return
 	}
 	defer leave()
@@ -189,5 +192,6 @@ func (h *Handler) isNode(r *http.Request) bool {
 	verifies := func(by pki.Purpose) bool {
 		return h.config.Authority.VerifyFor(by, certs[0], certs[1:], x509.ExtKeyUsageClientAuth, h.config.Now()) == nil
 	}
-	return !pki.SignedOnRequest(certs[0]) && (verifies(pki.Clients) || verifies(pki.Peers)) && h.config.Revoked(certs[0]) == nil
+	return !pki.SignedOnRequest(certs[0]) && (verifies(pki.Clients) || verifies(pki.Peers)) &&
+		h.config.Revoked(certs[0]) == nil
 }

@@ -24,11 +24,14 @@ func (h *Handler) renew(r *http.Request, in Renewal) (_ Certificates, err error)
 		return Certificates{}, err
 	}
 	defer func() {
-		h.decided(r.Context(), r, Decision{Act: ActRenew, Role: token.Agent, Name: strings.TrimPrefix(cert.Subject.CommonName, pki.NodeUser), Address: in.Address}, err)
+		h.decided(r.Context(), r,
+			Decision{Act: ActRenew, Role: token.Agent, Name: strings.TrimPrefix(cert.Subject.CommonName, pki.NodeUser),
+				Address: in.Address}, err)
 	}()
 	name, ok := strings.CutPrefix(cert.Subject.CommonName, pki.NodeUser)
 	if !ok || len(in.GossipKey) != ed25519.PublicKeySize {
-		return Certificates{}, refuse(http.StatusBadRequest, "only a node can renew its certificates, with its gossip key")
+		return Certificates{},
+			refuse(http.StatusBadRequest, "only a node can renew its certificates, with its gossip key")
 	}
 	csr, err := requestOf(in.CSR)
 	if err != nil {
@@ -41,7 +44,8 @@ func (h *Handler) renew(r *http.Request, in Renewal) (_ Certificates, err error)
 		if err := h.mayComeBack(r.Context(), cert, name); err != nil {
 			return Certificates{}, err
 		}
-		h.config.Logger.Info("an agent whose certificate had expired gets a new one", "name", name, "ended", cert.NotAfter, "client", r.RemoteAddr)
+		h.config.Logger.Info("an agent whose certificate had expired gets a new one", "name", name, "ended",
+			cert.NotAfter, "client", r.RemoteAddr)
 	} else if err := h.belongs(name, token.Agent); err != nil {
 		return Certificates{}, err
 	}
@@ -87,7 +91,8 @@ var ErrRemoved = errors.New("the node was removed from the cluster")
 func (h *Handler) mayComeBack(ctx context.Context, cert *x509.Certificate, name string) error {
 	err := h.config.StillNode(ctx, name, cert.NotAfter)
 	if errors.Is(err, ErrRemoved) {
-		return refuse(http.StatusForbidden, "the certificate of %q ended at %s and is not renewed: %w", name, cert.NotAfter.UTC().Format(time.RFC3339), err)
+		return refuse(http.StatusForbidden, "the certificate of %q ended at %s and is not renewed: %w", name,
+			cert.NotAfter.UTC().Format(time.RFC3339), err)
 	}
 	return err
 }
@@ -111,7 +116,8 @@ func (h *Handler) sharedKey(r *http.Request, in sharedKeyRequest) (out SharedKey
 	if out.Key, err = h.config.SharedKey(in.Digest); err != nil {
 		return SharedKey{}, refuse(http.StatusNotFound, "%w", err)
 	}
-	h.config.Logger.Info("a server has got a key that all servers share", "name", cert.Subject.CommonName, "digest", in.Digest, "client", r.RemoteAddr)
+	h.config.Logger.Info("a server has got a key that all servers share", "name", cert.Subject.CommonName, "digest",
+		in.Digest, "client", r.RemoteAddr)
 	return out, nil
 }
 
@@ -139,17 +145,26 @@ func (h *Handler) caller(r *http.Request, organization string, grace time.Durati
 	var unknown x509.UnknownAuthorityError
 	switch {
 	case err != nil && now.After(cert.NotAfter) && at == now:
-		return nil, refuse(http.StatusUnauthorized, "the certificate of %q ended at %s, longer ago than a new one is given for it (%s)", cert.Subject.CommonName, cert.NotAfter.UTC().Format(time.RFC3339), grace)
+		return nil,
+			refuse(http.StatusUnauthorized,
+				"the certificate of %q ended at %s, longer ago than a new one is given for it (%s)",
+				cert.Subject.CommonName, cert.NotAfter.UTC().Format(time.RFC3339), grace)
 	case errors.As(err, &unknown):
-		return nil, refuse(http.StatusUnauthorized, "the certificate of %q is of a CA that this cluster does not trust, or does not trust any more since its CA was exchanged", cert.Subject.CommonName)
+		return nil,
+			refuse(http.StatusUnauthorized,
+				"the certificate of %q is of a CA that this cluster does not trust, or does not trust any more since its CA was exchanged", cert.Subject.CommonName)
 	case err != nil:
 		return nil, refuse(http.StatusUnauthorized, "client certificate of %q: %w", cert.Subject.CommonName, err)
 	}
 	if pki.SignedOnRequest(cert) {
-		return nil, refuse(http.StatusForbidden, "the certificate of %q was signed for a CertificateSigningRequest: it is good for the Kubernetes API only; to become a member, join with a token", cert.Subject.CommonName)
+		return nil,
+			refuse(http.StatusForbidden,
+				"the certificate of %q was signed for a CertificateSigningRequest: it is good for the Kubernetes API only; to become a member, join with a token", cert.Subject.CommonName)
 	}
 	if !slices.Contains(cert.Subject.Organization, organization) {
-		return nil, refuse(http.StatusForbidden, "client certificate of %q is not one of %s", cert.Subject.CommonName, organization)
+		return nil,
+			refuse(http.StatusForbidden, "client certificate of %q is not one of %s", cert.Subject.CommonName,
+				organization)
 	}
 	if err := h.config.Revoked(cert); err != nil {
 		httpserver.Estrange(r.Context())

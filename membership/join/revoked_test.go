@@ -42,11 +42,13 @@ func TestARevokedAgentGetsNothing(t *testing.T) {
 		if cert.Subject.CommonName != "system:node:n1" {
 			return nil
 		}
-		return &revocation.Error{Entry: revocation.Entry{Kind: revocation.Agent, Name: "n1", Why: "its Node was deleted"}}
+		return &revocation.Error{
+			Entry: revocation.Entry{Kind: revocation.Agent, Name: "n1", Why: "its Node was deleted"}}
 	}
 	for what, act := range acts {
 		var refused *join.RefusedError
-		if err := act(t.Context()); !errors.As(err, &refused) || refused.Status != http.StatusForbidden || !strings.Contains(refused.Reason, "its Node was deleted") {
+		if err := act(t.Context()); !errors.As(err, &refused) || refused.Status != http.StatusForbidden ||
+			!strings.Contains(refused.Reason, "its Node was deleted") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -54,7 +56,8 @@ func TestARevokedAgentGetsNothing(t *testing.T) {
 		t.Errorf("another agent: %v", err)
 	}
 	var refused *join.RefusedError
-	if _, err := c.client(t, nil).Revoked(t.Context(), 0); !errors.As(err, &refused) || refused.Status != http.StatusUnauthorized {
+	if _, err := c.client(t, nil).Revoked(t.Context(), 0); !errors.As(err, &refused) ||
+		refused.Status != http.StatusUnauthorized {
 		t.Errorf("nobody: %v", err)
 	}
 }
@@ -93,7 +96,8 @@ func TestAForgedAgentIsNotRenewed(t *testing.T) {
 	swapped := a.renewal()
 	swapped.CSR = other.csr
 	var refused *join.RefusedError
-	if _, err := own(a).Renew(t.Context(), swapped); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "for its own key only") {
+	if _, err := own(a).Renew(t.Context(), swapped); !errors.As(err, &refused) ||
+		!strings.Contains(refused.Reason, "for its own key only") {
 		t.Errorf("for another key: %v", err)
 	}
 	for why, text := range map[error]string{revocation.ErrOtherKey: "another key", revocation.ErrNoKey: "join again"} {
@@ -102,7 +106,8 @@ func TestAForgedAgentIsNotRenewed(t *testing.T) {
 			"certificates":   func() error { _, err := own(a).Renew(t.Context(), a.renewal()); return err },
 			"keys of gossip": func() error { _, err := own(a).GossipKeys(t.Context(), ""); return err },
 		} {
-			if err := act(); !errors.As(err, &refused) || refused.Status != http.StatusForbidden || !strings.Contains(refused.Reason, text) {
+			if err := act(); !errors.As(err, &refused) || refused.Status != http.StatusForbidden ||
+				!strings.Contains(refused.Reason, text) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
@@ -113,9 +118,13 @@ func TestAForgedAgentIsNotRenewed(t *testing.T) {
 // its texts.
 func TestAgentsGetWhatTheyNeed(t *testing.T) {
 	c := newCluster(t)
-	c.entries = &revocation.Entries{Version: 7, List: []revocation.Entry{{Kind: revocation.Agent, Name: "a9", Revision: 5, By: "ann", Why: "it was lost", Key: "ab", CAs: []string{"cd"}}}}
+	c.entries = &revocation.Entries{Version: 7,
+		List: []revocation.Entry{
+			{Kind: revocation.Agent, Name: "a9", Revision: 5, By: "ann", Why: "it was lost", Key: "ab",
+				CAs: []string{"cd"}}}}
 	client := c.client(t, c.agent(t).identity(t))
-	for have, want := range map[uint64][]revocation.Entry{6: {{Kind: revocation.Agent, Name: "a9", Revision: 5}}, 7: nil, 8: nil} {
+	for have, want := range map[uint64][]revocation.Entry{6: {{Kind: revocation.Agent, Name: "a9", Revision: 5}},
+		7: nil, 8: nil} {
 		got, err := client.Revoked(t.Context(), have)
 		if err != nil || got.Version != 7 || !reflect.DeepEqual(got.List, want) {
 			t.Errorf("with version %d: %+v, %v", have, got, err)
@@ -158,14 +167,16 @@ func TestAnUnsignedRequestVoidsNothing(t *testing.T) {
 	for name, csr := range map[string][]byte{
 		"forged":     pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: forged}),
 		"other kind": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: block.Bytes}),
-		"cut off":    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: block.Bytes[:len(block.Bytes)-9]}),
-		"no PEM":     block.Bytes,
-		"none":       nil,
+		"cut off": pem.EncodeToMemory(
+			&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: block.Bytes[:len(block.Bytes)-9]}),
+		"no PEM": block.Bytes,
+		"none":   nil,
 	} {
 		r := c.request()
 		r.CSR, r.GossipKey = csr, good.gossip
 		var refused *join.RefusedError
-		if _, err := c.client(t, nil).Agent(t.Context(), r); !errors.As(err, &refused) || refused.Status != http.StatusBadRequest {
+		if _, err := c.client(t, nil).Agent(t.Context(), r); !errors.As(err, &refused) ||
+			refused.Status != http.StatusBadRequest {
 			t.Errorf("%s: %v, want a refusal with 400", name, err)
 		}
 		if len(c.admitted) > 0 || len(c.uses) > 0 {
@@ -173,7 +184,8 @@ func TestAnUnsignedRequestVoidsNothing(t *testing.T) {
 		}
 		renewal := good.renewal()
 		renewal.CSR = csr
-		if _, err := c.client(t, good.identity(t)).Renew(t.Context(), renewal); !errors.As(err, &refused) || refused.Status != http.StatusBadRequest {
+		if _, err := c.client(t, good.identity(t)).Renew(t.Context(), renewal); !errors.As(err, &refused) ||
+			refused.Status != http.StatusBadRequest {
 			t.Errorf("%s: renewed with %v, want a refusal with 400", name, err)
 		}
 		c.admitted, c.uses = nil, nil
@@ -183,14 +195,17 @@ func TestAnUnsignedRequestVoidsNothing(t *testing.T) {
 // TestAnAgentHearsWhyItIsRefused: also while the CA is exchanged, and its key is not recorded.
 func TestAnAgentHearsWhyItIsRefused(t *testing.T) {
 	c := newCluster(t)
-	for name, of := range map[string]pki.Request{"an agent": join.NodeClient("n1"), "a server": {CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Client}} {
+	for name, of := range map[string]pki.Request{"an agent": join.NodeClient("n1"),
+		"a server": {CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Client}} {
 		client := c.client(t, certificate(t, c.ca, of))
 		c.revoked = func(*x509.Certificate) error { return errors.New("the CA is exchanged") }
 		var refused *join.RefusedError
-		if _, err := client.GossipKeys(t.Context(), ""); !errors.As(err, &refused) || refused.Reason != "the CA is exchanged" {
+		if _, err := client.GossipKeys(t.Context(), ""); !errors.As(err, &refused) ||
+			refused.Reason != "the CA is exchanged" {
 			t.Errorf("%s asks for the keys of gossip: %v", name, err)
 		}
-		if _, err := client.Revoked(t.Context(), 0); !errors.As(err, &refused) || refused.Reason != "the CA is exchanged" {
+		if _, err := client.Revoked(t.Context(), 0); !errors.As(err, &refused) ||
+			refused.Reason != "the CA is exchanged" {
 			t.Errorf("%s asks for the list: %v", name, err)
 		}
 	}
@@ -204,7 +219,9 @@ func TestTheConnectionOfARevokedAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serving := certificate(t, c.ca, pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Server, Names: []string{"127.0.0.1"}})
+	serving := certificate(t, c.ca,
+		pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Server,
+			Names: []string{"127.0.0.1"}})
 	server := httpserver.New(httpserver.Config{Listener: listener, Logger: quiet(), Handler: c.handler,
 		TLS: &tls.Config{Certificates: []tls.Certificate{*serving}, ClientAuth: tls.RequestClientCert}})
 	ended := make(chan error, 1)

@@ -58,7 +58,11 @@ func newMiddle(t *testing.T, c *cluster) *middle {
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		proxy.ServeHTTP(w, r)
 	}))
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{*certificate(t, c.ca, pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Server, Names: []string{"10.0.0.1"}})}}
+	server.TLS = &tls.Config{
+		Certificates: []tls.Certificate{
+			*certificate(t, c.ca,
+				pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Server,
+					Names: []string{"10.0.0.1"}})}}
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	m.address = server.URL
@@ -78,10 +82,12 @@ func TestWhoEndsTLSGetsNothing(t *testing.T) {
 		t.Fatalf("%+v, %v", grant, err)
 	}
 	var request join.SignedRequest
-	if err := json.Unmarshal(m.posted, &request); err != nil || !strings.Contains(string(request.Request), `"name":"n1"`) {
+	if err := json.Unmarshal(m.posted, &request); err != nil ||
+		!strings.Contains(string(request.Request), `"name":"n1"`) {
 		t.Fatalf("nothing was recorded: %s, %v", m.posted, err)
 	}
-	for name, secret := range map[string]string{"the token": c.token.Secret, "a key": "c2VjcmV0", "a key in clear": "ca.key", "the attempt": r.Attempt} {
+	for name, secret := range map[string]string{"the token": c.token.Secret, "a key": "c2VjcmV0",
+		"a key in clear": "ca.key", "the attempt": r.Attempt} {
 		if strings.Contains(m.recorded.String()+string(request.Request), secret) {
 			t.Errorf("%s was recorded: %s", name, m.recorded.String())
 		}
@@ -116,7 +122,8 @@ func TestWhoEndsTLSGetsNothing(t *testing.T) {
 		"replayed":     {m.posted, http.StatusOK}, // sealed to the machine's key again
 		"another key":  {with(func(r *join.Request) { r.SealTo = thief.Public() }), http.StatusForbidden},
 		"another name": {with(func(r *join.Request) { r.Name = "s9" }), http.StatusForbidden},
-		"another role": {with(func(r *join.Request) { r.Role, r.GossipKey = token.Agent, make([]byte, 32) }), http.StatusForbidden},
+		"another role": {with(func(r *join.Request) { r.Role, r.GossipKey = token.Agent, make([]byte, 32) }),
+			http.StatusForbidden},
 	} {
 		response, err := client.Post(real+join.Prefix+"node", "application/json", bytes.NewReader(attack.body))
 		if err != nil {
@@ -195,11 +202,16 @@ func TestAFormerTokenIsShown(t *testing.T) {
 func TestAnEarlierServer(t *testing.T) {
 	c := newCluster(t)
 	earlier := httptest.NewUnstartedServer(http.NewServeMux())
-	earlier.TLS = &tls.Config{Certificates: []tls.Certificate{*certificate(t, c.ca, pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Server})}}
+	earlier.TLS = &tls.Config{
+		Certificates: []tls.Certificate{
+			*certificate(t, c.ca,
+				pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Server})}}
 	earlier.StartTLS()
 	t.Cleanup(earlier.Close)
 	c.address = earlier.URL
-	if _, err := c.client(t, nil).Server(t.Context(), c.request()); err == nil || !strings.Contains(err.Error(), "give the address of an upgraded server") || strings.Contains(err.Error(), c.token.Secret) {
+	if _, err := c.client(t, nil).Server(t.Context(), c.request()); err == nil ||
+		!strings.Contains(err.Error(), "give the address of an upgraded server") ||
+		strings.Contains(err.Error(), c.token.Secret) {
 		t.Errorf("%v", err)
 	}
 }
@@ -233,14 +245,16 @@ func TestDecisions(t *testing.T) {
 		t.Errorf("from %q", granted.Client)
 	}
 	granted.Client = ""
-	if want := (join.Decision{Act: join.ActJoin, Granted: true, Role: token.Server, Name: "n1", Address: "10.0.0.5", TokenID: c.token.ID}); granted != want {
+	if want := (join.Decision{Act: join.ActJoin, Granted: true, Role: token.Server, Name: "n1", Address: "10.0.0.5",
+		TokenID: c.token.ID}); granted != want {
 		t.Errorf("%+v, want %+v", granted, want)
 	}
 	if refused.Granted || refused.TokenID != "aaaaaa" || refused.Reason == "" {
 		t.Errorf("%+v", refused)
 	}
 	log := c.log.String()
-	if n := strings.Count(log, "join request refused"); n != 2 || !strings.Contains(log, "unsaidBefore=2") || !strings.Contains(log, "tokenID="+c.token.ID) {
+	if n := strings.Count(log, "join request refused"); n != 2 || !strings.Contains(log, "unsaidBefore=2") ||
+		!strings.Contains(log, "tokenID="+c.token.ID) {
 		t.Errorf("%d refusals are logged:\n%s", n, log)
 	}
 }

@@ -98,7 +98,8 @@ func newJudge(t *testing.T, s *store, l *links) *Judge {
 		t.Fatal(err)
 	}
 	return New(Config{Self: "s1", Trust: trust, List: list, Store: s, Connections: l, Logger: logger,
-		Book:     &revocation.Book{Store: s, List: list, Self: "s1", CAs: func() []string { return nil }, Ends: func() time.Time { return LastEnd(trust) }, Now: time.Now, Logger: logger},
+		Book: &revocation.Book{Store: s, List: list, Self: "s1", CAs: func() []string { return nil },
+			Ends: func() time.Time { return LastEnd(trust) }, Now: time.Now, Logger: logger},
 		Announce: func(uint64) {}, IsAgent: func(name string) bool { return name == "a1" },
 		Own: func() []*x509.Certificate { return []*x509.Certificate{{SerialNumber: big.NewInt(0xab)}} }})
 }

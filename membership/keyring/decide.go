@@ -70,7 +70,9 @@ func (d document) undo(now time.Time) (document, error) {
 	case Back, Withdraw:
 		return d, nil
 	case Remove:
-		return d, &RefusedError{"members have begun to drop the old key, so there is no way back; rotate again to get another key"}
+		return d,
+			&RefusedError{
+				"members have begun to drop the old key, so there is no way back; rotate again to get another key"}
 	default:
 		return d, &RefusedError{"no rotation is under way"}
 	}

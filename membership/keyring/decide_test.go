@@ -43,7 +43,8 @@ func (m *model) view() []rollover.Member {
 
 // lead does what a leader that has the newest keys decides.
 func (m *model) lead() {
-	if rollover.Decide(m.doc.Generation, string(m.doc.Step), m.doc.holdUp(m.view(), m.now), m.doc.Generation, 0) == rollover.Advance {
+	if rollover.Decide(m.doc.Generation, string(m.doc.Step), m.doc.holdUp(m.view(), m.now), m.doc.Generation,
+		0) == rollover.Advance {
 		m.doc = m.doc.next(m.now)
 	}
 }
@@ -85,7 +86,8 @@ func (m *model) understood() error {
 	for _, from := range m.members {
 		for _, to := range m.members {
 			if from.alive && to.alive && !slices.Contains(to.ring, from.ring[0]) {
-				return fmt.Errorf("%s sends with %s, which %s does not have: %v", from.name, from.ring[0], to.name, to.ring)
+				return fmt.Errorf("%s sends with %s, which %s does not have: %v", from.name, from.ring[0], to.name,
+					to.ring)
 			}
 		}
 	}
@@ -95,7 +97,8 @@ func (m *model) understood() error {
 func TestLivingMembersAlwaysUnderstandEachOther(t *testing.T) {
 	rotations := 0
 	for seed := range uint64(300) {
-		m := &model{rng: rand.New(rand.NewPCG(seed, 1)), doc: document{Keys: []sealedKey{{ID: "k0"}}}, now: time.Unix(1e9, 0)}
+		m := &model{rng: rand.New(rand.NewPCG(seed, 1)), doc: document{Keys: []sealedKey{{ID: "k0"}}},
+			now: time.Unix(1e9, 0)}
 		for i := range 5 {
 			m.members = append(m.members, &modelMember{name: fmt.Sprint("m", i), alive: true, ring: []string{"k0"}})
 		}
@@ -132,9 +135,11 @@ func TestLivingMembersAlwaysUnderstandEachOther(t *testing.T) {
 func TestWhoIsWaitedFor(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	d := document{Generation: 5, Step: Add, StepBegan: now, Keys: []sealedKey{{ID: "old"}, {ID: "new"}}}
-	done, late := rollover.Member{Name: "done", Alive: true, Generation: 5}, rollover.Member{Name: "late", Alive: true, Generation: 4}
+	done, late := rollover.Member{Name: "done", Alive: true, Generation: 5},
+		rollover.Member{Name: "late", Alive: true, Generation: 4}
 	ahead := rollover.Member{Name: "ahead", Alive: true, Generation: 6}
-	dead, barred := rollover.Member{Name: "dead", Generation: 4}, rollover.Member{Name: "barred", Alive: true, Generation: 4, Barred: "removed"}
+	dead, barred := rollover.Member{Name: "dead", Generation: 4},
+		rollover.Member{Name: "barred", Alive: true, Generation: 4, Barred: "removed"}
 	forced := d
 	forced.Forced = true
 	for what, c := range map[string]struct {

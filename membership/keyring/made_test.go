@@ -18,14 +18,20 @@ func TestMadeInTheClusterBefore(t *testing.T) {
 		made bool
 	}{"the key of the backup": {KeyID(key), true}, "a key of its own": {"another", false}} {
 		shelf := shelftest.New()
-		shelf.Restore(fmt.Appendf(nil, `{"format":1,"cluster":"before","generation":6,"keys":[{"id":%q,"made":"2026-11-20T12:00:00Z"}]}`, c.id))
-		m := New(Config{Server: rollover.Server{Cluster: "now", Store: shelf}, Own: NewOwn(Ring{Keys: [][]byte{key}}, nil, nil),
-			Members: func() []rollover.Member { return nil }})
+		shelf.Restore(
+			fmt.Appendf(nil,
+				`{"format":1,"cluster":"before","generation":6,"keys":[{"id":%q,"made":"2026-11-20T12:00:00Z"}]}`,
+				c.id))
+		m := New(
+			Config{Server: rollover.Server{Cluster: "now", Store: shelf},
+				Own:     NewOwn(Ring{Keys: [][]byte{key}}, nil, nil),
+				Members: func() []rollover.Member { return nil }})
 		s, err := m.Status(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if k := s.Keys[0]; s.Generation != 0 || s.Step != AtRest || k.ID != KeyID(key) || !k.Sends || k.Made.IsZero() == c.made ||
+		if k := s.Keys[0]; s.Generation != 0 || s.Step != AtRest || k.ID != KeyID(key) || !k.Sends ||
+			k.Made.IsZero() == c.made ||
 			c.made && !k.Made.Equal(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)) {
 			t.Errorf("%s: %+v, made %v", what, s, k.Made)
 		}

@@ -121,8 +121,10 @@ func (m *Manager) Status(ctx context.Context) (Status, error) {
 	if !ok { // the leader is about to put it right, or no key was ever changed
 		d = m.keys.own(m.keys.Own.Ring())
 	}
-	members := slices.SortedFunc(slices.Values(m.keys.Members()), func(a, b rollover.Member) int { return strings.Compare(a.Name, b.Name) })
-	s := Status{Generation: d.Generation, Step: d.Step, Text: d.Step.Text(), Forced: d.Forced, Began: d.Began, Members: members}
+	members := slices.SortedFunc(slices.Values(m.keys.Members()),
+		func(a, b rollover.Member) int { return strings.Compare(a.Name, b.Name) })
+	s := Status{Generation: d.Generation, Step: d.Step, Text: d.Step.Text(), Forced: d.Forced, Began: d.Began,
+		Members: members}
 	if d.Step != AtRest {
 		s.Waiting = waiting(members, d.Generation)
 	}

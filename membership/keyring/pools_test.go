@@ -63,7 +63,8 @@ func newCluster(t *testing.T, net int, servers, agents int, probe time.Duration)
 	c := &cluster{T: t, ca: ca, store: shelftest.New(), nodes: map[string]*node{}, probe: probe,
 		first: bytes.Repeat([]byte{7}, keyring.KeySize)}
 	for i := range servers + agents {
-		n := &node{name: fmt.Sprint("s", i+1), role: "server", addr: freeAddr(t, net+i), ring: keyring.Ring{Keys: [][]byte{c.first}}}
+		n := &node{name: fmt.Sprint("s", i+1), role: "server", addr: freeAddr(t, net+i),
+			ring: keyring.Ring{Keys: [][]byte{c.first}}}
 		if i >= servers {
 			n.name, n.role = fmt.Sprint("a", i+1-servers), "agent"
 		}
@@ -74,7 +75,8 @@ func newCluster(t *testing.T, net int, servers, agents int, probe time.Duration)
 		if err != nil {
 			t.Fatal(err)
 		}
-		credential, err := ca.SignCredential(pki.Credential{Name: n.name, Role: n.role, Public: public, NotAfter: time.Now().Add(time.Hour)})
+		credential, err := ca.SignCredential(
+			pki.Credential{Name: n.name, Role: n.role, Public: public, NotAfter: time.Now().Add(time.Hour)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,8 +122,9 @@ func (c *cluster) start(name string) {
 		c.Fatal(err)
 	}
 	n.own = keyring.NewOwn(n.disk(), n.save, func(r keyring.Ring) error { return n.pool.SetKeys(r.Keys, r.Generation) })
-	n.manager = keyring.New(keyring.Config{Own: n.own, Sealer: c.ca, Members: func() []rollover.Member { return c.members(n.pool) },
-		Server: rollover.Server{Cluster: "c1", Store: c.store, Changed: n.pool.Changed, Logger: quiet}})
+	n.manager = keyring.New(
+		keyring.Config{Own: n.own, Sealer: c.ca, Members: func() []rollover.Member { return c.members(n.pool) },
+			Server: rollover.Server{Cluster: "c1", Store: c.store, Changed: n.pool.Changed, Logger: quiet}})
 	refresher := keyring.NewRefresher(keyring.RefresherConfig{Own: n.own, Changed: n.pool.Changed, Logger: quiet,
 		Fetch: func(_ context.Context, generation uint64) (keyring.Ring, error) { return c.fetch(name, generation) },
 		Seen: func() (newest uint64, any bool) {
@@ -185,7 +188,8 @@ func (c *cluster) fetch(name string, generation uint64) (keyring.Ring, error) {
 
 func (c *cluster) members(pool *gossip.Pool) (out []rollover.Member) {
 	for _, m := range pool.Members() {
-		member := rollover.Member{Name: m.Name, Role: m.Role, Alive: m.State == gossip.Alive, State: string(m.State), Generation: m.Facts.KeyGeneration}
+		member := rollover.Member{Name: m.Name, Role: m.Role, Alive: m.State == gossip.Alive, State: string(m.State),
+			Generation: m.Facts.KeyGeneration}
 		if _, is := c.barred.Load(m.Name); is {
 			member.Barred = "removed"
 		}
@@ -267,7 +271,8 @@ func (c *cluster) atRest(except ...string) keyring.Status {
 			return fmt.Errorf("%+v", s)
 		}
 		for _, n := range c.nodes {
-			if ring := n.disk(); !slices.Contains(except, n.name) && (len(ring.Keys) != 1 || keyring.KeyID(ring.Keys[0]) != s.Keys[0].ID) {
+			if ring := n.disk(); !slices.Contains(except, n.name) &&
+				(len(ring.Keys) != 1 || keyring.KeyID(ring.Keys[0]) != s.Keys[0].ID) {
 				return fmt.Errorf("%s has %d keys of generation %d", n.name, len(ring.Keys), ring.Generation)
 			}
 		}
@@ -364,7 +369,8 @@ func TestRotationWithoutAMemberThatComesBack(t *testing.T) {
 		})
 	}
 	var refused *keyring.RefusedError
-	if err := c.rotate("s2", false); !errors.As(err, &refused) || !strings.Contains(err.Error(), "a1 (left), s3 (left)") {
+	if err := c.rotate("s2", false); !errors.As(err, &refused) ||
+		!strings.Contains(err.Error(), "a1 (left), s3 (left)") {
 		t.Fatalf("rotation with members away: %v", err)
 	}
 	if err := c.rotate("s2", true); err != nil {
@@ -446,7 +452,8 @@ func TestUndo(t *testing.T) {
 func TestRotationWithoutARemovedMachine(t *testing.T) {
 	c := newCluster(t, 41, 2, 2, 200*time.Millisecond)
 	c.barred.Store("a2", true)
-	c.eventually("a rotation that begins", func() error { return c.rotate("s1", false) }) // refused while a busy member is taken for dead
+	// refused while a busy member is taken for dead
+	c.eventually("a rotation that begins", func() error { return c.rotate("s1", false) })
 	c.eventually("a new key", func() error {
 		if s := c.status(); s.Generation < 3 || s.Step != keyring.AtRest {
 			return fmt.Errorf("%+v", s)
@@ -480,8 +487,9 @@ func TestRestoredBackup(t *testing.T) {
 	})
 	after := c.atRest()
 	for what, value := range map[string][]byte{
-		"nothing":             nil,
-		"an older state":      []byte(`{"format":1,"cluster":"c1","generation":1,"step":"add","keys":[{"id":"x"},{"id":"y"}]}`),
+		"nothing": nil,
+		"an older state": []byte(
+			`{"format":1,"cluster":"c1","generation":1,"step":"add","keys":[{"id":"x"},{"id":"y"}]}`),
 		"of another cluster":  []byte(`{"format":1,"cluster":"c9","generation":90,"keys":[{"id":"x"}]}`),
 		"what means nothing":  []byte(`{"format":1,"cluster":"c1","generation":90,"step":"add","keys":[{"id":"x"}]}`),
 		"what is not even it": []byte(`?`),

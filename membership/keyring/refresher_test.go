@@ -209,7 +209,8 @@ func TestARingIsWrittenDownBeforeItIsUsed(t *testing.T) {
 	saveErr := full
 	own := NewOwn(ringOf(1), func(Ring) error { journal = append(journal, "save"); return saveErr },
 		func(Ring) error { journal = append(journal, "use"); return nil })
-	if news, err := own.Install(ringOf(2)); news || !errors.Is(err, full) || own.Ring().Generation != 1 || len(journal) != 1 {
+	if news, err := own.Install(ringOf(2)); news || !errors.Is(err, full) || own.Ring().Generation != 1 ||
+		len(journal) != 1 {
 		t.Fatalf("%t, %v, %v", news, err, journal)
 	}
 	saveErr = nil

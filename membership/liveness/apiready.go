@@ -27,10 +27,14 @@ type Readiness struct {
 // the store misses the answers of the server at an address.
 func NewReadiness(silent func(netip.Addr) bool, trust *pki.Trust) *Readiness {
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
-		dialer := &tls.Dialer{Config: &tls.Config{RootCAs: trust.Pool(), MinVersion: tls.VersionTLS12, VerifyConnection: join.IsServerOf(trust)}}
+		dialer := &tls.Dialer{
+			Config: &tls.Config{RootCAs: trust.Pool(), MinVersion: tls.VersionTLS12,
+				VerifyConnection: join.IsServerOf(trust)}}
 		return dialer.DialContext(ctx, network, addr)
 	}
-	return &Readiness{silent: silent, client: &http.Client{Transport: &http.Transport{DialTLSContext: dial, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}}}
+	return &Readiness{silent: silent,
+		client: &http.Client{
+			Transport: &http.Transport{DialTLSContext: dial, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}}}
 }
 
 // Ready returns why a server is not ready; nil when it is.

@@ -58,16 +58,20 @@ func TestOnlyAServerIsReady(t *testing.T) {
 		request pki.Request
 		want    string
 	}{
-		"a server": {pki.Request{CommonName: "barque:apiserver", Organization: []string{join.ServersOrganization}, Usage: pki.Server, Names: []string{address.String()}}, ""},
+		"a server": {
+			pki.Request{CommonName: "barque:apiserver", Organization: []string{join.ServersOrganization},
+				Usage: pki.Server, Names: []string{address.String()}}, ""},
 		"an agent": {join.NodeServing("a1", address), "no server"},
 	} {
 		c.request.Lifetime = time.Hour
-		identity, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: name, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
-			Issue: trust.Signs(func() pki.Request { return c.request }, time.Now)})
+		identity, err := pki.NewIdentity(t.Context(),
+			pki.IdentityConfig{Name: name, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+				Issue: trust.Signs(func() pki.Request { return c.request }, time.Now)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") }))
+		server := httptest.NewUnstartedServer(
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") }))
 		server.TLS = &tls.Config{Certificates: []tls.Certificate{*identity.Certificate()}}
 		server.Config.ErrorLog = log.New(io.Discard, "", 0) // refused handshakes are part of the test
 		server.StartTLS()

@@ -60,7 +60,8 @@ func TestProcessesMeetLivingMembers(t *testing.T) {
 	}
 	defer listener.Close()
 	at := listener.Addr().(*net.TCPAddr).AddrPort()
-	p := &Processes{pool: members{"a": {Name: "a", State: gossip.Alive, Addr: at}}, self: "s", met: map[string]netip.AddrPort{}}
+	p := &Processes{pool: members{"a": {Name: "a", State: gossip.Alive, Addr: at}}, self: "s",
+		met: map[string]netip.AddrPort{}}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()

@@ -201,7 +201,8 @@ func (l *Watch) silent(node string) (since time.Time, silent bool) {
 // illness names the fault that keeps a node from running pods. A shortage of resources is its
 // kubelet's to report. The kubelet of a node that is locked out reaches no server.
 func illness(h gossip.Health) string {
-	return strings.Join((h & (gossip.KubeletIll | gossip.RuntimeIll | gossip.NetworkIll | gossip.LockedOut)).Ills(), ", ")
+	return strings.Join((h & (gossip.KubeletIll | gossip.RuntimeIll | gossip.NetworkIll | gossip.LockedOut)).Ills(),
+		", ")
 }
 
 // LastSeen returns the time of a node's last sign of life; false without any.
@@ -217,7 +218,8 @@ func (l *Watch) LastSeen(node string) (time.Time, bool) {
 // node. A connection alone would prove too little: the kernel accepts it for a stopped process. So
 // would any certificate of the cluster: the address of a dead node may be another one's by now.
 func (l *Watch) Confirm(ctx context.Context, node *corev1.Node) bool {
-	i := slices.IndexFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP })
+	i := slices.IndexFunc(node.Status.Addresses,
+		func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP })
 	if i < 0 {
 		return false // it has never reported its address
 	}
@@ -225,7 +227,8 @@ func (l *Watch) Confirm(ctx context.Context, node *corev1.Node) bool {
 	address := net.JoinHostPort(node.Status.Addresses[i].Address, strconv.Itoa(port))
 	conn, err := (&tls.Dialer{Config: l.TLS(node.Name)}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		l.Logger.Info("a silent node does not prove itself at its address", "node", node.Name, "address", address, "err", err)
+		l.Logger.Info("a silent node does not prove itself at its address", "node", node.Name, "address", address,
+			"err", err)
 		return false
 	}
 	conn.Close()

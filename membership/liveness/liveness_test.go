@@ -160,16 +160,21 @@ func TestLifeByThePulse(t *testing.T) {
 		pulse  asked
 		want   Life
 	}{
-		"all hear of it":                     {gossip.Alive, asked{heard: at(200)}, Life{State: Alive, Since: at(100)}},
-		"it does not answer":                 {gossip.Alive, asked{since: at(200), heard: at(199)}, Life{State: Suspect, Since: at(200)}},
-		"gossip finds out later":             {gossip.Dead, asked{since: at(95), heard: at(94)}, Life{State: Dead, Since: at(95)}},
-		"gossip finds out first":             {gossip.Dead, asked{since: at(101), heard: at(99)}, Life{State: Dead, Since: at(101)}},
-		"gossip may be wrong":                {gossip.Dead, asked{heard: at(99)}, Life{State: Alive, Since: at(100)}},
-		"it has never answered":              {gossip.Dead, asked{}, Life{State: Dead, Since: at(100)}},
-		"gossip is wrong":                    {gossip.Dead, asked{heard: at(101)}, Life{State: Alive, Since: at(100)}},
-		"gossip was wrong, and it died then": {gossip.Dead, asked{since: at(200), heard: at(199)}, Life{State: Dead, Since: at(200)}},
-		"it said good-bye":                   {gossip.Left, asked{since: at(200), heard: at(199)}, Life{State: Left, Since: at(100)}},
-		"never heard of":                     {"", asked{}, Life{}},
+		"all hear of it": {gossip.Alive, asked{heard: at(200)}, Life{State: Alive, Since: at(100)}},
+		"it does not answer": {gossip.Alive, asked{since: at(200), heard: at(199)},
+			Life{State: Suspect, Since: at(200)}},
+		"gossip finds out later": {gossip.Dead, asked{since: at(95), heard: at(94)},
+			Life{State: Dead, Since: at(95)}},
+		"gossip finds out first": {gossip.Dead, asked{since: at(101), heard: at(99)},
+			Life{State: Dead, Since: at(101)}},
+		"gossip may be wrong":   {gossip.Dead, asked{heard: at(99)}, Life{State: Alive, Since: at(100)}},
+		"it has never answered": {gossip.Dead, asked{}, Life{State: Dead, Since: at(100)}},
+		"gossip is wrong":       {gossip.Dead, asked{heard: at(101)}, Life{State: Alive, Since: at(100)}},
+		"gossip was wrong, and it died then": {gossip.Dead, asked{since: at(200), heard: at(199)},
+			Life{State: Dead, Since: at(200)}},
+		"it said good-bye": {gossip.Left, asked{since: at(200), heard: at(199)},
+			Life{State: Left, Since: at(100)}},
+		"never heard of": {"", asked{}, Life{}},
 	} {
 		e := newEvidence()
 		if c.gossip != "" {
@@ -251,7 +256,8 @@ func TestConfirmWantsMoreThanAConnection(t *testing.T) {
 	at := func(address net.Addr) *corev1.Node {
 		addr := address.(*net.TCPAddr)
 		return &corev1.Node{Status: corev1.NodeStatus{
-			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "n"}, {Type: corev1.NodeInternalIP, Address: addr.IP.String()}},
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "n"},
+				{Type: corev1.NodeInternalIP, Address: addr.IP.String()}},
 			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(addr.Port)}},
 		}}
 	}
@@ -283,12 +289,13 @@ func TestConfirmWantsTheNodeItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serving, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: "kubelet", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
-		Issue: pki.TrustOf(ca).Signs(func() pki.Request {
-			request := join.NodeServing("b1", netip.MustParseAddr("127.0.0.1"))
-			request.Lifetime = time.Hour
-			return request
-		}, time.Now)})
+	serving, err := pki.NewIdentity(t.Context(),
+		pki.IdentityConfig{Name: "kubelet", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+			Issue: pki.TrustOf(ca).Signs(func() pki.Request {
+				request := join.NodeServing("b1", netip.MustParseAddr("127.0.0.1"))
+				request.Lifetime = time.Hour
+				return request
+			}, time.Now)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +306,8 @@ func TestConfirmWantsTheNodeItself(t *testing.T) {
 	defer kubelet.Close()
 	at := kubelet.Listener.Addr().(*net.TCPAddr)
 	l := New(Config{TLS: func(member string) *tls.Config {
-		return &tls.Config{RootCAs: ca.Pool(), VerifyConnection: func(peer tls.ConnectionState) error { return join.IsKubelet(member, peer) }}
+		return &tls.Config{RootCAs: ca.Pool(),
+			VerifyConnection: func(peer tls.ConnectionState) error { return join.IsKubelet(member, peer) }}
 	}})
 	for name, want := range map[string]bool{"b1": true, "a1": false} {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{

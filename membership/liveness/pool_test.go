@@ -11,7 +11,8 @@ import (
 // TestLost: a server is lost when the pool misses it, and no living one has its address.
 func TestLost(t *testing.T) {
 	member := func(name, role string, address string, state gossip.State) gossip.Member {
-		return gossip.Member{Name: name, Role: role, Addr: netip.MustParseAddrPort(address + ":7946"), State: state, Facts: gossip.Facts{APIPort: 6443}}
+		return gossip.Member{Name: name, Role: role, Addr: netip.MustParseAddrPort(address + ":7946"), State: state,
+			Facts: gossip.Facts{APIPort: 6443}}
 	}
 	members := []gossip.Member{
 		member("alive", pki.RoleServer, "10.0.0.1", gossip.Alive),

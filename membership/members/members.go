@@ -198,8 +198,10 @@ func (m *Members) Unready() (nodes []Unready) {
 			continue
 		}
 		if _, registered, _ := m.Nodes.Informer().GetStore().GetByKey(p.Name); p.State == gossip.Alive && !registered {
-			nodes = append(nodes, Unready{Name: p.Name, Role: p.Role, Address: p.Addr.Addr().String(), Version: p.Facts.Version, Since: p.Since,
-				Why: "its kubelet has not registered it", Missing: true})
+			nodes = append(nodes,
+				Unready{Name: p.Name, Role: p.Role, Address: p.Addr.Addr().String(), Version: p.Facts.Version,
+					Since: p.Since,
+					Why:   "its kubelet has not registered it", Missing: true})
 		}
 	}
 	slices.SortFunc(nodes, func(a, b Unready) int { return strings.Compare(a.Name, b.Name) })
@@ -207,7 +209,8 @@ func (m *Members) Unready() (nodes []Unready) {
 }
 
 func (m Marks) unready(n *corev1.Node) Unready {
-	u := Unready{Name: n.Name, Version: n.Status.NodeInfo.KubeletVersion, Since: n.CreationTimestamp.Time, Why: "its kubelet has not reported a state"}
+	u := Unready{Name: n.Name, Version: n.Status.NodeInfo.KubeletVersion, Since: n.CreationTimestamp.Time,
+		Why: "its kubelet has not reported a state"}
 	switch {
 	case m.IsServer(n):
 		u.Role = pki.RoleServer
@@ -233,10 +236,12 @@ func (m *Members) NameTaken(name string) error {
 		if p.Role == pki.RoleServer {
 			again = "if this machine is that node, rebuilt, join with --replace, which waits until its end is noticed"
 		}
-		return fmt.Errorf("a node named %q is alive at %s: give this machine another name with --name; %s", name, p.Addr.Addr(), again)
+		return fmt.Errorf("a node named %q is alive at %s: give this machine another name with --name; %s", name,
+			p.Addr.Addr(), again)
 	}
 	if m.ServerNamed(name) {
-		return fmt.Errorf("a server named %q is a member of the store: give this machine another name with --name, or, if it is rebuilt and to take that one's place, --replace", name)
+		return fmt.Errorf(
+			"a server named %q is a member of the store: give this machine another name with --name, or, if it is rebuilt and to take that one's place, --replace", name)
 	}
 	return nil
 }
@@ -249,12 +254,14 @@ func (m *Members) AddressTaken(name string, addr netip.Addr) error {
 			if p.Role == pki.RoleServer {
 				again = ", or remove that member first"
 			}
-			return fmt.Errorf("the node address %s is that of %s %q: give this machine's own with --node-ip%s", addr, p.Role, p.Name, again)
+			return fmt.Errorf("the node address %s is that of %s %q: give this machine's own with --node-ip%s", addr,
+				p.Role, p.Name, again)
 		}
 	}
 	for _, s := range m.Servers() {
 		if s.Name != name && s.Addr == addr {
-			return fmt.Errorf("the node address %s is that of the server %q: give this machine's own with --node-ip, or remove that member first", addr, s.Name)
+			return fmt.Errorf(
+				"the node address %s is that of the server %q: give this machine's own with --node-ip, or remove that member first", addr, s.Name)
 		}
 	}
 	return nil
@@ -265,7 +272,9 @@ func (m *Members) AddressTaken(name string, addr netip.Addr) error {
 func (m *Members) OfServer(name string, addr netip.Addr) error {
 	for _, n := range m.nodes() {
 		if n.Name != name && hasAddress(n, addr) && m.ServerNamed(n.Name) {
-			return fmt.Errorf("the node address %s is one of the server %q, by its Node: give this machine's own with --node-ip", addr, n.Name)
+			return fmt.Errorf(
+				"the node address %s is one of the server %q, by its Node: give this machine's own with --node-ip",
+				addr, n.Name)
 		}
 	}
 	return nil

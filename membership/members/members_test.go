@@ -22,13 +22,15 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-var marks = Marks{IsMember: nodeleases.IsMember, IsServer: func(n *corev1.Node) bool { _, marked := n.Labels[noderole.Label]; return marked }}
+var marks = Marks{IsMember: nodeleases.IsMember,
+	IsServer: func(n *corev1.Node) bool { _, marked := n.Labels[noderole.Label]; return marked }}
 
 // TestApart: an agent that gossip does not know is reported; a node of others, which gossip never
 // knows, is not.
 func TestApart(t *testing.T) {
 	node := func(name string, change func(*corev1.Node)) *corev1.Node {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{nodeleases.MemberLabel: ""}}}
+		n := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{nodeleases.MemberLabel: ""}}}
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		if change != nil {
 			change(n)
@@ -65,7 +67,8 @@ func TestProfiles(t *testing.T) {
 		return n
 	}
 	got := marks.profiles([]*corev1.Node{
-		node("hardened", nodeleases.MemberLabel, "", ProfileLabel, "cis"), node("plain", nodeleases.MemberLabel, "", ProfileLabel, "none"),
+		node("hardened", nodeleases.MemberLabel, "", ProfileLabel, "cis"),
+		node("plain", nodeleases.MemberLabel, "", ProfileLabel, "none"),
 		node("earlier", nodeleases.MemberLabel, ""), node("foreign", ProfileLabel, "cis"),
 		node("server", nodeleases.MemberLabel, "", ProfileLabel, "cis", noderole.Label, ""),
 	})
@@ -77,15 +80,21 @@ func TestProfiles(t *testing.T) {
 // TestUnready: a Node that is not Ready is reported with its role, since when and why.
 func TestUnready(t *testing.T) {
 	at := metav1.NewTime(time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC))
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", CreationTimestamp: metav1.NewTime(at.Add(-time.Hour))}}
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n", CreationTimestamp: metav1.NewTime(at.Add(-time.Hour))}}
 	node.Status.NodeInfo.KubeletVersion = "v1.37.2"
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "n"}, {Type: corev1.NodeInternalIP, Address: "10.0.0.9"}}
-	if u := marks.unready(node); u != (Unready{Name: "n", Address: "10.0.0.9", Version: "v1.37.2", Since: at.Add(-time.Hour), Why: "its kubelet has not reported a state"}) {
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "n"},
+		{Type: corev1.NodeInternalIP, Address: "10.0.0.9"}}
+	if u := marks.unready(
+		node); u != (Unready{Name: "n", Address: "10.0.0.9", Version: "v1.37.2", Since: at.Add(-time.Hour),
+		Why: "its kubelet has not reported a state"}) {
 		t.Errorf("without a state: %+v", u)
 	}
 	node.Labels = map[string]string{nodeleases.MemberLabel: ""}
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: at, Message: "no sign of life"}}
-	if u := marks.unready(node); u.Role != pki.RoleAgent || !u.Since.Equal(at.Time) || u.Why != "no sign of life" || !u.Unknown || isReady(node) {
+	node.Status.Conditions = []corev1.NodeCondition{
+		{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: at, Message: "no sign of life"}}
+	if u := marks.unready(node); u.Role != pki.RoleAgent || !u.Since.Equal(at.Time) || u.Why != "no sign of life" ||
+		!u.Unknown || isReady(node) {
 		t.Errorf("of an agent: %+v", u)
 	}
 	node.Labels[noderole.Label] = ""
@@ -112,14 +121,18 @@ func TestFormerServersGetNoKeys(t *testing.T) {
 	older := node("older", nil) // its machine has been away since before the label
 	older.Status.NodeInfo.KubeletVersion = version.Kubernetes + "+barque.v1"
 	is := sharers{Marks: marks, servers: []Server{{Name: "s1"}, {Name: "s2"}},
-		pool:  []gossip.Member{{Name: "s1", Role: pki.RoleServer, State: gossip.Alive}, {Name: "a1", Role: pki.RoleAgent, State: gossip.Alive}, {Name: "new", Role: pki.RoleAgent, State: gossip.Alive}},
-		nodes: []*corev1.Node{node("s1", server), node("s2", server), node("s3", server), node("a1", agent), node("a2", agent), node("foreign", nil), older}}
+		pool: []gossip.Member{{Name: "s1", Role: pki.RoleServer, State: gossip.Alive},
+			{Name: "a1", Role: pki.RoleAgent, State: gossip.Alive},
+			{Name: "new", Role: pki.RoleAgent, State: gossip.Alive}},
+		nodes: []*corev1.Node{node("s1", server), node("s2", server), node("s3", server), node("a1", agent),
+			node("a2", agent), node("foreign", nil), older}}
 	want := []rollover.Member{
 		{Name: "s1", Role: pki.RoleServer, Alive: true, State: "alive"},
 		{Name: "a1", Role: pki.RoleAgent, Alive: true, State: "alive"},
 		{Name: "new", Role: pki.RoleAgent, Alive: true, State: "alive"}, // as long as not all Nodes are known
 		{Name: "s2", Role: pki.RoleServer, State: "not in the pool"},
-		{Name: "s3", Role: pki.RoleServer, State: "not in the pool", Barred: `"s3" is no server of this cluster any more`},
+		{Name: "s3", Role: pki.RoleServer, State: "not in the pool",
+			Barred: `"s3" is no server of this cluster any more`},
 		{Name: "a2", Role: pki.RoleAgent, State: "not in the pool"},
 		{Name: "older", Role: pki.RoleAgent, State: "not in the pool"},
 	}
@@ -138,9 +151,11 @@ func TestEarlierVersionsAndForms(t *testing.T) {
 		return gossip.Member{Name: name, Role: role, State: gossip.Alive, Facts: gossip.Facts{CAs: form}}
 	}
 	is := sharers{Marks: marks, servers: []Server{{Name: "s1"}, {Name: "s2"}, {Name: "s3"}, {Name: "s5"}}, synced: true,
-		pool: []gossip.Member{member("s1", pki.RoleServer, pki.BundleForm), member("s2", pki.RoleServer, 0), member("s4", pki.RoleServer, 0), member("a1", pki.RoleAgent, 0),
+		pool: []gossip.Member{member("s1", pki.RoleServer, pki.BundleForm), member("s2", pki.RoleServer, 0),
+			member("s4", pki.RoleServer, 0), member("a1", pki.RoleAgent, 0),
 			member("s5", pki.RoleServer, pki.ExternalForm)}}
-	for form, want := range map[int][]string{0: nil, pki.ExternalForm: {"s2", "s3"}, pki.SeparateForm: {"s2", "s5", "s3"}} {
+	for form, want := range map[int][]string{0: nil, pki.ExternalForm: {"s2", "s3"},
+		pki.SeparateForm: {"s2", "s5", "s3"}} {
 		if got := is.earlierCAs(form, time.Now()); !slices.Equal(got, want) {
 			t.Errorf("form %d: %q, want %q", form, got, want)
 		}
@@ -152,38 +167,44 @@ func TestEarlierVersionsAndForms(t *testing.T) {
 func TestWhomAnExchangeWaitsFor(t *testing.T) {
 	now := time.Now()
 	member := func(name, role string, state gossip.State, since time.Duration) gossip.Member {
-		return gossip.Member{Name: name, Role: role, State: state, Since: now.Add(-since), Facts: gossip.Facts{Trust: 1}}
+		return gossip.Member{Name: name, Role: role, State: state, Since: now.Add(-since),
+			Facts: gossip.Facts{Trust: 1}}
 	}
 	node := func(name, label string, made time.Duration) *corev1.Node {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{label: ""}, CreationTimestamp: metav1.NewTime(now.Add(-made))}}
+		return &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{label: ""},
+				CreationTimestamp: metav1.NewTime(now.Add(-made))}}
 	}
-	nodes := []*corev1.Node{node("a7", nodeleases.MemberLabel, time.Minute)} // made anew after another machine of the name went
+	// made anew after another machine of the name went
+	nodes := []*corev1.Node{node("a7", nodeleases.MemberLabel, time.Minute)}
 	for _, name := range []string{"a1", "a2", "a6"} {
 		nodes = append(nodes, node(name, nodeleases.MemberLabel, 2*time.Hour))
 	}
 	for _, name := range []string{"s1", "s3", "s5", "a8"} {
 		nodes = append(nodes, node(name, noderole.Label, 2*time.Hour))
 	}
-	is := sharers{Marks: marks, servers: []Server{{Name: "s1"}, {Name: "s2"}, {Name: "s4"}}, nodes: nodes, synced: true, pool: []gossip.Member{
-		member("s1", pki.RoleServer, gossip.Alive, time.Hour),
-		member("s2", pki.RoleServer, gossip.Dead, time.Hour),
-		member("s3", pki.RoleServer, gossip.Alive, time.Hour),   // removed; its Node is there yet
-		member("s5", pki.RoleServer, gossip.Dead, time.Hour),    // removed and stopped; its Node is there yet
-		member("s6", pki.RoleServer, gossip.Alive, time.Minute), // removed, without a Node
-		member("a1", pki.RoleAgent, gossip.Alive, time.Hour),
-		member("a2", pki.RoleAgent, gossip.Dead, time.Hour),
-		member("a3", pki.RoleAgent, gossip.Alive, time.Hour),   // removed
-		member("a4", pki.RoleAgent, gossip.Dead, time.Second),  // removed and stopped
-		member("a5", pki.RoleAgent, gossip.Alive, time.Second), // has no Node yet
-		member("a7", pki.RoleServer, gossip.Dead, time.Hour),   // was a server of the name, which is an agent's now
-	}}
+	is := sharers{Marks: marks, servers: []Server{{Name: "s1"}, {Name: "s2"}, {Name: "s4"}}, nodes: nodes, synced: true,
+		pool: []gossip.Member{
+			member("s1", pki.RoleServer, gossip.Alive, time.Hour),
+			member("s2", pki.RoleServer, gossip.Dead, time.Hour),
+			member("s3", pki.RoleServer, gossip.Alive, time.Hour),   // removed; its Node is there yet
+			member("s5", pki.RoleServer, gossip.Dead, time.Hour),    // removed and stopped; its Node is there yet
+			member("s6", pki.RoleServer, gossip.Alive, time.Minute), // removed, without a Node
+			member("a1", pki.RoleAgent, gossip.Alive, time.Hour),
+			member("a2", pki.RoleAgent, gossip.Dead, time.Hour),
+			member("a3", pki.RoleAgent, gossip.Alive, time.Hour),   // removed
+			member("a4", pki.RoleAgent, gossip.Dead, time.Second),  // removed and stopped
+			member("a5", pki.RoleAgent, gossip.Alive, time.Second), // has no Node yet
+			member("a7", pki.RoleServer, gossip.Dead, time.Hour),   // was a server of the name, which is an agent's now
+		}}
 	var got []string
 	for _, m := range is.cas(now) {
 		got = append(got, fmt.Sprintf("%s %t %d", m.Name, m.Alive, m.Generation))
 	}
 	slices.Sort(got)
 	// a8 is off, and people have marked it as a server.
-	want := []string{"a1 true 1", "a2 false 1", "a5 true 1", "a6 false 0", "a7 false 0", "a8 false 0", "s1 true 1", "s2 false 1", "s4 false 0"}
+	want := []string{"a1 true 1", "a2 false 1", "a5 true 1", "a6 false 0", "a7 false 0", "a8 false 0", "s1 true 1",
+		"s2 false 1", "s4 false 0"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
@@ -193,18 +214,22 @@ func TestWhomAnExchangeWaitsFor(t *testing.T) {
 func TestAgentsWithoutNodes(t *testing.T) {
 	at := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 	nodes := informers.NewSharedInformerFactory(fake.NewClientset(), 0).Core().V1().Nodes()
-	if err := nodes.Informer().GetStore().Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a1"}, Status: corev1.NodeStatus{
-		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}); err != nil {
+	if err := nodes.Informer().GetStore().Add(
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a1"}, Status: corev1.NodeStatus{
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}); err != nil {
 		t.Fatal(err)
 	}
 	addr := netip.MustParseAddrPort("10.0.0.2:6445")
 	m := &Members{Nodes: nodes, Marks: marks, Pool: pool{
 		{Name: "a1", Role: pki.RoleAgent, State: gossip.Alive, Since: at},
-		{Name: "a2", Role: pki.RoleAgent, State: gossip.Alive, Since: at, Addr: addr, Facts: gossip.Facts{Version: "v1"}},
+		{Name: "a2", Role: pki.RoleAgent, State: gossip.Alive, Since: at, Addr: addr,
+			Facts: gossip.Facts{Version: "v1"}},
 		{Name: "a3", Role: pki.RoleAgent, State: gossip.Dead, Since: at},
 		{Name: "s1", Role: pki.RoleServer, State: gossip.Alive, Since: at}, // it runs with --no-node
 	}}
-	want := []Unready{{Name: "a2", Role: pki.RoleAgent, Address: "10.0.0.2", Version: "v1", Since: at, Why: "its kubelet has not registered it", Missing: true}}
+	want := []Unready{
+		{Name: "a2", Role: pki.RoleAgent, Address: "10.0.0.2", Version: "v1", Since: at,
+			Why: "its kubelet has not registered it", Missing: true}}
 	if got := m.Unready(); !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -239,11 +264,14 @@ func TestOfServer(t *testing.T) {
 	add("s9", "10.0.0.9")
 	m := &Members{
 		Servers: func() []Server { return []Server{{Name: "s1", Addr: netip.MustParseAddr("10.0.0.1")}} },
-		Pool:    pool{{Name: "s1", Addr: netip.MustParseAddrPort("10.0.0.1:6445"), Role: pki.RoleServer, State: gossip.Alive}},
-		Nodes:   nodes, Marks: marks,
+		Pool: pool{
+			{Name: "s1", Addr: netip.MustParseAddrPort("10.0.0.1:6445"), Role: pki.RoleServer, State: gossip.Alive}},
+		Nodes: nodes, Marks: marks,
 	}
-	for addr, taken := range map[string]bool{"10.0.0.1": true, "fd00::1": true, "192.168.0.1": true, "10.0.0.9": false, "10.0.0.2": false} {
-		if err := m.OfServer("a1", netip.MustParseAddr(addr)); (err != nil) != taken || taken && !strings.Contains(err.Error(), "--node-ip") {
+	for addr, taken := range map[string]bool{"10.0.0.1": true, "fd00::1": true, "192.168.0.1": true, "10.0.0.9": false,
+		"10.0.0.2": false} {
+		if err := m.OfServer("a1", netip.MustParseAddr(addr)); (err != nil) != taken ||
+			taken && !strings.Contains(err.Error(), "--node-ip") {
 			t.Errorf("%s: %v", addr, err)
 		}
 		if err := m.OfServer("s1", netip.MustParseAddr(addr)); err != nil {
@@ -294,7 +322,8 @@ func TestAddressTaken(t *testing.T) {
 	at := func(ip string) netip.AddrPort { return netip.MustParseAddrPort(ip + ":7946") }
 	m := &Members{
 		Servers: func() []Server {
-			return []Server{{Name: "s1", Addr: netip.MustParseAddr("10.0.0.1")}, {Name: "s2", Addr: netip.MustParseAddr("10.0.0.2")}}
+			return []Server{{Name: "s1", Addr: netip.MustParseAddr("10.0.0.1")},
+				{Name: "s2", Addr: netip.MustParseAddr("10.0.0.2")}}
 		},
 		Pool: pool{
 			{Name: "s1", Role: pki.RoleServer, State: gossip.Dead, Addr: at("10.0.0.1")},
@@ -305,7 +334,8 @@ func TestAddressTaken(t *testing.T) {
 	for ip, want := range map[string][]string{
 		"10.0.0.1": {`server "s1"`, "--node-ip", "or remove that member first"},
 		"10.0.0.2": {`server "s2"`, "--node-ip", "or remove that member first"},
-		"10.0.0.8": {`agent "a1"`, "--node-ip", "if that node is dead", "its end is noticed within some minutes: join again then"},
+		"10.0.0.8": {`agent "a1"`, "--node-ip", "if that node is dead",
+			"its end is noticed within some minutes: join again then"},
 		"10.0.0.9": nil, "10.0.0.7": nil,
 	} {
 		err := m.AddressTaken("new", netip.MustParseAddr(ip))

@@ -18,7 +18,8 @@ func TestReaders(t *testing.T) {
 		{State: gossip.Alive, Facts: gossip.Facts{PeerID: "blind", DataKeys: 7, Blind: true}},
 	}
 	may := Readers(members, 7)
-	for id, want := range map[string]bool{"has": true, "newer": true, "behind": false, "earlier version": false, "": false, "dead": false, "blind": false, "unknown": false} {
+	for id, want := range map[string]bool{"has": true, "newer": true, "behind": false, "earlier version": false,
+		"": false, "dead": false, "blind": false, "unknown": false} {
 		if may(id) != want {
 			t.Errorf("%q may lead: %t", id, !want)
 		}

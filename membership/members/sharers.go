@@ -49,7 +49,8 @@ func (m *Members) DataKeys() []rollover.Member {
 func Readers(members []gossip.Member, generation uint64) func(id string) bool {
 	ids := map[string]bool{}
 	for _, m := range members {
-		if m.State == gossip.Alive && m.Facts.PeerID != "" && !m.Facts.Blind && m.Facts.DataKeys >= max(generation, datakeys.First) {
+		if m.State == gossip.Alive && m.Facts.PeerID != "" && !m.Facts.Blind &&
+			m.Facts.DataKeys >= max(generation, datakeys.First) {
 			ids[m.Facts.PeerID] = true
 		}
 	}
@@ -129,7 +130,9 @@ func (s sharers) list(since time.Time, generation func(gossip.Facts) uint64) []r
 		case s.synced && !known && !(alive && p.Since.After(since)):
 			barred = noNode(p.Name)
 		}
-		add(rollover.Member{Name: p.Name, Role: p.Role, Alive: alive, State: string(p.State), Generation: generation(p.Facts), Signer: p.ProvenBy}, barred)
+		add(
+			rollover.Member{Name: p.Name, Role: p.Role, Alive: alive, State: string(p.State),
+				Generation: generation(p.Facts), Signer: p.ProvenBy}, barred)
 	}
 	for _, server := range s.servers {
 		add(rollover.Member{Name: server.Name, Role: pki.RoleServer, State: away}, nil)

@@ -66,7 +66,8 @@ func New(c Config) *Pulse {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Pulse{config: c, heard: map[string]time.Time{}, silent: map[string]time.Time{}, changed: make(chan struct{})}
+	return &Pulse{config: c, heard: map[string]time.Time{}, silent: map[string]time.Time{},
+		changed: make(chan struct{})}
 }
 
 // Silent reports whether a node does not answer, and since when: the time of its first unanswered
@@ -178,7 +179,8 @@ func (p *Pulse) ask(node string, twice bool) error {
 }
 
 func (p *Pulse) falls(node string, since time.Time, err error) {
-	p.config.Logger.Warn("a node does not answer", "node", node, "asked", time.Since(since).Round(time.Millisecond), "err", err)
+	p.config.Logger.Warn("a node does not answer", "node", node, "asked", time.Since(since).Round(time.Millisecond),
+		"err", err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.silent[node] = since

@@ -26,7 +26,8 @@ type nodes struct {
 }
 
 func newNodes(names ...string) *nodes {
-	return &nodes{names: names, dead: map[string]bool{}, lose: map[string]int{}, asked: map[string]int{}, changed: make(chan struct{})}
+	return &nodes{names: names, dead: map[string]bool{}, lose: map[string]int{}, asked: map[string]int{},
+		changed: make(chan struct{})}
 }
 
 func (n *nodes) list() []string {
@@ -113,7 +114,8 @@ func TestADeadNodeIsSilentWithinTwoSeconds(t *testing.T) {
 			t.Error("b is silent")
 		}
 		// The answer to a question of just before its death comes yet.
-		if a, b := p.Heard("a"), p.Heard("b"); a.After(died.Add(time.Millisecond)) || died.Sub(a) > time.Second || time.Since(b) > time.Second {
+		if a, b := p.Heard("a"), p.Heard("b"); a.After(died.Add(time.Millisecond)) || died.Sub(a) > time.Second ||
+			time.Since(b) > time.Second {
 			t.Errorf("a was heard %s before it died, b %s ago", died.Sub(a), time.Since(b))
 		}
 		back, changed := time.Now(), p.Changed()

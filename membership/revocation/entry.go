@@ -178,14 +178,16 @@ func (e *Entries) Check(cert *x509.Certificate) error {
 	if is := e.legacy[subject.CommonName]; is != nil && slices.Contains(subject.Organization, serversGroup) {
 		return &Error{*is}
 	}
-	if is := e.byKey[userKey(subject.CommonName)]; is != nil && pki.RevisionOf(cert) <= is.Revision && !slices.Contains(subject.Organization, serversGroup) {
+	if is := e.byKey[userKey(subject.CommonName)]; is != nil && pki.RevisionOf(cert) <= is.Revision &&
+		!slices.Contains(subject.Organization, serversGroup) {
 		return &Error{*is}
 	}
 	name, node := strings.CutPrefix(subject.CommonName, pki.NodeUser)
 	if !node || !slices.Contains(subject.Organization, pki.NodesGroup) {
 		return nil
 	}
-	if is := e.byKey[Agent+"/"+name]; is != nil && pki.RevisionOf(cert) <= is.Revision && (!is.Readmitted || is.Key != pki.KeyOf(cert)) {
+	if is := e.byKey[Agent+"/"+name]; is != nil && pki.RevisionOf(cert) <= is.Revision &&
+		(!is.Readmitted || is.Key != pki.KeyOf(cert)) {
 		return &Error{*is}
 	}
 	if is := e.legacy[name]; is != nil && pki.RevisionOf(cert) == 0 { // the kubelet of a removed server
@@ -201,7 +203,8 @@ func (e *Entries) checkCredential(c pki.Credential) error {
 		is = e.byKey[Agent+"/"+c.Name]
 	}
 	// The key of gossip of an agent that was let in again, or proven, is not known.
-	if is == nil || is.Proven > 0 || is.Readmitted || slices.ContainsFunc(is.Admitted, func(key []byte) bool { return bytes.Equal(key, c.Public) }) {
+	if is == nil || is.Proven > 0 || is.Readmitted ||
+		slices.ContainsFunc(is.Admitted, func(key []byte) bool { return bytes.Equal(key, c.Public) }) {
 		return nil
 	}
 	return &Error{*is}

@@ -17,7 +17,8 @@ import (
 // damaged one is set aside, and a readable one is written as it was.
 func FuzzFile(f *testing.F) {
 	for _, seed := range []string{
-		"", "null", "{}", `{"format":1}`, `{"format":2}`, `{"format":1,"Entries":null}`, `{"format":1,"Entries":{}}`, `{"format":"x"}`, `{"format":1,"Entries":{"list":null,"version":-1}}`,
+		"", "null", "{}", `{"format":1}`, `{"format":2}`, `{"format":1,"Entries":null}`, `{"format":1,"Entries":{}}`,
+		`{"format":"x"}`, `{"format":1,"Entries":{"list":null,"version":-1}}`,
 		`{"format":1,"Entries":{"version":9,"list":[{"kind":"agent","name":"gone","upTo":7},{"kind":"server","name":"s3.1"},{"kind":"certificate","name":"0a"},{"kind":"user","name":"ann","admitted":["x"]}]}}`, strings.Repeat("[", 20_000),
 	} {
 		f.Add([]byte(seed))
@@ -30,7 +31,9 @@ func FuzzFile(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	issued, err := ca.Issue(pki.Request{CommonName: "system:node:gone", Organization: []string{"system:nodes"}, Usage: pki.Client}, key.Public(), time.Now())
+	issued, err := ca.Issue(
+		pki.Request{CommonName: "system:node:gone", Organization: []string{"system:nodes"}, Usage: pki.Client},
+		key.Public(), time.Now())
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -69,7 +72,8 @@ func FuzzFile(f *testing.F) {
 // FuzzOrder: whatever an administrator sends, an order that is taken names the certificates that
 // it revokes.
 func FuzzOrder(f *testing.F) {
-	for _, seed := range []string{`{"serial":"0A","why":"x"}`, `{"user":"ann"}`, `{"user":"system:masters"}`, "{}", "null", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", "0x1f", "1f:2e"} {
+	for _, seed := range []string{`{"serial":"0A","why":"x"}`, `{"user":"ann"}`, `{"user":"system:masters"}`, "{}",
+		"null", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", "0x1f", "1f:2e"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

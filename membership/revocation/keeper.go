@@ -157,7 +157,8 @@ func (k *Keeper) mayRevoke() bool {
 func (k *Keeper) sayWaiting(names []string) {
 	if now := k.Now(); len(names) > 0 && now.Sub(k.saidWaiting).Abs() >= time.Minute {
 		k.saidWaiting = now
-		k.Logger.Warn("Nodes of many agents were deleted; the certificates of some are revoked later; when the deletion was a mistake, let agents in again with `barque cert readmit NODE`",
+		k.Logger.Warn(
+			"Nodes of many agents were deleted; the certificates of some are revoked later; when the deletion was a mistake, let agents in again with `barque cert readmit NODE`",
 			"waiting", len(names), "first", names[0], "perMinute", revokedPerMinute)
 		k.Waiting(names)
 	}
@@ -411,7 +412,8 @@ func (k *Keeper) record(ctx context.Context, term uint64, e Entry) (won bool, er
 func (k *Keeper) putBack(ctx context.Context, term uint64, e Entry) error {
 	won, err := k.record(ctx, term, e)
 	if won {
-		k.Logger.Warn("a revocation that the store had lost is in it again, as after a restored backup", "kind", e.Kind, "name", e.Name, "id", e.ID)
+		k.Logger.Warn("a revocation that the store had lost is in it again, as after a restored backup", "kind", e.Kind,
+			"name", e.Name, "id", e.ID)
 	}
 	return err
 }

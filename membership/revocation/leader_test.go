@@ -36,9 +36,14 @@ func TestADeposedLeaderChangesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		"records a server": func(t *testing.T, s *site) { s.compile(t, Removed{ID: "id-2", Name: "s2", At: time.Now()}) },
+		"records a server": func(
+			t *testing.T, s *site,
+		) {
+			s.compile(t, Removed{ID: "id-2", Name: "s2", At: time.Now()})
+		},
 		"drops what is over": func(t *testing.T, s *site) {
-			if _, err := s.RevokeCertificate(t.Context(), "ab", "ann", time.Now().Add(-time.Hour), "bob", ""); err != nil {
+			if _, err := s.RevokeCertificate(t.Context(), "ab", "ann", time.Now().Add(-time.Hour), "bob",
+				""); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -133,7 +138,8 @@ func TestAHalfRevocationIsFinished(t *testing.T) {
 			if c.next {
 				s.records.term++
 				keeper := s.keeper
-				s.keeper = Keeper{Book: keeper.Book, Nodes: keeper.Nodes, Node: keeper.Node, Delete: keeper.Delete, Revoked: keeper.Revoked, Waiting: keeper.Waiting}
+				s.keeper = Keeper{Book: keeper.Book, Nodes: keeper.Nodes, Node: keeper.Node, Delete: keeper.Delete,
+					Revoked: keeper.Revoked, Waiting: keeper.Waiting}
 			}
 			if c.record != "agent/a1" || c.reported == nil {
 				s.keeper.tidied = time.Time{} // the leader sees it within the interval
@@ -179,11 +185,13 @@ func TestACertificateFromWithinARevocation(t *testing.T) {
 	_ = s.setNode("a1", "")
 	s.look(t)
 	s.look(t)
-	if e, _, err := s.Book.read(t.Context(), "agent/a1"); err != nil || e == nil || e.admits() || e.Provisional || e.Revision < pki.RevisionOf(within) {
+	if e, _, err := s.Book.read(t.Context(), "agent/a1"); err != nil || e == nil || e.admits() || e.Provisional ||
+		e.Revision < pki.RevisionOf(within) {
 		t.Errorf("the entry is %+v, %v; the certificate of %d", e, err, pki.RevisionOf(within))
 	}
 	s.want(t, "from within", within, false)
-	if err := s.List.CheckCredential(pki.Credential{Name: "a1", Role: pki.RoleAgent, Public: make([]byte, ed25519.PublicKeySize)}); err == nil {
+	if err := s.List.CheckCredential(
+		pki.Credential{Name: "a1", Role: pki.RoleAgent, Public: make([]byte, ed25519.PublicKeySize)}); err == nil {
 		t.Error("gossip believes the removed agent")
 	}
 	if !slices.Equal(s.revoked, []string{"a1"}) {
@@ -232,7 +240,8 @@ func TestAnotherWriteWithinARevocation(t *testing.T) {
 			s.look(t)
 			revoked := s.keeper.Revoked
 			s.keeper.Revoked = func(e Entry) {
-				if is, _, err := s.Book.read(t.Context(), "agent/a1"); err != nil || is == nil || is.Provisional || is.Revision != e.Revision || e.Provisional {
+				if is, _, err := s.Book.read(t.Context(), "agent/a1"); err != nil || is == nil || is.Provisional ||
+					is.Revision != e.Revision || e.Provisional {
 					t.Errorf("reported is %+v, and recorded %+v, %v", e, is, err)
 				}
 				revoked(e)

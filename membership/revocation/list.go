@@ -58,7 +58,9 @@ func Load(dataDir string, logger *slog.Logger) (*List, error) {
 		return l, l.setAside(err)
 	}
 	if f.Format > listFormat {
-		return nil, fmt.Errorf("%s was written by a newer Barque (format %d, this one reads %d): update this node", l.path, f.Format, listFormat)
+		return nil,
+			fmt.Errorf("%s was written by a newer Barque (format %d, this one reads %d): update this node", l.path,
+				f.Format, listFormat)
 	}
 	l.entries.Store(f.Entries)
 	l.saved = l.Entries()
@@ -72,7 +74,8 @@ func (l *List) setAside(damage error) error {
 	if err := os.Rename(l.path, aside); err != nil {
 		return fmt.Errorf("set the damaged list of revoked certificates aside: %w", err)
 	}
-	l.logger.Warn("the list of revoked certificates is damaged: this node believes those on it until it has the list of the others", "aside", aside, "err", damage)
+	l.logger.Warn(
+		"the list of revoked certificates is damaged: this node believes those on it until it has the list of the others", "aside", aside, "err", damage)
 	return nil
 }
 
@@ -135,7 +138,8 @@ func (l *List) save() {
 		err = l.write(l.path, data, 0o600)
 	}
 	if err != nil {
-		l.logger.Error("the list of revoked certificates cannot be written down: after a restart this node believes them until it reaches the others", "entries", len(is.List), "err", err)
+		l.logger.Error(
+			"the list of revoked certificates cannot be written down: after a restart this node believes them until it reaches the others", "entries", len(is.List), "err", err)
 		return
 	}
 	l.saved = is
@@ -158,7 +162,8 @@ func (l *List) notify() {
 func (l *List) say(is, next *Entries) {
 	for _, e := range next.List {
 		if was := is.byKey[e.key()]; was == nil || was.Revision < e.Revision {
-			l.logger.Warn("certificates are revoked", "kind", e.Kind, "name", e.Name, "id", e.ID, "revision", e.Revision, "since", e.At, "by", e.By, "why", e.Why)
+			l.logger.Warn("certificates are revoked", "kind", e.Kind, "name", e.Name, "id", e.ID, "revision",
+				e.Revision, "since", e.At, "by", e.By, "why", e.Why)
 		}
 	}
 }

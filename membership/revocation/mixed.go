@@ -31,7 +31,8 @@ func (b *Book) NoteMixed(ctx context.Context, term uint64, servers ...string) er
 		if err != nil || revision > 0 {
 			return err
 		}
-		if _, won, err := b.Store.Commit(ctx, term, Change{Name: mixedAt, Value: []byte(strings.Join(servers, " "))}); err != nil || won {
+		if _, won, err := b.Store.Commit(ctx, term,
+			Change{Name: mixedAt, Value: []byte(strings.Join(servers, " "))}); err != nil || won {
 			return err
 		}
 	}
@@ -51,7 +52,8 @@ func (k *Keeper) judges(ctx context.Context, term uint64) (bool, error) {
 	if earlier := append(ran, may...); len(earlier) > 0 {
 		if now := k.Now(); now.Sub(k.said).Abs() >= sayAgain {
 			k.said = now
-			k.Logger.Warn("no agent's certificates are revoked by the deletion of its Node: servers of an earlier version are members", "servers", earlier)
+			k.Logger.Warn(
+				"no agent's certificates are revoked by the deletion of its Node: servers of an earlier version are members", "servers", earlier)
 		}
 		if len(ran) == 0 {
 			return false, nil

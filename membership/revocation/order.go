@@ -57,7 +57,9 @@ func (o *Order) Check() error {
 	case o.Readmit != "":
 		return nodename.Check(o.Readmit)
 	case err != nil || len(serial) == 0 || len(serial) > 20 || o.Serial != strings.ToLower(o.Serial) || serial[0] == 0:
-		return fmt.Errorf("the serial number is %q: want up to 20 bytes in lower-case hexadecimal digits, two for each byte", o.Serial)
+		return fmt.Errorf(
+			"the serial number is %q: want up to 20 bytes in lower-case hexadecimal digits, two for each byte",
+			o.Serial)
 	}
 	return nil
 }
@@ -70,7 +72,8 @@ func checkUser(name string) error {
 	}
 	for _, prefix := range []string{"system:", "barque:"} {
 		if strings.HasPrefix(name, prefix) {
-			return fmt.Errorf("%q is no user's name but one of the cluster's own parts; `barque cert revoke` revokes a single certificate", name)
+			return fmt.Errorf(
+				"%q is no user's name but one of the cluster's own parts; `barque cert revoke` revokes a single certificate", name)
 		}
 	}
 	return nil
@@ -99,7 +102,8 @@ func OrderFor(data []byte) (Order, error) {
 		if cert.IsCA {
 			return Order{}, ErrCA
 		}
-		return Order{Serial: SerialOf(cert), Name: cert.Subject.CommonName, Holder: pki.HolderOf(cert), Until: cert.NotAfter}, nil
+		return Order{Serial: SerialOf(cert), Name: cert.Subject.CommonName, Holder: pki.HolderOf(cert),
+			Until: cert.NotAfter}, nil
 	}
 }
 

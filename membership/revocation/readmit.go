@@ -51,7 +51,8 @@ func (b *Book) lift(ctx context.Context, name string, serials []string, by, why 
 				b.Logger.Warn("the record of a revocation is passed over", "record", key, "err", err)
 				break
 			}
-			if e == nil || e.Kind != Certificate || e.Readmitted || e.Name != pki.NodeUser+name || !slices.Contains(serials, e.ID) {
+			if e == nil || e.Kind != Certificate || e.Readmitted || e.Name != pki.NodeUser+name ||
+				!slices.Contains(serials, e.ID) {
 				break
 			}
 			e.Revision, e.Readmitted = max(b.Store.Revision(), e.Revision+1), true

@@ -45,10 +45,12 @@ const (
 
 // ErrOtherKey is returned for a certificate of an agent whose recorded key is another one: a thief
 // of a CA's key has signed it.
-var ErrOtherKey = errors.New("the agent of that name has another key; when the machine was set up anew, let it join again with a new token")
+var ErrOtherKey = errors.New(
+	"the agent of that name has another key; when the machine was set up anew, let it join again with a new token")
 
 // ErrNoKey is returned for a certificate of an agent without a recorded key while none is learned.
-var ErrNoKey = errors.New("the CA is exchanged, and the agent was not seen since it is of this version; let it join again with a new token")
+var ErrNoKey = errors.New(
+	"the CA is exchanged, and the agent was not seen since it is of this version; let it join again with a new token")
 
 // CheckKey returns ErrOtherKey unless the key, by its digest, is the recorded one of the agent. An
 // agent of an earlier version has none: with learn the key is recorded, else ErrNoKey is returned.
@@ -91,7 +93,8 @@ type Book struct {
 }
 
 func (b *Book) entry(kind, name, by, why string) Entry {
-	return Entry{Kind: kind, Name: name, By: by, Why: why, Revision: b.Store.Revision(), At: b.Now().UTC().Truncate(time.Second), Until: b.Ends().UTC(), CAs: b.CAs()}
+	return Entry{Kind: kind, Name: name, By: by, Why: why, Revision: b.Store.Revision(),
+		At: b.Now().UTC().Truncate(time.Second), Until: b.Ends().UTC(), CAs: b.CAs()}
 }
 
 // read returns the entry of a record; nil without one.
@@ -113,7 +116,9 @@ func put(e Entry, revision uint64) (Change, error) {
 }
 
 // RevokeCertificate revokes one certificate of a user, for an operator.
-func (b *Book) RevokeCertificate(ctx context.Context, serial, name string, until time.Time, by, why string) (Entry, error) {
+func (b *Book) RevokeCertificate(
+	ctx context.Context, serial, name string, until time.Time, by, why string,
+) (Entry, error) {
 	e := b.entry(Certificate, name, by, why)
 	e.ID = serial
 	if !until.IsZero() {
@@ -197,7 +202,8 @@ func (b *Book) Admit(ctx context.Context, name, key string, gossipKey []byte) (r
 		if err != nil {
 			return 0, err
 		}
-		if known > 0 && len(uid) == 0 && was != nil && string(hadKey) == key && slices.ContainsFunc(was.Admitted, func(k []byte) bool { return bytes.Equal(k, gossipKey) }) {
+		if known > 0 && len(uid) == 0 && was != nil && string(hadKey) == key &&
+			slices.ContainsFunc(was.Admitted, func(k []byte) bool { return bytes.Equal(k, gossipKey) }) {
 			// The machine asks again. Its first request may not have raised the entry yet to the
 			// revision of the admission, which is that of the agent's record.
 			if was.Revision < known {
@@ -205,7 +211,8 @@ func (b *Book) Admit(ctx context.Context, name, key string, gossipKey []byte) (r
 			}
 			return was.Revision + 1, nil
 		}
-		changes := []Change{{Name: agentsAt + name, Revision: known, Value: []byte{}}, {Name: keysAt + name, Revision: keyAt, Value: []byte(key)}}
+		changes := []Change{{Name: agentsAt + name, Revision: known, Value: []byte{}},
+			{Name: keysAt + name, Revision: keyAt, Value: []byte(key)}}
 		var e *Entry
 		if known > 0 || was != nil {
 			is := b.entry(Agent, name, b.Self, "another machine has joined by the name, or the same one again")
@@ -277,7 +284,8 @@ func (b *Book) setOrder(ctx context.Context, id string, by []byte) error {
 		if err != nil || bytes.Equal(is, by) {
 			return err
 		}
-		if _, won, err := b.Store.Commit(ctx, 0, Change{Name: ordersAt + id, Revision: revision, Value: by}); err != nil || won {
+		if _, won, err := b.Store.Commit(ctx, 0,
+			Change{Name: ordersAt + id, Revision: revision, Value: by}); err != nil || won {
 			return err
 		}
 	}
@@ -307,7 +315,8 @@ func (b *Book) Compile(ctx context.Context, removed []Removed, isMember func(nam
 		take(e)
 	}
 	for _, r := range removed {
-		e := Entry{Kind: Server, Name: r.Name, ID: r.ID, At: r.At, Until: b.Ends().UTC(), By: cmp.Or(string(orders[r.ID]), b.Self), Why: r.Why}
+		e := Entry{Kind: Server, Name: r.Name, ID: r.ID, At: r.At, Until: b.Ends().UTC(),
+			By: cmp.Or(string(orders[r.ID]), b.Self), Why: r.Why}
 		if was, ok := all[e.key()]; ok {
 			e.By, e.CAs, e.Until = was.By, was.CAs, was.Until
 		} else {

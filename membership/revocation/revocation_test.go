@@ -150,8 +150,9 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Book = &Book{Store: s.records, List: list, Self: "s1", CAs: func() []string { return s.cas }, Ends: func() time.Time { return ca.Certificate().NotAfter },
-		Now: func() time.Time { return time.Now().Add(s.later) }, Logger: slog.New(slog.DiscardHandler)}
+	s.Book = &Book{Store: s.records, List: list, Self: "s1", CAs: func() []string { return s.cas },
+		Ends: func() time.Time { return ca.Certificate().NotAfter },
+		Now:  func() time.Time { return time.Now().Add(s.later) }, Logger: slog.New(slog.DiscardHandler)}
 	s.trust.Dated(s.records.Revision)
 	s.keeper = Keeper{Book: s.Book, Nodes: func() (map[string]string, bool) { return s.nodes, true },
 		Node:    func(_ context.Context, name string) (string, error) { return s.stored[name], nil },
@@ -203,7 +204,9 @@ func (s *site) compile(t *testing.T, removed ...Removed) {
 // issue makes a certificate now.
 func (s *site) issue(t *testing.T, r pki.Request) *x509.Certificate {
 	t.Helper()
-	i, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: "x", Now: time.Now, Logger: slog.New(slog.DiscardHandler), Issue: s.trust.Signs(func() pki.Request { return r }, time.Now)})
+	i, err := pki.NewIdentity(t.Context(),
+		pki.IdentityConfig{Name: "x", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+			Issue: s.trust.Signs(func() pki.Request { return r }, time.Now)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +266,8 @@ func TestARemovedAgent(t *testing.T) {
 	s.want(t, "joined again", again, true)
 	s.want(t, "from before", old, false)
 	for public, good := range map[string]bool{string(key): true, strings.Repeat("x", ed25519.PublicKeySize): false} {
-		err := s.List.CheckCredential(pki.Credential{Name: "a1", Role: pki.RoleAgent, Public: ed25519.PublicKey(public)})
+		err := s.List.CheckCredential(
+			pki.Credential{Name: "a1", Role: pki.RoleAgent, Public: ed25519.PublicKey(public)})
 		if good != (err == nil) {
 			t.Errorf("gossip, by the key of the admission %t: %v", good, err)
 		}
@@ -367,7 +371,8 @@ func TestTheLeaderNotesOldNodes(t *testing.T) {
 				s.want(t, "healthy", cert, true)
 			}
 			if s.stored["a1"] != is || string(s.records.values["agent/a1"]) != is || len(s.revoked) > 0 {
-				t.Errorf("its Node is %q, recorded %q, revoked %q", s.stored["a1"], s.records.values["agent/a1"], s.revoked)
+				t.Errorf("its Node is %q, recorded %q, revoked %q", s.stored["a1"], s.records.values["agent/a1"],
+					s.revoked)
 			}
 		})
 	}
@@ -390,7 +395,8 @@ func TestOneAgentHoldsNothingUp(t *testing.T) {
 	_ = s.setNode("a0", "uid-a0")
 	_ = s.setNode("a4", "uid-a4")
 	s.keeper.tidied = time.Time{}
-	if err := s.lead(t, 1); err == nil || !strings.Contains(err.Error(), "agent/a0") || !strings.Contains(err.Error(), "agent/a1") {
+	if err := s.lead(t, 1); err == nil || !strings.Contains(err.Error(), "agent/a0") ||
+		!strings.Contains(err.Error(), "agent/a1") {
 		t.Errorf("of the stuck names it says: %v", err)
 	}
 	s.compile(t)
@@ -516,7 +522,8 @@ func TestALostAdmission(t *testing.T) {
 	if err := s.List.CheckCredential(credential); err != nil {
 		t.Error(err)
 	}
-	if s.stored["a1"] != "uid-2" || string(s.records.values["agent/a1"]) != "uid-2" || s.List.Proves("a1", pki.RevisionOf(again)) {
+	if s.stored["a1"] != "uid-2" || string(s.records.values["agent/a1"]) != "uid-2" ||
+		s.List.Proves("a1", pki.RevisionOf(again)) {
 		t.Errorf("its Node is %q, recorded %q", s.stored["a1"], s.records.values["agent/a1"])
 	}
 	_ = s.setNode("a1", "")
@@ -590,12 +597,16 @@ func TestManyDeletions(t *testing.T) {
 func TestARemovedServer(t *testing.T) {
 	s := newSite(t)
 	server := func(id string) pki.Request {
-		return pki.Request{CommonName: "s3", Organization: []string{"barque:servers"}, Usage: pki.Client | pki.Server, Holder: id}
+		return pki.Request{CommonName: "s3", Organization: []string{"barque:servers"}, Usage: pki.Client | pki.Server,
+			Holder: id}
 	}
 	kubelet := agent("s3")
 	kubelet.Holder = "s3.old"
-	old, legacy, back, ofKubelet := s.issue(t, server("s3.old")), s.issue(t, server("")), s.issue(t, server("s3.new")), s.issue(t, kubelet)
-	client := s.issue(t, pki.Request{CommonName: "barque:server-client", Organization: []string{"barque:server-clients"}, Usage: pki.Client, Holder: "s3.old"})
+	old, legacy, back, ofKubelet := s.issue(t, server("s3.old")), s.issue(t, server("")), s.issue(t, server("s3.new")),
+		s.issue(t, kubelet)
+	client := s.issue(t,
+		pki.Request{CommonName: "barque:server-client", Organization: []string{"barque:server-clients"},
+			Usage: pki.Client, Holder: "s3.old"})
 	gone := Removed{ID: "s3.old", Name: "s3", At: time.Now()}
 	s.compile(t)
 	s.want(t, "a member", old, true)
@@ -622,7 +633,9 @@ func TestARemovedServer(t *testing.T) {
 // store has removed no server.
 func TestARemovedServerInANewCluster(t *testing.T) {
 	s := newSite(t)
-	old := s.issue(t, pki.Request{CommonName: "s3", Organization: []string{"barque:servers"}, Usage: pki.Client | pki.Server, Holder: "s3.old"})
+	old := s.issue(t,
+		pki.Request{CommonName: "s3", Organization: []string{"barque:servers"}, Usage: pki.Client | pki.Server,
+			Holder: "s3.old"})
 	s.compile(t, Removed{ID: "s3.old", Name: "s3", At: time.Now()})
 	s.keeper.tidied = s.Now() // an exchange of the CA may be over sooner than the next look for lost entries
 	if err := s.lead(t, 1); err != nil {
@@ -741,7 +754,8 @@ func TestACertificateOfAUser(t *testing.T) {
 	ann := pki.Request{CommonName: "ann", Usage: pki.Client}
 	stolen, other := s.issue(t, ann), s.issue(t, ann)
 	for range 2 {
-		if _, err := s.RevokeCertificate(t.Context(), SerialOf(stolen), "ann", stolen.NotAfter, "admin", "lost"); err != nil {
+		if _, err := s.RevokeCertificate(t.Context(), SerialOf(stolen), "ann", stolen.NotAfter, "admin",
+			"lost"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -761,13 +775,16 @@ func TestACertificateOfAnAgentCountsAgain(t *testing.T) {
 	others, users := s.issue(t, agent("a2")), s.issue(t, pki.Request{CommonName: "a1", Usage: pki.Client})
 	revoke := func() {
 		t.Helper()
-		for cert, name := range map[*x509.Certificate]string{inUse: "system:node:a1", stolen: "system:node:a1", bare: "", others: "system:node:a2", users: "a1"} {
-			if _, err := s.RevokeCertificate(t.Context(), SerialOf(cert), name, cert.NotAfter, "admin", ""); err != nil {
+		for cert, name := range map[*x509.Certificate]string{inUse: "system:node:a1", stolen: "system:node:a1",
+			bare: "", others: "system:node:a2", users: "a1"} {
+			if _, err := s.RevokeCertificate(t.Context(), SerialOf(cert), name, cert.NotAfter, "admin",
+				""); err != nil {
 				t.Fatal(err)
 			}
 		}
 		s.compile(t)
-		for what, cert := range map[string]*x509.Certificate{"in use": inUse, "stolen": stolen, "without a name": bare, "another agent's": others, "a user's": users} {
+		for what, cert := range map[string]*x509.Certificate{"in use": inUse, "stolen": stolen, "without a name": bare,
+			"another agent's": others, "a user's": users} {
 			s.want(t, what+", revoked", cert, false)
 		}
 	}
@@ -966,7 +983,8 @@ func TestALabelledAgent(t *testing.T) {
 		_ = s.setNode(name, "uid-"+name)
 	}
 	s.look(t)
-	if got := s.records.names(); !slices.Equal(got, []string{"agent/a2", "key/a2"}) || string(s.records.values["agent/a2"]) != "uid-a2" {
+	if got := s.records.names(); !slices.Equal(got, []string{"agent/a2", "key/a2"}) ||
+		string(s.records.values["agent/a2"]) != "uid-a2" {
 		t.Errorf("recorded are %q", got)
 	}
 	s.want(t, "a member", cert, true)
@@ -1015,7 +1033,8 @@ func TestEntriesEnd(t *testing.T) {
 	s := newSite(t)
 	synctest.Test(t, func(t *testing.T) {
 		s.Book.Now = time.Now
-		if _, err := s.RevokeCertificate(context.Background(), "ab", "ann", time.Now().Add(time.Hour), "admin", ""); err != nil {
+		if _, err := s.RevokeCertificate(context.Background(), "ab", "ann", time.Now().Add(time.Hour), "admin",
+			""); err != nil {
 			t.Fatal(err)
 		}
 		count := func(after time.Duration, want int) {

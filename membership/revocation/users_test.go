@@ -23,7 +23,8 @@ func TestARevokedUser(t *testing.T) {
 			other, longer := s.issue(t, person("bob", "barque:admins")), s.issue(t, person(name+"x"))
 			s.trust.Dated(func() uint64 { return 0 })
 			undated := s.issue(t, person(name))
-			server := s.issue(t, pki.Request{CommonName: name, Organization: []string{"barque:servers"}, Usage: pki.Client | pki.Server})
+			server := s.issue(t,
+				pki.Request{CommonName: name, Organization: []string{"barque:servers"}, Usage: pki.Client | pki.Server})
 			s.trust.Dated(s.records.Revision)
 			s.want(t, "before", admin, true)
 			e, err := s.RevokeUser(t.Context(), name, "root", "left")
@@ -160,7 +161,8 @@ func TestARestoredBackupLacksAHalfRevocation(t *testing.T) {
 
 // TestOrdersOfUsers: the cluster's own parts are no users.
 func TestOrdersOfUsers(t *testing.T) {
-	for _, o := range []Order{{User: "system:node:a1"}, {User: "barque:admin"}, {User: "barque:front-proxy"}, {User: "ann", Serial: "0a"}, {User: "ann", Readmit: "a1"},
+	for _, o := range []Order{{User: "system:node:a1"}, {User: "barque:admin"}, {User: "barque:front-proxy"},
+		{User: "ann", Serial: "0a"}, {User: "ann", Readmit: "a1"},
 		{User: strings.Repeat("a", maxText+1)}, {User: "a\xff"}} {
 		if err := o.Check(); err == nil {
 			t.Errorf("%+v is taken", o)

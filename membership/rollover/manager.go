@@ -82,7 +82,8 @@ func (m *Manager[S]) decode(value []byte) (s S, void, err error) {
 	var is Envelope
 	damage := cmp.Or(json.Unmarshal(value, &is), json.Unmarshal(value, &s))
 	if is.Format > m.about.Format {
-		return none, nil, fmt.Errorf("the state of %s in the store was written by a newer Barque: update this server", m.about.Keys)
+		return none, nil,
+			fmt.Errorf("the state of %s in the store was written by a newer Barque: update this server", m.about.Keys)
 	}
 	if damage == nil {
 		damage = m.kind.Check(s)
@@ -96,7 +97,10 @@ func (m *Manager[S]) decode(value []byte) (s S, void, err error) {
 		return s, nil, nil
 	}
 	if m.about.Kept {
-		return none, nil, fmt.Errorf("the state of %s in the store cannot be used, and is not replaced: %w; restore a backup of the cluster", m.about.Keys, void)
+		return none, nil,
+			fmt.Errorf(
+				"the state of %s in the store cannot be used, and is not replaced: %w; restore a backup of the cluster",
+				m.about.Keys, void)
 	}
 	return none, void, nil
 }
@@ -143,7 +147,8 @@ func (m *Manager[S]) tell(failing *trouble.Trouble, s S, what string, err error)
 			m.Logger.Warn(what+" cannot go on yet", at(s, "tries", tries, "retryIn", retry, "err", err)...)
 		}
 	} else if past, was := failing.Over(); was {
-		m.Logger.Info(what+" can go on again", "after", time.Since(past.Since).Round(time.Millisecond), "tries", past.Tries, "newest", past.Newest)
+		m.Logger.Info(what+" can go on again", "after", time.Since(past.Since).Round(time.Millisecond), "tries",
+			past.Tries, "newest", past.Newest)
 	}
 }
 

@@ -77,7 +77,8 @@ func TestWrote(t *testing.T) {
 		return n
 	}
 	order := func(write bool) error {
-		_, err := m.Change(t.Context(), func(now number) (number, bool, error) { return state(now.Generation+1, "spread"), write, nil })
+		_, err := m.Change(t.Context(),
+			func(now number) (number, bool, error) { return state(now.Generation+1, "spread"), write, nil })
 		return err
 	}
 	if err := order(false); err != nil {
@@ -98,7 +99,8 @@ func TestWrote(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []seen{
-		{state(1, ""), state(2, "spread"), Ordered}, {state(2, "spread"), state(3, ""), Advanced}, {state(3, ""), state(9, ""), Repaired},
+		{state(1, ""), state(2, "spread"), Ordered}, {state(2, "spread"), state(3, ""), Advanced},
+		{state(3, ""), state(9, ""), Repaired},
 	}
 	if !slices.Equal(all, want) {
 		t.Errorf("these are reported: %+v, want %+v", all, want)

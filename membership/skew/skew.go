@@ -37,7 +37,8 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	return fmt.Sprintf("%s has version %s, and %s has %s: %s; %s (docs/upgrading.md)", e.Subject, e.Version, e.Other, e.OtherVersion, e.Rule, e.Mend)
+	return fmt.Sprintf("%s has version %s, and %s has %s: %s; %s (docs/upgrading.md)", e.Subject, e.Version, e.Other,
+		e.OtherVersion, e.Rule, e.Mend)
 }
 
 // Join returns an *Error if a machine of the role and version may not join the servers.
@@ -45,7 +46,8 @@ func Join(name, role, of string, servers []Server) error {
 	own := version.Parse(of)
 	for _, s := range servers {
 		theirs := version.Parse(s.Version)
-		e := &Error{Subject: name, Version: own, Other: "server " + s.Name, OtherVersion: theirs, Mend: fmt.Sprintf("install the cluster's version on this machine, %s", theirs)}
+		e := &Error{Subject: name, Version: own, Other: "server " + s.Name, OtherVersion: theirs,
+			Mend: fmt.Sprintf("install the cluster's version on this machine, %s", theirs)}
 		switch apart := own.Minor().Apart(theirs.Minor()); {
 		case role == pki.RoleAgent && apart > 0:
 			e.Rule = "an agent may not be of a later minor version than a server"
@@ -68,10 +70,12 @@ func Start(dir, role, last, own string) error {
 	e := &Error{Subject: "this program", Version: now, Other: "data directory " + dir, OtherVersion: was}
 	switch apart := now.Minor().Apart(was.Minor()); {
 	case apart < -most:
-		e.Rule, e.Mend = "the way back is one minor version at a time", fmt.Sprintf("start the version that used it last, %s, or the one before", was)
+		e.Rule, e.Mend = "the way back is one minor version at a time",
+			fmt.Sprintf("start the version that used it last, %s, or the one before", was)
 		return e
 	case apart > most && role == pki.RoleServer:
-		e.Rule, e.Mend = "servers are upgraded one minor version at a time", fmt.Sprintf("start the next minor version after %s first", was.Minor())
+		e.Rule, e.Mend = "servers are upgraded one minor version at a time",
+			fmt.Sprintf("start the next minor version after %s first", was.Minor())
 		return e
 	}
 	return nil

@@ -37,7 +37,9 @@ type Deletion struct {
 
 // Create asks a server for a token.
 func Create(ctx context.Context, client rest.Interface, spec Spec) (made Made, err error) {
-	body, err := json.Marshal(Order{Role: spec.Role, TTLSeconds: int64(spec.TTL / time.Second), Uses: spec.Uses, Description: spec.Description})
+	body, err := json.Marshal(
+		Order{Role: spec.Role, TTLSeconds: int64(spec.TTL / time.Second), Uses: spec.Uses,
+			Description: spec.Description})
 	if err != nil {
 		return made, err
 	}
@@ -74,7 +76,9 @@ func answer(ctx context.Context, what string, request *rest.Request, into any) e
 	case err == nil:
 		return nil
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%s: that server is of an earlier version, which keeps tokens in Secrets; ask an upgraded server: %w", what, err)
+		return fmt.Errorf(
+			"%s: that server is of an earlier version, which keeps tokens in Secrets; ask an upgraded server: %w", what,
+			err)
 	}
 	switch status, text := answerbody.Reason(data); {
 	case status != nil:

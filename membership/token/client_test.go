@@ -41,13 +41,15 @@ func TestDeletionAtAServer(t *testing.T) {
 				t.Error(err)
 			}
 		}))
-		client, err := rest.UnversionedRESTClientFor(&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{GroupVersion: &schema.GroupVersion{},
-			NegotiatedSerializer: serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()}})
+		client, err := rest.UnversionedRESTClientFor(
+			&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{GroupVersion: &schema.GroupVersion{},
+				NegotiatedSerializer: serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		err = Delete(t.Context(), client, "zzzzzz")
-		if (err == nil) != (c.says == "") || errors.Is(err, ErrUnknown) != c.unknown || err != nil && !strings.Contains(err.Error(), c.says) {
+		if (err == nil) != (c.says == "") || errors.Is(err, ErrUnknown) != c.unknown ||
+			err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", what, err)
 		}
 		var status apierrors.APIStatus

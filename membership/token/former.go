@@ -39,7 +39,8 @@ func isFormer(s *corev1.Secret) bool {
 }
 
 func (f formerTokens) secrets(ctx context.Context) ([]corev1.Secret, error) {
-	list, err := f.client.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeBootstrapToken)})
+	list, err := f.client.CoreV1().Secrets(namespace).List(ctx,
+		metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeBootstrapToken)})
 	if err != nil {
 		return nil, fmt.Errorf("list join tokens: %w", err)
 	}
@@ -58,7 +59,8 @@ func (f formerTokens) list(ctx context.Context) (all []Info, err error) {
 func (f formerTokens) delete(ctx context.Context, id string) (was bool, err error) {
 	s, err := f.client.CoreV1().Secrets(namespace).Get(ctx, namePrefix+id, metav1.GetOptions{})
 	if err == nil && isFormer(s) {
-		err = f.client.CoreV1().Secrets(namespace).Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &s.UID}})
+		err = f.client.CoreV1().Secrets(namespace).Delete(ctx, s.Name,
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &s.UID}})
 		was = err == nil
 	}
 	if apierrors.IsNotFound(err) {
@@ -89,7 +91,9 @@ func (f formerTokens) use(ctx context.Context, cas []string, p Proof, a Attempt,
 
 // check returns the token's Secret if the token is good, and whether the attempt was counted
 // already.
-func (f formerTokens) check(ctx context.Context, cas []string, p Proof, a Attempt, now time.Time) (s *corev1.Secret, counted bool, err error) {
+func (f formerTokens) check(
+	ctx context.Context, cas []string, p Proof, a Attempt, now time.Time,
+) (s *corev1.Secret, counted bool, err error) {
 	s, err = f.client.CoreV1().Secrets(namespace).Get(ctx, namePrefix+p.ID, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, false, ErrUnknown
@@ -120,8 +124,9 @@ func wasCounted(s *corev1.Secret, digest string, now time.Time) bool {
 }
 
 func info(s *corev1.Secret) Info {
-	out := Info{ID: string(s.Data[keyID]), Role: string(s.Data[keyRole]), Description: string(s.Data[keyDescribed]), CADigest: string(s.Data[keyCA]),
-		Created: s.CreationTimestamp.UTC(), Former: true}
+	out := Info{ID: string(s.Data[keyID]), Role: string(s.Data[keyRole]), Description: string(s.Data[keyDescribed]),
+		CADigest: string(s.Data[keyCA]),
+		Created:  s.CreationTimestamp.UTC(), Former: true}
 	if text, ok := s.Data[keyExpires]; ok {
 		at, err := time.Parse(time.RFC3339, string(text))
 		if err != nil {

@@ -118,7 +118,8 @@ func (k *Keeper) sweep(ctx context.Context) error {
 		if _, err := (formerTokens{client}).delete(ctx, i.ID); err != nil {
 			return err
 		}
-		k.Logger.Info("removed a join token from its Secret; make a new one if it is needed", "tokenID", i.ID, "role", i.Role, "description", i.Description)
+		k.Logger.Info("removed a join token from its Secret; make a new one if it is needed", "tokenID", i.ID, "role",
+			i.Role, "description", i.Description)
 		k.Ended(i)
 	}
 	return nil

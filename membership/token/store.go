@@ -63,7 +63,8 @@ type use struct {
 }
 
 func (r *record) info(id string) Info {
-	return Info{ID: id, Role: r.Role, Expires: r.Expires, UsesLeft: r.UsesLeft, Limited: r.Limited, Created: r.Created, CreatedBy: r.CreatedBy,
+	return Info{ID: id, Role: r.Role, Expires: r.Expires, UsesLeft: r.UsesLeft, Limited: r.Limited, Created: r.Created,
+		CreatedBy:   r.CreatedBy,
 		Description: r.Description, CADigest: r.CA}
 }
 
@@ -217,7 +218,8 @@ func (s *Store) use(ctx context.Context, p Proof, a Attempt, count bool) error {
 			return ErrUnknown
 		}
 		digest := a.digest()
-		counted := slices.ContainsFunc(r.Used, func(u use) bool { return digest != "" && u.Attempt == digest && now.Sub(u.At) <= AttemptTime })
+		counted := slices.ContainsFunc(r.Used,
+			func(u use) bool { return digest != "" && u.Attempt == digest && now.Sub(u.At) <= AttemptTime })
 		if err := r.info(p.ID).lets(a, s.CAs(), counted, now); err != nil {
 			return err
 		}
@@ -277,5 +279,6 @@ func (i Info) lets(a Attempt, cas []string, counted bool, now time.Time) error {
 
 // IsRefusal reports whether the error is a token's fault.
 func IsRefusal(err error) bool {
-	return slices.ContainsFunc([]error{ErrUnknown, ErrExpired, ErrUsedUp, ErrRole, ErrFormerCA, ErrFormer}, func(e error) bool { return errors.Is(err, e) })
+	return slices.ContainsFunc([]error{ErrUnknown, ErrExpired, ErrUsedUp, ErrRole, ErrFormerCA, ErrFormer},
+		func(e error) bool { return errors.Is(err, e) })
 }

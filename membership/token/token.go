@@ -33,18 +33,21 @@ const (
 
 var (
 	// ErrUnknown is returned when no such token exists, or its secret is another one.
-	ErrUnknown = errors.New("the join token is not known to this cluster: it is another cluster's, or was deleted, or expired and was cleared away; make one with `barque token create`")
+	ErrUnknown = errors.New(
+		"the join token is not known to this cluster: it is another cluster's, or was deleted, or expired and was cleared away; make one with `barque token create`")
 	// ErrExpired is returned when the token's time is over.
 	ErrExpired = errors.New("the join token has expired; make a new one with `barque token create`")
 	// ErrUsedUp is returned when all uses of the token are spent.
 	ErrUsedUp = errors.New("the join token is used up; make a new one with `barque token create`")
 	// ErrFormerCA is returned when the token was made for a CA that the cluster does not believe
 	// any more.
-	ErrFormerCA = errors.New("the join token was made before the cluster's CA was exchanged, which made it void; make a new one with `barque token create`")
+	ErrFormerCA = errors.New(
+		"the join token was made before the cluster's CA was exchanged, which made it void; make a new one with `barque token create`")
 	// ErrRole is returned when the token is for another role.
 	ErrRole = errors.New("the join token is for another role")
 	// ErrFormer is returned for every token of the former kind once those count no more.
-	ErrFormer = errors.New("join tokens of the form b1 do not count any more: all servers are of a version that keeps tokens outside of Secrets; install that version on this machine, and make a new token with `barque token create`")
+	ErrFormer = errors.New(
+		"join tokens of the form b1 do not count any more: all servers are of a version that keeps tokens outside of Secrets; install that version on this machine, and make a new token with `barque token create`")
 )
 
 // Spec has the properties of a new token.

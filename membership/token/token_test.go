@@ -97,13 +97,15 @@ type tokens struct {
 }
 
 func newTokens(former ...*corev1.Secret) *tokens {
-	s := &tokens{records: &records{all: map[string]item{}}, client: fake.NewClientset(), now: now, cas: []string{digest}}
+	s := &tokens{records: &records{all: map[string]item{}}, client: fake.NewClientset(), now: now,
+		cas: []string{digest}}
 	for _, f := range former {
 		if err := s.client.Tracker().Add(f); err != nil {
 			panic(err)
 		}
 	}
-	s.Store = &token.Store{Records: s.records, CAs: func() []string { return s.cas }, Now: func() time.Time { return s.now },
+	s.Store = &token.Store{Records: s.records, CAs: func() []string { return s.cas },
+		Now:    func() time.Time { return s.now },
 		Client: func() (kubernetes.Interface, error) { return s.client, nil }}
 	return s
 }
@@ -143,9 +145,10 @@ func TestUse(t *testing.T) {
 		uses int
 		want error // of the last use
 	}{
-		"good":        {token.Spec{Role: token.Server, TTL: time.Hour}, token.Server, now, 5, nil},
-		"for ever":    {token.Spec{Role: token.Agent}, token.Agent, now.AddDate(5, 0, 0), 1, nil},
-		"expired":     {token.Spec{Role: token.Server, TTL: time.Hour}, token.Server, now.Add(time.Hour + 2*time.Second), 1, token.ErrExpired},
+		"good":     {token.Spec{Role: token.Server, TTL: time.Hour}, token.Server, now, 5, nil},
+		"for ever": {token.Spec{Role: token.Agent}, token.Agent, now.AddDate(5, 0, 0), 1, nil},
+		"expired": {token.Spec{Role: token.Server, TTL: time.Hour}, token.Server,
+			now.Add(time.Hour + 2*time.Second), 1, token.ErrExpired},
 		"wrong role":  {token.Spec{Role: token.Agent}, token.Server, now, 1, token.ErrRole},
 		"last use":    {token.Spec{Role: token.Agent, Uses: 2}, token.Agent, now, 2, nil},
 		"one too far": {token.Spec{Role: token.Agent, Uses: 2}, token.Agent, now, 3, token.ErrUsedUp},
@@ -173,7 +176,8 @@ func TestUseRefusesAnotherSecret(t *testing.T) {
 	wrong.Secret, unknown.ID = strings.Repeat("0", len(tok.Secret)), "zzzzzz"
 	replayed.Signed = []byte("another request")
 	said := map[string]bool{}
-	for name, p := range map[string]token.Proof{"secret": proof(t, wrong), "ID": proof(t, unknown), "odd ID": {ID: "../form"}, "signature of another request": replayed, "nothing": {ID: tok.ID}} {
+	for name, p := range map[string]token.Proof{"secret": proof(t, wrong), "ID": proof(t, unknown),
+		"odd ID": {ID: "../form"}, "signature of another request": replayed, "nothing": {ID: tok.ID}} {
 		err := s.Use(t.Context(), p, token.Attempt{Role: token.Agent, Name: "n1"})
 		if !errors.Is(err, token.ErrUnknown) {
 			t.Fatalf("%s: got %v; want ErrUnknown", name, err)
@@ -206,7 +210,8 @@ func TestListAndDelete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := token.Info{ID: tok.ID, Role: token.Agent, Expires: now.Add(time.Hour), UsesLeft: 3, Limited: true, Created: now, CreatedBy: "ann", Description: "rack 7", CADigest: digest}
+	want := token.Info{ID: tok.ID, Role: token.Agent, Expires: now.Add(time.Hour), UsesLeft: 3, Limited: true,
+		Created: now, CreatedBy: "ann", Description: "rack 7", CADigest: digest}
 	if len(list) != 1 || list[0] != want {
 		t.Fatalf("List = %+v; want %+v", list, want)
 	}
@@ -214,7 +219,8 @@ func TestListAndDelete(t *testing.T) {
 		if was, err := s.Delete(t.Context(), tok.ID); err != nil || was != want {
 			t.Fatalf("Delete: %t, %v", was, err)
 		}
-		if err := s.Use(t.Context(), proof(t, tok), token.Attempt{Role: token.Agent, Name: "n1"}); !errors.Is(err, token.ErrUnknown) {
+		if err := s.Use(t.Context(), proof(t, tok), token.Attempt{Role: token.Agent, Name: "n1"}); !errors.Is(err,
+			token.ErrUnknown) {
 			t.Fatalf("deleted token: %v; want ErrUnknown", err)
 		}
 	}
@@ -251,7 +257,8 @@ func TestARaceForTheLastUse(t *testing.T) {
 func TestALostOutcome(t *testing.T) {
 	s := newTokens()
 	tok := s.create(t, token.Spec{Role: token.Server, Uses: 1, TTL: time.Hour})
-	first, second := token.Attempt{Role: token.Server, Name: "s2", Secret: "x"}, token.Attempt{Role: token.Server, Name: "s3", Secret: "y"}
+	first, second := token.Attempt{Role: token.Server, Name: "s2", Secret: "x"},
+		token.Attempt{Role: token.Server, Name: "s3", Secret: "y"}
 	s.records.lose = 1
 	if err := s.Use(t.Context(), proof(t, tok), first); !errors.Is(err, errLost) {
 		t.Fatal(err)
@@ -295,7 +302,8 @@ func TestAnAttemptIsCountedOnce(t *testing.T) {
 			t.Errorf("Use for %+v: %v; want %v", a, err, want)
 		}
 	}
-	first, second := token.Attempt{Role: token.Server, Name: "s2", Secret: "x"}, token.Attempt{Role: token.Server, Name: "s3", Secret: "y"}
+	first, second := token.Attempt{Role: token.Server, Name: "s2", Secret: "x"},
+		token.Attempt{Role: token.Server, Name: "s3", Secret: "y"}
 	for range 3 {
 		use(first, nil)
 	}
@@ -383,8 +391,10 @@ func TestDefaults(t *testing.T) {
 
 // secret is a former token, as earlier versions made them.
 func secret(id, role string, more map[string]string) *corev1.Secret {
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id, Namespace: metav1.NamespaceSystem}, Type: corev1.SecretTypeBootstrapToken,
-		Data: map[string][]byte{"token-id": []byte(id), "token-secret": []byte("0123456789abcdef"), "barque-ca": []byte(digest)}}
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id, Namespace: metav1.NamespaceSystem},
+		Type: corev1.SecretTypeBootstrapToken,
+		Data: map[string][]byte{"token-id": []byte(id), "token-secret": []byte("0123456789abcdef"),
+			"barque-ca": []byte(digest)}}
 	if role != "" {
 		s.Data["barque-role"] = []byte(role)
 	}
@@ -402,7 +412,9 @@ func former(id string) pki.Token {
 // ones. Secrets of users let no machine in, and stay.
 func TestFormerTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newTokens(secret("server", token.Server, map[string]string{"barque-uses-left": "2"}), secret("agents", token.Agent, map[string]string{"expiration": "2030-01-02T04:04:05Z"}), secret("others", "", nil))
+		s := newTokens(secret("server", token.Server, map[string]string{"barque-uses-left": "2"}),
+			secret("agents", token.Agent, map[string]string{"expiration": "2030-01-02T04:04:05Z"}),
+			secret("others", "", nil))
 		attempt := func(role, name string) token.Attempt { return token.Attempt{Role: role, Name: name, Secret: name} }
 		use := func(id, role, name string, want error) {
 			t.Helper()
@@ -433,8 +445,9 @@ func TestFormerTokens(t *testing.T) {
 		peers.Store(&[]token.Peer{{Name: "s1", Alive: true, Kept: token.Kept}, {Name: "s2", Alive: true}})
 		var log syncbuf.Buffer
 		var ended []string
-		k := &token.Keeper{Store: s.Store, Peers: func() []token.Peer { return *peers.Load() }, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-			Ended: func(i token.Info) { ended = append(ended, i.ID) }}
+		k := &token.Keeper{Store: s.Store, Peers: func() []token.Peer { return *peers.Load() },
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Ended:  func(i token.Info) { ended = append(ended, i.ID) }}
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- k.Lead(ctx, 7) }()
@@ -452,7 +465,9 @@ func TestFormerTokens(t *testing.T) {
 			wait()
 			use("agents", token.Agent, "a1", nil)
 		}
-		peers.Store(&[]token.Peer{{Name: "s1", Alive: true, Kept: token.Kept}, {Name: "s2", Kept: token.Kept, Gone: time.Minute}, {Name: "s3", Gone: 11 * time.Minute}})
+		peers.Store(
+			&[]token.Peer{{Name: "s1", Alive: true, Kept: token.Kept},
+				{Name: "s2", Kept: token.Kept, Gone: time.Minute}, {Name: "s3", Gone: 11 * time.Minute}})
 		wait()
 		use("agents", token.Agent, "a1", token.ErrFormer)
 		use("nobody", token.Agent, "a1", token.ErrFormer) // says nothing of IDs
@@ -460,11 +475,13 @@ func TestFormerTokens(t *testing.T) {
 		if err != nil || len(secrets.Items) != 1 || secrets.Items[0].Name != "bootstrap-token-others" {
 			t.Errorf("left are %v, %v", secrets, err)
 		}
-		if slices.Sort(ended); !slices.Equal(ended, []string{"agents", "server"}) || !strings.Contains(log.String(), "tokenID=agents") {
+		if slices.Sort(ended); !slices.Equal(ended, []string{"agents", "server"}) ||
+			!strings.Contains(log.String(), "tokenID=agents") {
 			t.Errorf("ended are %q; log:\n%s", ended, log.String())
 		}
 		// A user's Secret lets no machine in, whatever it says.
-		if _, err := s.client.CoreV1().Secrets(metav1.NamespaceSystem).Create(t.Context(), secret("rogue1", token.Server, nil), metav1.CreateOptions{}); err != nil {
+		if _, err := s.client.CoreV1().Secrets(metav1.NamespaceSystem).Create(t.Context(),
+			secret("rogue1", token.Server, nil), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		use("rogue1", token.Server, "s9", token.ErrFormer)
@@ -488,10 +505,12 @@ func TestTokensAreCleared(t *testing.T) {
 		used := s.create(t, token.Spec{Role: token.Server, Uses: 1})
 		s.create(t, token.Spec{Role: token.Server, TTL: time.Hour})
 		stays := s.create(t, token.Spec{Role: token.Agent})
-		if err := s.Use(t.Context(), proof(t, used), token.Attempt{Role: token.Server, Name: "s2", Secret: "x"}); err != nil {
+		if err := s.Use(t.Context(), proof(t, used),
+			token.Attempt{Role: token.Server, Name: "s2", Secret: "x"}); err != nil {
 			t.Fatal(err)
 		}
-		k := &token.Keeper{Store: s.Store, Peers: func() []token.Peer { return []token.Peer{{Name: "s1", Alive: true, Kept: token.Kept}} },
+		k := &token.Keeper{Store: s.Store,
+			Peers:  func() []token.Peer { return []token.Peer{{Name: "s1", Alive: true, Kept: token.Kept}} },
 			Logger: slog.New(slog.DiscardHandler), Ended: func(token.Info) {}}
 		begun := time.Now()
 		s.Store.Now = func() time.Time { return now.Add(time.Since(begun)) }
@@ -504,7 +523,8 @@ func TestTokensAreCleared(t *testing.T) {
 		}{{23*time.Hour + 50*time.Minute, 3}, {24*time.Hour + 10*time.Minute, 2}, {25*time.Hour + 10*time.Minute, 1}} {
 			time.Sleep(c.after - time.Since(begun))
 			synctest.Wait()
-			if list, err := s.List(t.Context()); err != nil || len(list) != c.want || c.want == 1 && list[0].ID != stays.ID {
+			if list, err := s.List(t.Context()); err != nil || len(list) != c.want ||
+				c.want == 1 && list[0].ID != stays.ID {
 				t.Errorf("after %v: %+v, %v", c.after, list, err)
 			}
 		}

@@ -76,7 +76,8 @@ func Apply(addr netip.Addr, l Limits) error {
 		err = errors.Join(err, divert(link, l.Egress))
 	}
 	if err != nil {
-		return fmt.Errorf("bandwidth of the pod at %v (the kernel needs CONFIG_NET_SCH_TBF, NET_SCH_INGRESS, IFB, NET_CLS_U32 and NET_ACT_MIRRED): %w", addr, err)
+		return fmt.Errorf(
+			"bandwidth of the pod at %v (the kernel needs CONFIG_NET_SCH_TBF, NET_SCH_INGRESS, IFB, NET_CLS_U32 and NET_ACT_MIRRED): %w", addr, err)
 	}
 	return nil
 }
@@ -114,10 +115,11 @@ func shape(link netlink.Link, bits uint64) error {
 	bucket := max(rate/bucketTime, smallestBucket)
 	tick := netlink.TickInUsec()
 	qdisc := &netlink.Tbf{
-		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
-		Rate:       rate,
-		Limit:      clamp(float64(bucket) + float64(rate)/waitingTime),
-		Buffer:     clamp(float64(bucket) / float64(rate) * netlink.TIME_UNITS_PER_SEC * tick),
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0),
+			Parent: netlink.HANDLE_ROOT},
+		Rate:   rate,
+		Limit:  clamp(float64(bucket) + float64(rate)/waitingTime),
+		Buffer: clamp(float64(bucket) / float64(rate) * netlink.TIME_UNITS_PER_SEC * tick),
 	}
 	if err := netlink.QdiscReplace(qdisc); err != nil {
 		return fmt.Errorf("hold %s to %d bits per second: %w", link.Attrs().Name, bits, err)
@@ -151,7 +153,8 @@ func divert(link netlink.Link, bits uint64) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(netlink.LinkSetAlias(through, attrs.Alias), shape(through, bits), netlink.LinkSetUp(through)); err != nil {
+	if err := errors.Join(netlink.LinkSetAlias(through, attrs.Alias), shape(through, bits),
+		netlink.LinkSetUp(through)); err != nil {
 		return err
 	}
 	ingress := &netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{
@@ -164,8 +167,9 @@ func divert(link netlink.Link, bits uint64) error {
 		return err
 	}
 	err = netlink.FilterAdd(&netlink.U32{ // without a selector it matches every packet
-		FilterAttrs: netlink.FilterAttrs{LinkIndex: link.Attrs().Index, Parent: ingress.Handle, Priority: 1, Protocol: unix.ETH_P_ALL},
-		Actions:     []netlink.Action{netlink.NewMirredAction(through.Attrs().Index)},
+		FilterAttrs: netlink.FilterAttrs{LinkIndex: link.Attrs().Index, Parent: ingress.Handle, Priority: 1,
+			Protocol: unix.ETH_P_ALL},
+		Actions: []netlink.Action{netlink.NewMirredAction(through.Attrs().Index)},
 	})
 	if err != nil {
 		return fmt.Errorf("lead what comes in by %s through %s: %w", link.Attrs().Name, attrs.Name, err)

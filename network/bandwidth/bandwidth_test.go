@@ -74,7 +74,10 @@ func TestApply(t *testing.T) {
 	must(err)
 	must(netlink.LinkSetUp(link))
 	addr := netip.MustParseAddr("10.42.1.2")
-	must(netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: nodeaddr.IPNet(netip.PrefixFrom(addr, 32)), Scope: netlink.SCOPE_LINK}))
+	must(
+		netlink.RouteAdd(
+			&netlink.Route{LinkIndex: link.Attrs().Index, Dst: nodeaddr.IPNet(netip.PrefixFrom(addr, 32)),
+				Scope: netlink.SCOPE_LINK}))
 
 	must(Apply(addr, Limits{}))
 	if got := rate(t, link); got != 0 {
@@ -94,7 +97,8 @@ func TestApply(t *testing.T) {
 		must(err)
 		led := 0
 		for _, filter := range filters {
-			if u32, ok := filter.(*netlink.U32); ok && len(u32.Actions) == 1 && u32.Actions[0].(*netlink.MirredAction).Ifindex == through.Attrs().Index {
+			if u32, ok := filter.(*netlink.U32); ok && len(u32.Actions) == 1 &&
+				u32.Actions[0].(*netlink.MirredAction).Ifindex == through.Attrs().Index {
 				led++
 			}
 		}

@@ -13,7 +13,8 @@ import (
 func TestWrite(t *testing.T) {
 	config := Config{
 		Dir: filepath.Join(t.TempDir(), "cni"), IPAMDir: "/var/lib/ipam",
-		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.1.7/24"), netip.MustParsePrefix("fd00:42:0:1::/64")}, MTU: 1400,
+		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.1.7/24"), netip.MustParsePrefix("fd00:42:0:1::/64")},
+		MTU:      1400,
 	}
 	path := filepath.Join(config.Dir, fileName)
 	if err := Write(config); err != nil {
@@ -23,10 +24,12 @@ func TestWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if list.Name != "barque" || len(list.Plugins) != 1 || list.Plugins[0].Network.Type != "ptp" || list.Plugins[0].Network.IPAM.Type != "host-local" {
+	if list.Name != "barque" || len(list.Plugins) != 1 || list.Plugins[0].Network.Type != "ptp" ||
+		list.Plugins[0].Network.IPAM.Type != "host-local" {
 		t.Errorf("got %s", list.Bytes)
 	}
-	for _, part := range []string{`"subnet": "10.42.1.0/24"`, `"subnet": "fd00:42:0:1::/64"`, `"dst": "0.0.0.0/0"`, `"dst": "::/0"`, `"mtu": 1400`} {
+	for _, part := range []string{`"subnet": "10.42.1.0/24"`, `"subnet": "fd00:42:0:1::/64"`, `"dst": "0.0.0.0/0"`,
+		`"dst": "::/0"`, `"mtu": 1400`} {
 		if !strings.Contains(string(list.Bytes), part) {
 			t.Errorf("no %s in %s", part, list.Bytes)
 		}

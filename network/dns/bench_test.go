@@ -25,12 +25,17 @@ func largeCluster(s *state) {
 	s.setNamespace("default", true)
 	for i := range benchServices {
 		name := fmt.Sprintf("s%d", i)
-		s.setService(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.ServiceSpec{
-			ClusterIP: fmt.Sprintf("10.43.%d.%d", i/250, i%250), Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}})
-		slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}}}
+		s.setService(
+			&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.ServiceSpec{
+				ClusterIP: fmt.Sprintf("10.43.%d.%d", i/250, i%250),
+				Ports:     []corev1.ServicePort{{Name: "http", Port: 80}}}})
+		slice := &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+				Labels: map[string]string{discoveryv1.LabelServiceName: name}}}
 		for e := range benchEndpoints {
 			n := i*benchEndpoints + e
-			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.%d.%d.%d", 44+n/62500, n/250%250, n%250)}})
+			slice.Endpoints = append(slice.Endpoints,
+				discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.%d.%d.%d", 44+n/62500, n/250%250, n%250)}})
 		}
 		s.setSlice(slice)
 	}
@@ -46,11 +51,14 @@ func BenchmarkQueries(b *testing.B) {
 	largeCluster(s)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	server := &Server{config: Config{Listen: netip.MustParseAddrPort("127.0.0.1:0")}, state: s, metrics: newMetrics(), places: make(chan struct{}, maxQueries)}
+	server := &Server{config: Config{Listen: netip.MustParseAddrPort("127.0.0.1:0")}, state: s, metrics: newMetrics(),
+		places: make(chan struct{}, maxQueries)}
 	node := newUpstream(func() []netip.AddrPort { return nil }, overNetwork)
 	server.guard = &loopGuard{}
-	server.resolver = &resolver{zone: &zone{state: s, origin: testZone}, cache: newAnswers(cacheSize), node: node, loops: server.guard.looping,
-		failed: server.guard.failed, rules: server.rules.Load, waiting: newLimiter(maxForwarded, maxForwardedOfOne), ready: func() bool { return true }}
+	server.resolver = &resolver{zone: &zone{state: s, origin: testZone}, cache: newAnswers(cacheSize), node: node,
+		loops:  server.guard.looping,
+		failed: server.guard.failed, rules: server.rules.Load, waiting: newLimiter(maxForwarded, maxForwardedOfOne),
+		ready: func() bool { return true }}
 	server.setRules(&Rules{})
 	ctx, cancel := context.WithCancel(context.Background())
 	listening, ended := make(chan struct{}), make(chan error, 1)
@@ -72,7 +80,9 @@ func BenchmarkQueries(b *testing.B) {
 	for i := range b.N {
 		<-ticks.C
 		began := time.Now()
-		if err := conn.WriteMsg(new(dns.Msg).SetQuestion(fmt.Sprintf("s%d.default.svc.cluster.local.", i*7919%benchServices), dns.TypeA)); err != nil {
+		if err := conn.WriteMsg(
+			new(dns.Msg).SetQuestion(fmt.Sprintf("s%d.default.svc.cluster.local.", i*7919%benchServices),
+				dns.TypeA)); err != nil {
 			b.Fatal(err)
 		}
 		reply, err := conn.ReadMsg()
@@ -93,7 +103,8 @@ func BenchmarkLookup(b *testing.B) {
 	largeCluster(s)
 	z := &zone{state: s, origin: testZone}
 	for i := 0; b.Loop(); i++ {
-		if got := z.lookup(fmt.Sprintf("s%d.default.svc.cluster.local.", i%benchServices), dns.TypeA); len(got.answer) != 1 {
+		if got := z.lookup(fmt.Sprintf("s%d.default.svc.cluster.local.", i%benchServices),
+			dns.TypeA); len(got.answer) != 1 {
 			b.Fatal(got)
 		}
 	}

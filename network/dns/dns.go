@@ -114,8 +114,9 @@ func newServer(config Config, ask exchange) (*Server, error) {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
-		config: config, state: newState(), metrics: newMetrics(), places: make(chan struct{}, maxQueries), ready: make(chan struct{}),
-		ask: ask,
+		config: config, state: newState(), metrics: newMetrics(), places: make(chan struct{}, maxQueries),
+		ready: make(chan struct{}),
+		ask:   ask,
 		askTCP: func(ctx context.Context, server netip.AddrPort, query *dns.Msg) (*dns.Msg, error) {
 			return over(ctx, "tcp", server, query)
 		},
@@ -231,9 +232,10 @@ func (s *Server) Run(ctx context.Context) error {
 		parts.Go(func() { s.remember(ctx) })
 	}
 	listening := sync.OnceFunc(func() { close(listens) })
-	pace.Run(ctx, listenPace, pace.NewTrigger(), func(ctx context.Context) error { return s.serve(ctx, listening) }, func(err error) {
-		s.config.Logger.Error("cluster DNS: cannot listen, trying again", "address", s.config.Listen, "err", err)
-	})
+	pace.Run(ctx, listenPace, pace.NewTrigger(), func(ctx context.Context) error { return s.serve(ctx, listening) },
+		func(err error) {
+			s.config.Logger.Error("cluster DNS: cannot listen, trying again", "address", s.config.Listen, "err", err)
+		})
 	return nil
 }
 
@@ -285,7 +287,8 @@ func (s *Server) rulesSource() source {
 			last = m.ResourceVersion
 			rules, err := ParseRules(m.Data, s.config.Domain, s.config.own)
 			if err != nil {
-				s.config.Logger.Error("cluster DNS: the rules are wrong, those before stay", "configmap", RulesName, "err", err)
+				s.config.Logger.Error("cluster DNS: the rules are wrong, those before stay", "configmap", RulesName,
+					"err", err)
 				s.metrics.refused.Inc()
 				if s.config.Refused != nil {
 					s.config.Refused(m, err)
@@ -313,16 +316,19 @@ func (s *Server) forwardFailed(to *upstream) {
 func (s *Server) tellLoop(of *upstream, loops bool) {
 	if of != s.resolver.node {
 		if loops {
-			s.config.Logger.Error("cluster DNS: the servers of a rule ask cluster DNS itself, so that its names have no answer; "+
-				"let the rule name others", "configmap", RulesName, "servers", of.servers(), "zones", of.zones)
+			s.config.Logger.Error(
+				"cluster DNS: the servers of a rule ask cluster DNS itself, so that its names have no answer; "+
+					"let the rule name others", "configmap", RulesName, "servers", of.servers(), "zones", of.zones)
 			return
 		}
-		s.config.Logger.Info("cluster DNS: the servers of a rule no longer ask cluster DNS itself", "servers", of.servers(), "zones", of.zones)
+		s.config.Logger.Info("cluster DNS: the servers of a rule no longer ask cluster DNS itself", "servers",
+			of.servers(), "zones", of.zones)
 		return
 	}
 	if loops {
-		s.config.Logger.Error("cluster DNS: the node's resolvers ask cluster DNS itself, so that names outside of the cluster have no answer; "+
-			"let them ask a server outside", "file", s.config.ResolvConf)
+		s.config.Logger.Error(
+			"cluster DNS: the node's resolvers ask cluster DNS itself, so that names outside of the cluster have no answer; "+
+				"let them ask a server outside", "file", s.config.ResolvConf)
 		return
 	}
 	s.config.Logger.Info("cluster DNS: the node's resolvers no longer ask cluster DNS itself")

@@ -114,7 +114,8 @@ func ununderstood(reply *dns.Msg) bool {
 
 func withoutEDNS(query *dns.Msg) *dns.Msg {
 	query = query.Copy()
-	query.Extra = slices.DeleteFunc(query.Extra, func(record dns.RR) bool { return record.Header().Rrtype == dns.TypeOPT })
+	query.Extra = slices.DeleteFunc(query.Extra,
+		func(record dns.RR) bool { return record.Header().Rrtype == dns.TypeOPT })
 	return query
 }
 

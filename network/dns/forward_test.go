@@ -33,7 +33,8 @@ func (b *bench) wantAsked(t *testing.T, want ...string) {
 
 func TestCache(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		const www, brief, none = "192.0.2.1:53 www.example.com. A", "192.0.2.1:53 brief.example.com. A", "192.0.2.1:53 none.example.com. A"
+		const www, brief, none = "192.0.2.1:53 www.example.com. A", "192.0.2.1:53 brief.example.com. A",
+			"192.0.2.1:53 none.example.com. A"
 		ttl := func(name string) uint32 {
 			t.Helper()
 			return b.asks(t, name, dns.TypeA).Answer[0].Header().Ttl
@@ -116,8 +117,9 @@ func TestServersFail(t *testing.T) {
 		if took := time.Since(began); reply.Rcode != dns.RcodeServerFailure || took > answerTime {
 			t.Errorf("%v after %v", reply, took)
 		}
-		if opt := reply.IsEdns0(); len(opt.Option) != 1 || !strings.Contains(opt.Option[0].String(), "nobody answers") &&
-			!strings.Contains(opt.Option[0].String(), "in time") {
+		if opt := reply.IsEdns0(); len(opt.Option) != 1 ||
+			!strings.Contains(opt.Option[0].String(), "nobody answers") &&
+				!strings.Contains(opt.Option[0].String(), "in time") {
 			t.Errorf("the failure has no reason: %v", opt)
 		}
 		// Who asks again at once is told at once.
@@ -227,7 +229,8 @@ func TestPanic(t *testing.T) {
 // for each other, also when all of them wait for the same answer.
 func TestTooManyQuestions(t *testing.T) {
 	for name, tarpits := range map[string]int{"one name": 1, "names": maxQueries + 1} {
-		t.Run(name, func(t *testing.T) { inBubble(t, func(t *testing.T, b *bench) { testTooManyQuestions(t, b, tarpits) }) })
+		t.Run(name,
+			func(t *testing.T) { inBubble(t, func(t *testing.T, b *bench) { testTooManyQuestions(t, b, tarpits) }) })
 	}
 }
 
@@ -270,7 +273,11 @@ func testTooManyQuestions(t *testing.T, b *bench, names int) {
 func TestLoop(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.world.change(func() {
-			b.world.loop = func(q *dns.Msg) *dns.Msg { return b.reply(t.Context(), request{Msg: q, source: someone, udp: true}) }
+			b.world.loop = func(
+				q *dns.Msg,
+			) *dns.Msg {
+				return b.reply(t.Context(), request{Msg: q, source: someone, udp: true})
+			}
 		})
 		b.fails(t, "www.example.com.", dns.TypeA, dns.RcodeServerFailure)
 		if got := len(b.world.took()); got > attempts {
@@ -287,7 +294,8 @@ func TestLoop(t *testing.T) {
 		}
 		began := time.Now()
 		reply := b.asks(t, "www.example.com.", dns.TypeA)
-		if reply.Rcode != dns.RcodeServerFailure || time.Since(began) != 0 || !strings.Contains(reply.String(), errLoop.Error()) {
+		if reply.Rcode != dns.RcodeServerFailure || time.Since(began) != 0 ||
+			!strings.Contains(reply.String(), errLoop.Error()) {
 			t.Errorf("%v", reply)
 		}
 		b.know(clusterIPs("web", "10.43.0.20"))
@@ -299,7 +307,11 @@ func TestLoop(t *testing.T) {
 
 		// One that comes later is found when answers stay out.
 		b.world.change(func() {
-			b.world.loop = func(q *dns.Msg) *dns.Msg { return b.reply(t.Context(), request{Msg: q, source: someone, udp: true}) }
+			b.world.loop = func(
+				q *dns.Msg,
+			) *dns.Msg {
+				return b.reply(t.Context(), request{Msg: q, source: someone, udp: true})
+			}
 		})
 		b.fails(t, "late.example.com.", dns.TypeA, dns.RcodeServerFailure)
 		time.Sleep(probeEvery + lookEvery)
@@ -328,13 +340,18 @@ func TestLoopOfARule(t *testing.T) {
 			t.Helper()
 			began := time.Now()
 			reply := b.asks(t, name, dns.TypeA)
-			if reply.Rcode != dns.RcodeServerFailure || time.Since(began) != 0 || !strings.Contains(reply.String(), errRuled.Error()) {
+			if reply.Rcode != dns.RcodeServerFailure || time.Since(began) != 0 ||
+				!strings.Contains(reply.String(), errRuled.Error()) {
 				t.Errorf("after %v: %v", time.Since(began), reply)
 			}
 		}
 		circle := ".corp.example." // the names for which the rule's server asks cluster DNS
 		b.world.change(func() {
-			b.world.loop = func(q *dns.Msg) *dns.Msg { return b.reply(t.Context(), request{Msg: q, source: someone, udp: true}) }
+			b.world.loop = func(
+				q *dns.Msg,
+			) *dns.Msg {
+				return b.reply(t.Context(), request{Msg: q, source: someone, udp: true})
+			}
 			b.world.loops = func(server netip.AddrPort, name string) bool {
 				return server.String() == ruled && strings.HasSuffix(name, circle)
 			}
@@ -363,20 +380,23 @@ func TestLoopOfARule(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.know(clusterIPs("web", "10.43.0.20"))
-		rules, err := ParseRules(map[string]string{"a.override": "hosts {\n 192.0.2.50 a.example.com\n fallthrough\n}"}, "cluster.local", b.config.own)
+		rules, err := ParseRules(map[string]string{"a.override": "hosts {\n 192.0.2.50 a.example.com\n fallthrough\n}"},
+			"cluster.local", b.config.own)
 		if err != nil {
 			t.Fatal(err)
 		}
 		b.setRules(rules)
-		for _, name := range []string{"web.default.svc.cluster.local.", "none.default.svc.cluster.local.", "a.example.com.", "www.example.com.", "www.example.com."} {
+		for _, name := range []string{"web.default.svc.cluster.local.", "none.default.svc.cluster.local.",
+			"a.example.com.", "www.example.com.", "www.example.com."} {
 			b.asks(t, name, dns.TypeA)
 		}
 		b.world.change(func() { b.world.silent[first], b.world.silent[second] = true, true })
 		b.asks(t, "gone.example.com.", dns.TypeA)
 		synctest.Wait() // the question outlives its client's patience
 		for labels, want := range map[[2]string]float64{
-			{fromCluster, "NOERROR"}: 1, {fromCluster, "NXDOMAIN"}: 1, {fromRules, "NOERROR"}: 1, {fromForwarded, "NOERROR"}: 1,
-			{fromCache, "NOERROR"}: 1, {fromForwarded, "SERVFAIL"}: 1,
+			{fromCluster, "NOERROR"}: 1, {fromCluster, "NXDOMAIN"}: 1, {fromRules, "NOERROR"}: 1,
+			{fromForwarded, "NOERROR"}: 1,
+			{fromCache, "NOERROR"}:     1, {fromForwarded, "SERVFAIL"}: 1,
 		} {
 			if got := testutil.ToFloat64(b.metrics.queries.WithLabelValues(labels[0], labels[1])); got != want {
 				t.Errorf("%v: %v, want %v", labels, got, want)

@@ -25,7 +25,9 @@ func FuzzPackets(f *testing.F) {
 	}
 	server.askTCP = exchange
 	(&bench{Server: server}).know(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.ServiceSpec{ClusterIP: "10.43.0.20", ClusterIPs: []string{"10.43.0.20"}, Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: "TCP"}}}})
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+		Spec: corev1.ServiceSpec{ClusterIP: "10.43.0.20", ClusterIPs: []string{"10.43.0.20"},
+			Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: "TCP"}}}})
 	answer := new(dns.Msg)
 	packed := func(m *dns.Msg) []byte {
 		data, err := m.Pack()
@@ -34,8 +36,10 @@ func FuzzPackets(f *testing.F) {
 		}
 		return data
 	}
-	for _, name := range []string{"web.shop.svc.cluster.local.", "_http._tcp.web.shop.svc.cluster.local.", "20.0.43.10.in-addr.arpa.", "www.example.com.", "cluster.local.", ".", "dns-version.cluster.local."} {
-		for _, kind := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypePTR, dns.TypeANY, dns.TypeAXFR, dns.TypeOPT, 65535} {
+	for _, name := range []string{"web.shop.svc.cluster.local.", "_http._tcp.web.shop.svc.cluster.local.",
+		"20.0.43.10.in-addr.arpa.", "www.example.com.", "cluster.local.", ".", "dns-version.cluster.local."} {
+		for _, kind := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypePTR, dns.TypeANY, dns.TypeAXFR,
+			dns.TypeOPT, 65535} {
 			query := new(dns.Msg).SetQuestion(name, kind)
 			if kind == dns.TypeAAAA {
 				query.SetEdns0(4096, true)

@@ -64,7 +64,8 @@ func (w *world) exchange(ctx context.Context, server netip.AddrPort, query *dns.
 	}
 	w.asked = append(w.asked, server.String()+" "+key)
 	bad := server == w.bad
-	silent, rcode, lines, loop := w.silent[server] || w.tarpit != "" && strings.HasSuffix(asked.Name, w.tarpit), w.rcodes[server], w.records[key], w.loop
+	silent, rcode, lines, loop := w.silent[server] || w.tarpit != "" && strings.HasSuffix(asked.Name, w.tarpit),
+		w.rcodes[server], w.records[key], w.loop
 	if w.loops != nil && !w.loops(server, asked.Name) {
 		loop = nil
 	}
@@ -147,7 +148,8 @@ func newBenchIn(t testing.TB, dir string, objects ...runtime.Object) *bench {
 	factory := informers.NewSharedInformerFactory(b.client, 0)
 	var err error
 	b.Server, err = newServer(Config{
-		Domain: "cluster.local", Listen: netip.MustParseAddrPort("127.0.0.1:0"), Addresses: []netip.Addr{netip.MustParseAddr("10.43.0.10")},
+		Domain: "cluster.local", Listen: netip.MustParseAddrPort("127.0.0.1:0"),
+		Addresses:  []netip.Addr{netip.MustParseAddr("10.43.0.10")},
 		Networks:   []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("10.43.0.0/16")},
 		ResolvConf: b.resolv, File: filepath.Join(filepath.Dir(b.resolv), "known.json"),
 		Services: factory.Core().V1().Services(), EndpointSlices: factory.Discovery().V1().EndpointSlices(),
@@ -231,7 +233,8 @@ func (b *bench) answers(t *testing.T, name string, kind uint16, want ...string) 
 func (b *bench) fails(t *testing.T, name string, kind uint16, rcode int) {
 	t.Helper()
 	if reply := b.asks(t, name, kind); reply.Rcode != rcode || len(reply.Answer) > 0 {
-		t.Errorf("%s %s: %s %v, want %s", name, dns.TypeToString[kind], dns.RcodeToString[reply.Rcode], reply.Answer, dns.RcodeToString[rcode])
+		t.Errorf("%s %s: %s %v, want %s", name, dns.TypeToString[kind], dns.RcodeToString[reply.Rcode], reply.Answer,
+			dns.RcodeToString[rcode])
 	}
 }
 
@@ -270,7 +273,8 @@ func outside(t *testing.T, handle dns.HandlerFunc) netip.AddrPort {
 	t.Helper()
 	packets, listener := samePort(t)
 	var ended sync.WaitGroup
-	for _, server := range []*dns.Server{{PacketConn: packets, Handler: handle}, {Listener: listener, Handler: handle}} {
+	for _, server := range []*dns.Server{{PacketConn: packets, Handler: handle},
+		{Listener: listener, Handler: handle}} {
 		ended.Go(func() { _ = server.ActivateAndServe() })
 	}
 	t.Cleanup(func() {

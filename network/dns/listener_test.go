@@ -133,7 +133,8 @@ func TestClientThatDoesNotRead(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- b.serveOn(ctx, m, m, func() {}) }()
 		conn := m.connects("10.42.0.9:5300")
-		if err := (&dns.Conn{Conn: conn}).WriteMsg(new(dns.Msg).SetQuestion("www.example.com.", dns.TypeA)); err != nil {
+		if err := (&dns.Conn{Conn: conn}).WriteMsg(
+			new(dns.Msg).SetQuestion("www.example.com.", dns.TypeA)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
@@ -173,7 +174,8 @@ func TestBoundedListener(t *testing.T) {
 		}
 		var last net.Conn
 		for i := range maxConnections {
-			last = m.connects(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 43, byte(i / maxConnectionsOfOne), 1}), 5300).String())
+			last = m.connects(
+				netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 43, byte(i / maxConnectionsOfOne), 1}), 5300).String())
 		}
 		synctest.Wait()
 		if len(accepted) != maxConnections {

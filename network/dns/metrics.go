@@ -30,15 +30,19 @@ func newMetrics() *metrics {
 		return prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}
 	}
 	return &metrics{
-		queries: prometheus.NewCounterVec(counter("queries_total", "Questions answered, by where the answer came from and its response code."), []string{"from", "rcode"}),
+		queries: prometheus.NewCounterVec(
+			counter("queries_total", "Questions answered, by where the answer came from and its response code."),
+			[]string{"from", "rcode"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "query_seconds", Help: "Time to find an answer, by where it came from.",
+			Namespace: namespace, Subsystem: subsystem, Name: "query_seconds",
+			Help:    "Time to find an answer, by where it came from.",
 			Buckets: prometheus.ExponentialBuckets(0.00005, 4, 9), // 50 µs to 3.3 s
 		}, []string{"from"}),
 		silent:  prometheus.NewCounter(counter("forward_failures_total", "Questions that no other server answered.")),
 		refused: prometheus.NewCounter(counter("refused_rules_total", "Versions of the users' rules that were wrong.")),
 		loops: prometheus.NewGauge(prometheus.GaugeOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "loop", Help: "1 while servers that are asked ask cluster DNS itself.",
+			Namespace: namespace, Subsystem: subsystem, Name: "loop",
+			Help: "1 while servers that are asked ask cluster DNS itself.",
 		}),
 	}
 }

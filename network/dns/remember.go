@@ -71,8 +71,9 @@ func (s *state) save() memory {
 	m := memory{Format: memoryFormat, Namespaces: slices.Sorted(maps.Keys(s.namespaces))}
 	for key, one := range s.services {
 		m.Services = append(m.Services, savedService{
-			Namespace: key.Namespace, Name: key.Name, Addrs: one.addrs, Headless: one.headless, External: one.externalName,
-			Unready: one.unready, Ports: savedPorts(one.ports),
+			Namespace: key.Namespace, Name: key.Name, Addrs: one.addrs, Headless: one.headless,
+			External: one.externalName,
+			Unready:  one.unready, Ports: savedPorts(one.ports),
 		})
 	}
 	for key, all := range s.slices {
@@ -109,7 +110,8 @@ func (m memory) restore() *state {
 	}
 	for _, one := range m.Services {
 		s.addService(types.NamespacedName{Namespace: one.Namespace, Name: one.Name}, &service{
-			addrs: one.Addrs, headless: one.Headless, externalName: one.External, unready: one.Unready, ports: portsOf(one.Ports),
+			addrs: one.Addrs, headless: one.Headless, externalName: one.External, unready: one.Unready,
+			ports: portsOf(one.Ports),
 		})
 	}
 	for _, saved := range m.Slices {
@@ -141,7 +143,8 @@ func (s *Server) recall() {
 		err = fmt.Errorf("it is of format %d and domain %q", m.Format, m.Domain)
 	}
 	if err != nil {
-		s.config.Logger.Warn("cluster DNS: the saved state is unusable, so the servers are waited for", "file", s.config.File, "err", err)
+		s.config.Logger.Warn("cluster DNS: the saved state is unusable, so the servers are waited for", "file",
+			s.config.File, "err", err)
 		return
 	}
 	s.resolver.former = &zone{state: m.restore(), origin: s.resolver.zone.origin, server: s.resolver.zone.server}
@@ -165,7 +168,8 @@ func (s *Server) remember(ctx context.Context) {
 			continue
 		}
 		if err := s.writeDown(); err != nil {
-			s.config.Logger.Warn("cluster DNS: cannot save the state; a start without servers will know less", "err", err)
+			s.config.Logger.Warn("cluster DNS: cannot save the state; a start without servers will know less", "err",
+				err)
 			continue
 		}
 		written = version

@@ -18,7 +18,8 @@ import (
 func TestMemory(t *testing.T) {
 	for seed := range 20 {
 		c := &cluster{Rand: rand.New(rand.NewSource(int64(seed))), state: newState(),
-			model: &model{map[string]bool{}, map[types.NamespacedName]*corev1.Service{}, map[types.NamespacedName]*discoveryv1.EndpointSlice{}}}
+			model: &model{map[string]bool{}, map[types.NamespacedName]*corev1.Service{},
+				map[types.NamespacedName]*discoveryv1.EndpointSlice{}}}
 		for range 60 {
 			c.step()
 		}
@@ -64,10 +65,12 @@ func TestStartWithoutServers(t *testing.T) {
 	t.Run("the rules were deleted meanwhile", func(t *testing.T) {
 		b := newBenchIn(t, dir, namespace("default"))
 		running(t, b)
-		await.True(t, "they are forgotten", func() bool { return len(b.asks(t, "a.example.com.", dns.TypeA).Answer) == 0 })
+		await.True(t, "they are forgotten",
+			func() bool { return len(b.asks(t, "a.example.com.", dns.TypeA).Answer) == 0 })
 	})
 
-	for _, content := range []string{"", "{", `{"format":99,"domain":"cluster.local"}`, `{"format":1,"domain":"other.example"}`} {
+	for _, content := range []string{"", "{", `{"format":99,"domain":"cluster.local"}`,
+		`{"format":1,"domain":"other.example"}`} {
 		if err := os.WriteFile(b.config.File, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}

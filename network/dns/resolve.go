@@ -162,7 +162,9 @@ func (r *resolver) follow(ctx context.Context, query request, rules *compiled, n
 }
 
 // once answers for a name without following aliases.
-func (r *resolver) once(ctx context.Context, query request, rules *compiled, name string, kind uint16) (found result, alias string) {
+func (r *resolver) once(
+	ctx context.Context, query request, rules *compiled, name string, kind uint16,
+) (found result, alias string) {
 	lower := strings.ToLower(name)
 	b, special := rules.forName(lower)
 	if !special {
@@ -234,7 +236,9 @@ func (r *resolver) reverse(name string, addr netip.Addr, kind uint16) (result, b
 }
 
 // forward asks others, each question once at a time.
-func (r *resolver) forward(ctx context.Context, query request, rules *compiled, b block, name string, kind uint16) (found result) {
+func (r *resolver) forward(
+	ctx context.Context, query request, rules *compiled, b block, name string, kind uint16,
+) (found result) {
 	defer func() {
 		if found.from == "" {
 			found.from = fromForwarded
@@ -243,7 +247,8 @@ func (r *resolver) forward(ctx context.Context, query request, rules *compiled, 
 	to := r.node
 	if b.forward != nil {
 		to = rules.forwards[b.forward]
-		if slices.ContainsFunc(b.forward.except, func(zone string) bool { return dns.IsSubDomain(zone, strings.ToLower(name)) }) {
+		if slices.ContainsFunc(b.forward.except,
+			func(zone string) bool { return dns.IsSubDomain(zone, strings.ToLower(name)) }) {
 			to = r.node
 		}
 	}
@@ -277,7 +282,9 @@ func (r *resolver) forward(ctx context.Context, query request, rules *compiled, 
 	return resultOf(reply.(*dns.Msg).Copy())
 }
 
-func (r *resolver) askOthers(ctx context.Context, to *upstream, q question, name string, keep time.Duration) (*dns.Msg, error) {
+func (r *resolver) askOthers(
+	ctx context.Context, to *upstream, q question, name string, keep time.Duration,
+) (*dns.Msg, error) {
 	message := new(dns.Msg)
 	message.SetQuestion(name, q.kind)
 	message.SetEdns0(payload, q.do)

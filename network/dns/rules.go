@@ -263,7 +263,9 @@ func (b *block) addForward(args []string, options []statement, own func(netip.Ad
 				rule.except = append(rule.except, zone)
 			}
 		default:
-			return fmt.Errorf("forward: the option %s is not among those that are known: except, force_tcp, policy sequential", o.words[0])
+			return fmt.Errorf(
+				"forward: the option %s is not among those that are known: except, force_tcp, policy sequential",
+				o.words[0])
 		}
 	}
 	b.forward = rule

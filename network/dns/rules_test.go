@@ -72,7 +72,8 @@ func TestRules(t *testing.T) {
 		check func(t *testing.T, b *bench)
 	}{
 		"a zone has servers of its own": {
-			map[string]string{"a.server": "# the old network\nexample.com:53, corp.example {\n  errors\n  cache 10\n  forward . 192.0.2.9:5353 192.0.2.8\n}\n"},
+			map[string]string{
+				"a.server": "# the old network\nexample.com:53, corp.example {\n  errors\n  cache 10\n  forward . 192.0.2.9:5353 192.0.2.8\n}\n"},
 			func(t *testing.T, b *bench) {
 				b.answers(t, "www.example.com.", dns.TypeA, "A 198.51.100.1")
 				b.wantAsked(t, "192.0.2.9:5353 www.example.com. A")
@@ -82,7 +83,8 @@ func TestRules(t *testing.T) {
 				b.wantAsked(t, "192.0.2.1:53 notexample.com. A")
 			}},
 		"the longest zone counts": {
-			map[string]string{"a.server": "example.com {\nforward . 192.0.2.9\n}\nwww.example.com {\nforward . 192.0.2.8\n}\n"},
+			map[string]string{
+				"a.server": "example.com {\nforward . 192.0.2.9\n}\nwww.example.com {\nforward . 192.0.2.8\n}\n"},
 			func(t *testing.T, b *bench) {
 				b.answers(t, "www.example.com.", dns.TypeA, "A 198.51.100.1")
 				b.wantAsked(t, "192.0.2.8:53 www.example.com. A")
@@ -96,8 +98,9 @@ func TestRules(t *testing.T) {
 				b.answers(t, "web.default.svc.cluster.local.", dns.TypeA, "A 10.43.0.20")
 			}},
 		"hosts": {
-			map[string]string{"a.override": "hosts {\n 192.0.2.77 db.corp.example DB2.corp.example\n fd00::77 db.corp.example\n ttl 60\n fallthrough\n}",
-				"b.server": "only.example {\n hosts {\n 192.0.2.78 a.only.example\n }\n}"},
+			map[string]string{
+				"a.override": "hosts {\n 192.0.2.77 db.corp.example DB2.corp.example\n fd00::77 db.corp.example\n ttl 60\n fallthrough\n}",
+				"b.server":   "only.example {\n hosts {\n 192.0.2.78 a.only.example\n }\n}"},
 			func(t *testing.T, b *bench) {
 				b.answers(t, "DB.corp.example.", dns.TypeA, "A 192.0.2.77")
 				b.answers(t, "db.corp.example.", dns.TypeAAAA, "AAAA fd00::77")
@@ -115,7 +118,8 @@ func TestRules(t *testing.T) {
 				"rewrite {\n name regex (\\S*)\\.in\\.example\\.com {1}.default.svc.cluster.local\n answer auto\n}\n"},
 			func(t *testing.T, b *bench) {
 				b.answers(t, "Shop.example.com.", dns.TypeA, "A 10.43.0.20")
-				if reply := b.asks(t, "Shop.example.com.", dns.TypeA); reply.Answer[0].Header().Name != "Shop.example.com." {
+				if reply := b.asks(t, "Shop.example.com.",
+					dns.TypeA); reply.Answer[0].Header().Name != "Shop.example.com." {
 					t.Errorf("another owner than the name that was asked for: %v", reply.Answer)
 				}
 				b.answers(t, "w3.old.example.", dns.TypeA, "A 198.51.100.1")
@@ -142,7 +146,8 @@ func TestRules(t *testing.T) {
 // TestRulesComeAndGo: wrong rules leave the ones before in place, and are told.
 func TestRulesComeAndGo(t *testing.T) {
 	rules := func(text string) *corev1.ConfigMap {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ServiceNamespace, Name: RulesName}, Data: map[string]string{"a.override": text}}
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ServiceNamespace, Name: RulesName},
+			Data: map[string]string{"a.override": text}}
 	}
 	other := rules("hosts {\n 192.0.2.66 a.example.com\n fallthrough\n}")
 	other.Namespace = "default"
@@ -170,7 +175,8 @@ func TestRulesComeAndGo(t *testing.T) {
 	update("hosts {\n 192.0.2.51 a.example.com\n fallthrough\n}")
 	until("A 192.0.2.51")
 	update("nonsense")
-	if err := await.Value(t, "somebody to be told of wrong rules", refused); !strings.Contains(err.Error(), "a.override: line 1: nonsense") {
+	if err := await.Value(t, "somebody to be told of wrong rules", refused); !strings.Contains(err.Error(),
+		"a.override: line 1: nonsense") {
 		t.Error(err)
 	}
 	until("A 192.0.2.51")

@@ -94,7 +94,8 @@ type boundedListener struct {
 
 func newBoundedListener(listener net.Listener) *boundedListener {
 	l := &boundedListener{
-		Listener: listener, places: make(chan struct{}, maxConnections), sources: newLimiter(maxConnections, maxConnectionsOfOne),
+		Listener: listener, places: make(chan struct{}, maxConnections),
+		sources: newLimiter(maxConnections, maxConnectionsOfOne),
 	}
 	l.ctx, l.close = context.WithCancel(context.Background())
 	return l
@@ -170,7 +171,8 @@ func (s *Server) handler(ctx context.Context, udp bool) dns.HandlerFunc {
 		default:
 			return
 		}
-		if err := w.WriteMsg(s.safely(ctx, request{Msg: query, source: sourceOf(w.RemoteAddr()), udp: udp})); err != nil {
+		if err := w.WriteMsg(
+			s.safely(ctx, request{Msg: query, source: sourceOf(w.RemoteAddr()), udp: udp})); err != nil {
 			// An answer that has no form on the wire is a failure, and not silence. Where the
 			// client is gone, so is this.
 			_ = w.WriteMsg(new(dns.Msg).SetRcode(query, dns.RcodeServerFailure))
@@ -217,7 +219,8 @@ func (s *Server) reply(ctx context.Context, query request) *dns.Msg {
 	case asked.Qtype == dns.TypeANY:
 		// The least that is an answer (RFC 8482).
 		m.Answer = []dns.RR{&dns.HINFO{
-			Hdr: dns.RR_Header{Name: asked.Name, Rrtype: dns.TypeHINFO, Class: dns.ClassINET, Ttl: 3600}, Cpu: "RFC8482",
+			Hdr: dns.RR_Header{Name: asked.Name, Rrtype: dns.TypeHINFO, Class: dns.ClassINET, Ttl: 3600},
+			Cpu: "RFC8482",
 		}}
 	case s.guard.arrived(strings.ToLower(asked.Name)):
 		m.Rcode = dns.RcodeNameError
@@ -242,13 +245,16 @@ func (s *Server) answer(ctx context.Context, query request, m *dns.Msg) {
 	m.CheckingDisabled = query.CheckingDisabled
 	m.Extra = append(found.rr, m.Extra...)
 	if opt != nil && found.err != nil {
-		opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeOther, ExtraText: found.err.Error()})
+		opt.Option = append(opt.Option,
+			&dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeOther, ExtraText: found.err.Error()})
 	}
 	if found.err != nil {
-		s.config.Logger.Debug("cluster DNS: no answer", "name", query.Question[0].Name, "type", dns.Type(query.Question[0].Qtype), "err", found.err)
+		s.config.Logger.Debug("cluster DNS: no answer", "name", query.Question[0].Name, "type",
+			dns.Type(query.Question[0].Qtype), "err", found.err)
 	}
 	if found.log {
-		s.config.Logger.Info("cluster DNS", "name", query.Question[0].Name, "type", dns.Type(query.Question[0].Qtype).String(),
+		s.config.Logger.Info("cluster DNS", "name", query.Question[0].Name, "type",
+			dns.Type(query.Question[0].Qtype).String(),
 			"rcode", dns.RcodeToString[m.Rcode], "answers", len(m.Answer), "after", time.Since(began))
 	}
 }

@@ -47,13 +47,16 @@ func query(t *testing.T, network, at string, m *dns.Msg) *dns.Msg {
 // TestServe asks by UDP and TCP on the loopback.
 func TestServe(t *testing.T) {
 	const many = 200
-	headless := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "many"}, Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone}}
+	headless := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "many"},
+		Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone}}
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: "many-1", Labels: map[string]string{discoveryv1.LabelServiceName: "many"}}}
 	for i := range many {
-		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.42.1.%d", i+1)}})
+		slice.Endpoints = append(slice.Endpoints,
+			discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.42.1.%d", i+1)}})
 	}
-	b := newBench(t, namespace("default"), clusterIPs("web", "10.43.0.20", "fd00:43::20"), clusterIPs("four", "10.43.0.21"), headless, slice,
+	b := newBench(t, namespace("default"), clusterIPs("web", "10.43.0.20", "fd00:43::20"),
+		clusterIPs("four", "10.43.0.21"), headless, slice,
 		external("long", strings.Repeat("x", 64)+".example.com"))
 	at := running(t, b)
 	ask := func(network, name string, kind uint16, edns uint16) *dns.Msg {
@@ -67,19 +70,23 @@ func TestServe(t *testing.T) {
 
 	for _, network := range []string{"udp", "tcp"} {
 		reply := ask(network, "WeB.deFault.SVC.Cluster.LOCAL.", dns.TypeA, 0)
-		if got := said(reply.Answer); len(got) != 1 || got[0] != "A 10.43.0.20" || reply.Answer[0].Header().Name != "WeB.deFault.SVC.Cluster.LOCAL." ||
+		if got := said(reply.Answer); len(got) != 1 || got[0] != "A 10.43.0.20" ||
+			reply.Answer[0].Header().Name != "WeB.deFault.SVC.Cluster.LOCAL." ||
 			!reply.Authoritative || !reply.RecursionAvailable || reply.Answer[0].Header().Ttl != clusterTTL {
 			t.Errorf("%s: %v", network, reply)
 		}
-		if got := said(ask(network, "web.default.svc.cluster.local.", dns.TypeAAAA, 0).Answer); len(got) != 1 || got[0] != "AAAA fd00:43::20" {
+		if got := said(ask(network, "web.default.svc.cluster.local.", dns.TypeAAAA, 0).Answer); len(got) != 1 ||
+			got[0] != "AAAA fd00:43::20" {
 			t.Errorf("%s: the second family: %v", network, got)
 		}
-		for name, rcode := range map[string]int{"four.default.svc.cluster.local.": dns.RcodeSuccess, "none.default.svc.cluster.local.": dns.RcodeNameError} {
+		for name, rcode := range map[string]int{"four.default.svc.cluster.local.": dns.RcodeSuccess,
+			"none.default.svc.cluster.local.": dns.RcodeNameError} {
 			reply := ask(network, name, dns.TypeAAAA, 0)
 			if reply.Rcode != rcode || len(reply.Answer) != 0 || len(reply.Ns) != 1 {
 				t.Fatalf("%s: %v", network, reply)
 			}
-			if soa, ok := reply.Ns[0].(*dns.SOA); !ok || soa.Hdr.Name != testZone || soa.Hdr.Ttl != clusterTTL || soa.Minttl != clusterTTL {
+			if soa, ok := reply.Ns[0].(*dns.SOA); !ok || soa.Hdr.Name != testZone || soa.Hdr.Ttl != clusterTTL ||
+				soa.Minttl != clusterTTL {
 				t.Errorf("%s: a denial without the zone's SOA: %v", network, reply.Ns)
 			}
 		}
@@ -89,9 +96,11 @@ func TestServe(t *testing.T) {
 		reply := ask("udp", "many.default.svc.cluster.local.", dns.TypeA, size)
 		reply.Compress = true
 		if !reply.Truncated || reply.Len() > limit || (reply.IsEdns0() != nil) != (size > 0) {
-			t.Errorf("with room for %d: %d bytes, truncated %v, EDNS %v", size, reply.Len(), reply.Truncated, reply.IsEdns0())
+			t.Errorf("with room for %d: %d bytes, truncated %v, EDNS %v", size, reply.Len(), reply.Truncated,
+				reply.IsEdns0())
 		}
-		if reply = ask("tcp", "many.default.svc.cluster.local.", dns.TypeA, size); reply.Truncated || len(reply.Answer) != many {
+		if reply = ask("tcp", "many.default.svc.cluster.local.", dns.TypeA, size); reply.Truncated ||
+			len(reply.Answer) != many {
 			t.Errorf("by TCP: %d answers, truncated %v", len(reply.Answer), reply.Truncated)
 		}
 	}
@@ -128,19 +137,23 @@ func TestServe(t *testing.T) {
 	if reply := ask("udp", testZone, dns.TypeAXFR, 0); reply.Rcode != dns.RcodeRefused {
 		t.Errorf("a transfer: %v", reply)
 	}
-	if got := said(ask("udp", "20.0.43.10.in-addr.arpa.", dns.TypePTR, 0).Answer); len(got) != 1 || got[0] != "PTR web.default.svc.cluster.local." {
+	if got := said(ask("udp", "20.0.43.10.in-addr.arpa.", dns.TypePTR, 0).Answer); len(got) != 1 ||
+		got[0] != "PTR web.default.svc.cluster.local." {
 		t.Errorf("the reverse name: %v", got)
 	}
-	if reply := ask("udp", "9.9.43.10.in-addr.arpa.", dns.TypePTR, 0); reply.Rcode != dns.RcodeNameError || len(b.world.took()) != 0 {
+	if reply := ask("udp", "9.9.43.10.in-addr.arpa.", dns.TypePTR, 0); reply.Rcode != dns.RcodeNameError ||
+		len(b.world.took()) != 0 {
 		t.Errorf("a reverse name of nobody in the cluster's networks: %v", reply)
 	}
 
 	changed := clusterIPs("web", "10.43.0.99")
-	if _, err := b.client.CoreV1().Services("default").Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
+	if _, err := b.client.CoreV1().Services("default").Update(t.Context(), changed,
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	await.NoError(t, "a changed service to be answered with its new address", func(context.Context) error {
-		if got := said(ask("udp", "web.default.svc.cluster.local.", dns.TypeA, 0).Answer); len(got) != 1 || got[0] != "A 10.43.0.99" {
+		if got := said(ask("udp", "web.default.svc.cluster.local.", dns.TypeA, 0).Answer); len(got) != 1 ||
+			got[0] != "A 10.43.0.99" {
 			return fmt.Errorf("%v", got)
 		}
 		return nil
@@ -165,7 +178,9 @@ func TestServeAgain(t *testing.T) {
 	}()
 	at := running(t, b)
 	<-ended
-	if got := said(query(t, "udp", at, new(dns.Msg).SetQuestion("web.default.svc.cluster.local.", dns.TypeA)).Answer); len(got) != 1 {
+	if got := said(
+		query(t, "udp", at, new(dns.Msg).SetQuestion("web.default.svc.cluster.local.", dns.TypeA)).Answer); len(
+		got) != 1 {
 		t.Errorf("no answer: %v", got)
 	}
 }
@@ -175,7 +190,9 @@ func TestOverNetwork(t *testing.T) {
 	long := outside(t, func(w dns.ResponseWriter, q *dns.Msg) {
 		m := new(dns.Msg).SetReply(q)
 		for i := range 100 {
-			m.Answer = append(m.Answer, addressRecords(q.Question[0].Name, dns.TypeA, []netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})})...)
+			m.Answer = append(m.Answer,
+				addressRecords(q.Question[0].Name, dns.TypeA,
+					[]netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})})...)
 		}
 		if w.RemoteAddr().Network() == "udp" {
 			m.Truncate(dns.MinMsgSize)
@@ -215,14 +232,17 @@ func TestBeforeTheClusterIsKnown(t *testing.T) {
 
 func TestExternalName(t *testing.T) {
 	b := newBench(t)
-	b.know(external("out", "www.example.com"), external("in", "web.default.svc.cluster.local."), clusterIPs("web", "10.43.0.20"),
-		external("ping", "pong.default.svc.cluster.local"), external("pong", "ping.default.svc.cluster.local"), external("gone", "gone.example.com"))
+	b.know(external("out", "www.example.com"), external("in", "web.default.svc.cluster.local."),
+		clusterIPs("web", "10.43.0.20"),
+		external("ping", "pong.default.svc.cluster.local"), external("pong", "ping.default.svc.cluster.local"),
+		external("gone", "gone.example.com"))
 	b.answers(t, "out.default.svc.cluster.local.", dns.TypeCNAME, "CNAME www.example.com.")
 	b.answers(t, "out.default.svc.cluster.local.", dns.TypeA, "A 198.51.100.1", "CNAME www.example.com.")
 	b.answers(t, "in.default.svc.cluster.local.", dns.TypeA, "A 10.43.0.20", "CNAME web.default.svc.cluster.local.")
 	b.fails(t, "ping.default.svc.cluster.local.", dns.TypeA, dns.RcodeServerFailure)
 	reply := b.asks(t, "gone.default.svc.cluster.local.", dns.TypeA)
-	if got := said(reply.Answer); reply.Rcode != dns.RcodeNameError || len(got) != 1 || got[0] != "CNAME gone.example.com." {
+	if got := said(reply.Answer); reply.Rcode != dns.RcodeNameError || len(got) != 1 ||
+		got[0] != "CNAME gone.example.com." {
 		t.Errorf("a target that does not exist: %v", reply)
 	}
 }

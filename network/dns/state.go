@@ -203,7 +203,8 @@ func serviceOf(object *corev1.Service) *service {
 	}
 	for _, p := range object.Spec.Ports {
 		one.ports = append(one.ports, port{
-			name: p.Name, protocol: strings.ToLower(string(cmp.Or(p.Protocol, corev1.ProtocolTCP))), number: uint16(p.Port),
+			name: p.Name, protocol: strings.ToLower(string(cmp.Or(p.Protocol, corev1.ProtocolTCP))),
+			number: uint16(p.Port),
 		})
 	}
 	return one
@@ -216,7 +217,8 @@ func sliceOf(object *discoveryv1.EndpointSlice) *slice {
 			continue
 		}
 		one.ports = append(one.ports, port{
-			name: ptr.Deref(p.Name, ""), protocol: strings.ToLower(string(ptr.Deref(p.Protocol, corev1.ProtocolTCP))), number: uint16(*p.Port),
+			name: ptr.Deref(p.Name, ""), protocol: strings.ToLower(string(ptr.Deref(p.Protocol, corev1.ProtocolTCP))),
+			number: uint16(*p.Port),
 		})
 	}
 	for _, e := range object.Endpoints {

@@ -98,7 +98,8 @@ func (z *zone) lookup(name string, kind uint16) answer {
 	case dns.TypeNS:
 		if found.apex {
 			out.answer = []dns.RR{&dns.NS{Hdr: header(dns.TypeNS), Ns: z.serverName()}}
-			out.extra = append(addressRecords(z.serverName(), dns.TypeA, z.server), addressRecords(z.serverName(), dns.TypeAAAA, z.server)...)
+			out.extra = append(addressRecords(z.serverName(), dns.TypeA, z.server),
+				addressRecords(z.serverName(), dns.TypeAAAA, z.server)...)
 		}
 	}
 	return out
@@ -154,7 +155,8 @@ func (z *zone) find(name string) node {
 		return z.findService(key)
 	case 1:
 		if protocol, ok := strings.CutPrefix(below[0], "_"); ok {
-			return node{exists: len(z.targets(key, func(p port) bool { return p.name != "" && p.protocol == protocol })) > 0}
+			return node{
+				exists: len(z.targets(key, func(p port) bool { return p.name != "" && p.protocol == protocol })) > 0}
 		}
 		return z.findEndpoint(key, below[0])
 	case 2:

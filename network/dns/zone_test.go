@@ -148,7 +148,8 @@ func (m *model) view() view {
 // ask returns what the model has to say about a name in lower case.
 func (v view) ask(name, kind string) (records []string, rcode int) {
 	all, exists := v.records[name], v.exists[name]
-	if labels := strings.Split(strings.TrimSuffix(name, "."+testZone), "."); len(labels) == 3 && labels[2] == "pod" && v.namespaces[labels[1]] {
+	if labels := strings.Split(strings.TrimSuffix(name, "."+testZone), "."); len(labels) == 3 && labels[2] == "pod" &&
+		v.namespaces[labels[1]] {
 		if addr, err := netip.ParseAddr(strings.ReplaceAll(labels[0], "-", ".")); err == nil {
 			all, exists = []string{"A " + addr.String()}, true
 		}
@@ -253,7 +254,8 @@ func (c *cluster) service(key types.NamespacedName) *corev1.Service {
 	s.Spec.PublishNotReadyAddresses = c.Intn(3) == 0
 	for _, name := range somePorts {
 		if c.Intn(2) == 0 {
-			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: name, Protocol: someProtocols[c.Intn(2)], Port: int32(1 + c.Intn(3))})
+			s.Spec.Ports = append(s.Spec.Ports,
+				corev1.ServicePort{Name: name, Protocol: someProtocols[c.Intn(2)], Port: int32(1 + c.Intn(3))})
 		}
 	}
 	switch c.Intn(4) {
@@ -275,7 +277,8 @@ func (c *cluster) service(key types.NamespacedName) *corev1.Service {
 
 func (c *cluster) slice(own types.NamespacedName) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
-		Namespace: own.Namespace, Name: own.Name, Labels: map[string]string{discoveryv1.LabelServiceName: c.one(someNames)},
+		Namespace: own.Namespace, Name: own.Name,
+		Labels: map[string]string{discoveryv1.LabelServiceName: c.one(someNames)},
 	}}
 	for _, name := range somePorts {
 		if c.Intn(2) == 0 {
@@ -301,8 +304,9 @@ func (c *cluster) slice(own types.NamespacedName) *discoveryv1.EndpointSlice {
 func (c *cluster) names() []string {
 	names := map[string]bool{"none." + testZone: true, "dns." + testZone: true, "a.b.c.d.e.svc." + testZone: true,
 		"10-42-0-7.default.pod." + testZone: true, "x.10-42-0-7.default.pod." + testZone: true,
-		"10-42-0-300.default.pod." + testZone: true, "10-42-0-7.none.pod." + testZone: true, "_http.web.default.svc." + testZone: true,
-		reverseOf("10.43.0.250"): true, reverseOf("10.42.0.11"): true}
+		"10-42-0-300.default.pod." + testZone: true, "10-42-0-7.none.pod." + testZone: true,
+		"_http.web.default.svc." + testZone: true,
+		reverseOf("10.43.0.250"):            true, reverseOf("10.42.0.11"): true}
 	for record := range c.model.records() {
 		name, _, _ := strings.Cut(record, " ")
 		names[name] = true
@@ -334,7 +338,8 @@ func TestZoneIsAsTheModelHasIt(t *testing.T) {
 	for seed := range seeds {
 		c := &cluster{
 			Rand: rand.New(rand.NewSource(int64(seed))), state: newState(),
-			model: &model{map[string]bool{}, map[types.NamespacedName]*corev1.Service{}, map[types.NamespacedName]*discoveryv1.EndpointSlice{}},
+			model: &model{map[string]bool{}, map[types.NamespacedName]*corev1.Service{},
+				map[types.NamespacedName]*discoveryv1.EndpointSlice{}},
 		}
 		z := &zone{state: c.state, origin: testZone, server: []netip.Addr{netip.MustParseAddr("10.43.0.10")}}
 		for step := range 40 {
@@ -344,11 +349,13 @@ func TestZoneIsAsTheModelHasIt(t *testing.T) {
 			}
 			model := c.model.view()
 			for _, name := range c.names() {
-				for _, kind := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT, dns.TypeCNAME, dns.TypePTR, dns.TypeSOA, dns.TypeNS, dns.TypeMX} {
+				for _, kind := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT, dns.TypeCNAME,
+					dns.TypePTR, dns.TypeSOA, dns.TypeNS, dns.TypeMX} {
 					want, rcode := model.ask(name, dns.TypeToString[kind])
 					got := c.answer(z, name, kind)
 					if rcode != got.rcode || !slices.Equal(want, said(got.answer)) {
-						t.Fatalf("seed %d, step %d: %s %s:\n got %s %q\nwant %s %q", seed, step, name, dns.TypeToString[kind],
+						t.Fatalf("seed %d, step %d: %s %s:\n got %s %q\nwant %s %q", seed, step, name,
+							dns.TypeToString[kind],
 							dns.RcodeToString[got.rcode], said(got.answer), dns.RcodeToString[rcode], want)
 					}
 					asked++
@@ -380,7 +387,8 @@ func (c *cluster) answer(z *zone, name string, kind uint16) answer {
 // TestStateForgets: what has gone leaves nothing behind.
 func TestStateForgets(t *testing.T) {
 	c := &cluster{Rand: rand.New(rand.NewSource(1)), state: newState(),
-		model: &model{map[string]bool{}, map[types.NamespacedName]*corev1.Service{}, map[types.NamespacedName]*discoveryv1.EndpointSlice{}}}
+		model: &model{map[string]bool{}, map[types.NamespacedName]*corev1.Service{},
+			map[types.NamespacedName]*discoveryv1.EndpointSlice{}}}
 	for range 500 {
 		c.step()
 	}
@@ -394,7 +402,8 @@ func TestStateForgets(t *testing.T) {
 		c.state.setNamespace(name, false)
 	}
 	s := c.state
-	if n := len(s.services) + len(s.slices) + len(s.owners) + len(s.holders) + len(s.populated) + len(s.namespaces); n != 0 {
+	if n := len(s.services) + len(s.slices) + len(s.owners) + len(s.holders) + len(s.populated) +
+		len(s.namespaces); n != 0 {
 		t.Fatalf("%d entries are left: %+v", n, s)
 	}
 }
@@ -414,7 +423,8 @@ func TestAddressNames(t *testing.T) {
 			t.Errorf("%q is read as %v", label, got)
 		}
 	}
-	for _, name := range []string{"in-addr.arpa.", "10.in-addr.arpa.", "x.1.2.3.in-addr.arpa.", "1.ip6.arpa.", "ip6.arpa.", "example.com."} {
+	for _, name := range []string{"in-addr.arpa.", "10.in-addr.arpa.", "x.1.2.3.in-addr.arpa.", "1.ip6.arpa.",
+		"ip6.arpa.", "example.com."} {
 		if got, ok := addressOf(name); ok {
 			t.Errorf("%q is read as %v", name, got)
 		}

@@ -70,7 +70,8 @@ func MakeRoom(cpus int) error {
 	smaller := func(have, want int) bool { return have != 0 && have < want }
 	failed := change(MaxFile, want, smaller)
 	if failed == nil {
-		_ = change(bucketsFile, want/connectionsPerBucket, smaller) // with fewer of them the table is slower, and no smaller
+		// with fewer of them the table is slower, and no smaller
+		_ = change(bucketsFile, want/connectionsPerBucket, smaller)
 	}
 	if errors.Is(failed, fs.ErrPermission) {
 		failed = nil

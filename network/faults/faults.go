@@ -91,11 +91,13 @@ func (w *Watcher) Connections(c Connections) {
 	switch {
 	case c.Full():
 		if w.connections.due(now) {
-			w.tell(corev1.EventTypeWarning, ConnectionsFull, c.String()+": new connections are dropped when the table is full")
+			w.tell(corev1.EventTypeWarning, ConnectionsFull,
+				c.String()+": new connections are dropped when the table is full")
 		}
 	case c.HasRoom():
 		if lasted := w.connections.ends(now); lasted > 0 {
-			w.tell(corev1.EventTypeNormal, ConnectionsRoom, fmt.Sprintf("%s, after %s with a table that was full or nearly so", c, text(lasted)))
+			w.tell(corev1.EventTypeNormal, ConnectionsRoom,
+				fmt.Sprintf("%s, after %s with a table that was full or nearly so", c, text(lasted)))
 		}
 	}
 }
@@ -107,7 +109,8 @@ func (w *Watcher) Address(missing error) {
 	now := w.now()
 	if missing == nil {
 		if lasted := w.address.ends(now); lasted > 0 {
-			w.tell(corev1.EventTypeNormal, AddressBack, fmt.Sprintf("the node's addresses are on links that are up again, after %s without", text(lasted)))
+			w.tell(corev1.EventTypeNormal, AddressBack,
+				fmt.Sprintf("the node's addresses are on links that are up again, after %s without", text(lasted)))
 		}
 		return
 	}
@@ -129,18 +132,22 @@ func (w *Watcher) Rules(table string) {
 		return
 	}
 	w.rules[table] = now
-	w.tell(corev1.EventTypeWarning, RulesChanged, fmt.Sprintf("another program changed or removed the nftables table %q of Barque, which writes it again", table))
+	w.tell(corev1.EventTypeWarning, RulesChanged,
+		fmt.Sprintf("another program changed or removed the nftables table %q of Barque, which writes it again", table))
 }
 
 // Conflict takes an address that this node holds, and for which another machine answers. The caller
 // reports each once a minute while it lasts.
 func (w *Watcher) Conflict(addr netip.Addr, mac net.HardwareAddr, link string) {
-	w.tell(corev1.EventTypeWarning, AddressConflict, fmt.Sprintf("another machine, %s, answers for %s on %s, which this node holds: clients may reach either", mac, addr, link))
+	w.tell(corev1.EventTypeWarning, AddressConflict,
+		fmt.Sprintf("another machine, %s, answers for %s on %s, which this node holds: clients may reach either", mac,
+			addr, link))
 }
 
 // Moved takes the addresses of the Node object, and those of this node.
 func (w *Watcher) Moved(before, now []string) {
-	w.tell(corev1.EventTypeNormal, AddressChanged, fmt.Sprintf("the node was at %s, and is at %s now", strings.Join(before, ", "), strings.Join(now, ", ")))
+	w.tell(corev1.EventTypeNormal, AddressChanged,
+		fmt.Sprintf("the node was at %s, and is at %s now", strings.Join(before, ", "), strings.Join(now, ", ")))
 }
 
 // text writes a duration for people, in seconds.

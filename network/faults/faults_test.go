@@ -85,7 +85,8 @@ func TestAddressIsToldWhileMissingAndWhenBack(t *testing.T) {
 		{0, nil, ""},
 		{0, missing, AddressMissing + ": " + missing.Error()},
 		{40 * time.Second, missing, ""},
-		{2 * time.Second, nil, AddressBack + ": the node's addresses are on links that are up again, after 42s without"},
+		{2 * time.Second, nil,
+			AddressBack + ": the node's addresses are on links that are up again, after 42s without"},
 		{time.Second, nil, ""},
 	} {
 		r.now = r.now.Add(step.after)
@@ -117,11 +118,15 @@ func TestRulesAreToldOnceAMinute(t *testing.T) {
 func TestConflictEndsSoon(t *testing.T) {
 	r := &told{now: time.Unix(1000, 0)}
 	r.watcher().Conflict(netip.MustParseAddr("192.0.2.9"), net.HardwareAddr{2, 0, 0, 0, 0, 9}, "eth0")
-	if want := AddressConflict + ": another machine, 02:00:00:00:00:09, answers for 192.0.2.9 on eth0, which this node holds: clients may reach either"; len(r.events) != 1 || r.events[0] != want {
+	if want := AddressConflict +
+		": another machine, 02:00:00:00:00:09, answers for 192.0.2.9 on eth0, which this node holds: clients may reach either"; len(r.events) != 1 || r.events[0] != want {
 		t.Errorf("told %q, want %q", r.events, want)
 	}
 	for ago, lasts := range map[time.Duration]bool{4 * time.Minute: true, 6 * time.Minute: false} {
-		found := Of([]corev1.Event{{Reason: AddressConflict, InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "a1"}, LastTimestamp: metav1.NewTime(r.now.Add(-ago))}}, r.now)
+		found := Of(
+			[]corev1.Event{
+				{Reason: AddressConflict, InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "a1"},
+					LastTimestamp: metav1.NewTime(r.now.Add(-ago))}}, r.now)
 		if len(found) != 1 || (found[0].Mend != "") != lasts {
 			t.Errorf("%v ago: %+v", ago, found)
 		}
@@ -133,7 +138,8 @@ func TestConflictEndsSoon(t *testing.T) {
 func TestOf(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	event := func(node, reason string, ago time.Duration, count int32) corev1.Event {
-		return corev1.Event{Reason: reason, Message: "message of " + reason, Count: count, InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: node},
+		return corev1.Event{Reason: reason, Message: "message of " + reason, Count: count,
+			InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: node},
 			FirstTimestamp: metav1.NewTime(now.Add(-2 * ago)), LastTimestamp: metav1.NewTime(now.Add(-ago))}
 	}
 	pod := event("a2", ConnectionsFull, time.Minute, 1)
@@ -144,18 +150,21 @@ func TestOf(t *testing.T) {
 		event("a3", AddressBack, 10*time.Minute, 1), event("a3", AddressMissing, 5*time.Minute, 1),
 		event("a4", ConnectionsFull, 2*time.Hour, 1), event("a4", "Rebooted", time.Minute, 1), pod,
 		event("a5", AddressMissing, 5*time.Minute, 1), event("a5", AddressChanged, 4*time.Minute, 1), // started again
-		event("a6", ConnectionsFull, 30*time.Minute, 1), // and not told again since: the node is gone, or was started again
+		// and not told again since: the node is gone, or was started again
+		event("a6", ConnectionsFull, 30*time.Minute, 1),
 		event("a7", RulesChanged, time.Minute, 1), event("a8", RulesChanged, 10*time.Minute, 3),
 	}, now)
 	want := []Fault{
 		{"a1", ConnectionsFull, "node a1: message of ConnectionTableFull (2026-01-02T02:54:05Z)", MendConnections},
-		{"a1", RulesChanged, "node a1: message of NetworkRulesChanged (2026-01-02T03:03:05Z, again and again since 2026-01-02T03:02:05Z)", mends[RulesChanged]},
+		{"a1", RulesChanged,
+			"node a1: message of NetworkRulesChanged (2026-01-02T03:03:05Z, again and again since 2026-01-02T03:02:05Z)", mends[RulesChanged]},
 		{"a2", ConnectionsRoom, "node a2: message of ConnectionTableHasRoom (2026-01-02T02:59:05Z)", ""},
 		{"a3", AddressMissing, "node a3: message of NodeAddressMissing (2026-01-02T02:59:05Z)", mends[AddressMissing]},
 		{"a5", AddressChanged, "node a5: message of NodeAddressChanged (2026-01-02T03:00:05Z)", ""},
 		{"a6", ConnectionsFull, "node a6: message of ConnectionTableFull (2026-01-02T02:34:05Z)", ""},
 		{"a7", RulesChanged, "node a7: message of NetworkRulesChanged (2026-01-02T03:03:05Z)", ""},
-		{"a8", RulesChanged, "node a8: message of NetworkRulesChanged (2026-01-02T02:54:05Z, again and again since 2026-01-02T02:44:05Z)", ""},
+		{"a8", RulesChanged,
+			"node a8: message of NetworkRulesChanged (2026-01-02T02:54:05Z, again and again since 2026-01-02T02:44:05Z)", ""},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -193,7 +202,8 @@ func TestMakeRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		if established != step.wantEstablished || closeWait != step.wantCloseWait || after.Max < before.Max {
-			t.Errorf("from %d s and %d s: %d s established, %d s in CLOSE_WAIT, table of %d after %d", step.established, step.closeWait, established, closeWait, after.Max, before.Max)
+			t.Errorf("from %d s and %d s: %d s established, %d s in CLOSE_WAIT, table of %d after %d", step.established,
+				step.closeWait, established, closeWait, after.Max, before.Max)
 		}
 	}
 }

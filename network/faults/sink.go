@@ -11,7 +11,8 @@ import (
 // Options of the broadcaster of these events: each reason has its own budget, so that a frequent
 // one leaves room for the others.
 var Options = record.CorrelatorOptions{SpamKeyFunc: func(e *corev1.Event) string {
-	return e.Source.Component + "/" + e.InvolvedObject.Kind + "/" + e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name + "/" + e.Reason
+	return e.Source.Component + "/" + e.InvolvedObject.Kind + "/" + e.InvolvedObject.Namespace + "/" +
+		e.InvolvedObject.Name + "/" + e.Reason
 }}
 
 // Sink retries events that a server refuses for a while, as without a quorum: network faults may
@@ -33,7 +34,8 @@ func (s Sink) Patch(event *corev1.Event, data []byte) (*corev1.Event, error) {
 
 // forAWhile makes an answer that is different later no answer.
 func forAWhile(err error) error {
-	if apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) {
+	if apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
+		apierrors.IsTooManyRequests(err) {
 		return errors.New(err.Error())
 	}
 	return err

@@ -74,7 +74,8 @@ func InNetwork(network netip.Prefix, in bool) []expr.Any {
 	}
 	mask := net.CIDRMask(network.Bits(), network.Addr().BitLen())
 	return []expr.Any{
-		&expr.Bitwise{SourceRegister: RegA, DestRegister: RegA, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))},
+		&expr.Bitwise{SourceRegister: RegA, DestRegister: RegA, Len: uint32(len(mask)), Mask: mask,
+			Xor: make([]byte, len(mask))},
 		&expr.Cmp{Op: op, Register: RegA, Data: network.Masked().Addr().AsSlice()},
 	}
 }

@@ -30,7 +30,8 @@ const (
 	// services take some 20 MiB, and 70 MiB for the answers. It is a bound; unused memory is not
 	// taken.
 	socketBuffer = 128 << 20
-	answerLimit  = 5 * time.Minute // a kernel that does not answer must not hang a node; 10,000 services take two on a busy one
+	// a kernel that does not answer must not hang a node; 10,000 services take two on a busy one
+	answerLimit = 5 * time.Minute
 	// Chunk is the number of elements in one attribute, which is limited to 64 KiB.
 	Chunk = 500
 )
@@ -146,7 +147,8 @@ func (w *Writer) Begin(table Name) (*Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Tx{Conn: conn, Table: &nftables.Table{Name: table.Table, Family: table.Family.table()}, Family: table.Family}, nil
+	return &Tx{Conn: conn, Table: &nftables.Table{Name: table.Table, Family: table.Family.table()},
+		Family: table.Family}, nil
 }
 
 // Clear makes the transaction begin with an empty table, whatever its contents.
@@ -190,7 +192,9 @@ func (tx *Tx) Rule(chain *nftables.Chain, steps ...[]expr.Any) {
 }
 
 // Hook adds a base chain.
-func (tx *Tx) Hook(name string, kind nftables.ChainType, at *nftables.ChainHook, priority *nftables.ChainPriority) *nftables.Chain {
+func (tx *Tx) Hook(
+	name string, kind nftables.ChainType, at *nftables.ChainHook, priority *nftables.ChainPriority,
+) *nftables.Chain {
 	return tx.AddChain(&nftables.Chain{Name: name, Table: tx.Table, Type: kind, Hooknum: at, Priority: priority})
 }
 

@@ -99,7 +99,8 @@ func (w *Writer) watchOnce(ctx context.Context, tables []Name, changed func(Name
 // tableOf returns the name of a notification's table; the zero value for none.
 func tableOf(message netlink.Message) Name {
 	const header = 4 // family, version, resource
-	if message.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || message.Header.Type&0xff == unix.NFT_MSG_NEWGEN || len(message.Data) < header {
+	if message.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || message.Header.Type&0xff == unix.NFT_MSG_NEWGEN ||
+		len(message.Data) < header {
 		return Name{}
 	}
 	family := IPv4

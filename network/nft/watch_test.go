@@ -43,7 +43,8 @@ func TestWatchTellsOthersChangesFromOwn(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { // ends with ctx
 		defer close(ended)
-		w.Watch(ctx, slog.New(slog.NewTextHandler(os.Stderr, nil)), []Name{named("ours"), named("probe"), named("mark")}, func(table Name) { changed <- table.Table })
+		w.Watch(ctx, slog.New(slog.NewTextHandler(os.Stderr, nil)),
+			[]Name{named("ours"), named("probe"), named("mark")}, func(table Name) { changed <- table.Table })
 	}()
 	set := func(tx *Tx) *nftables.Set {
 		return &nftables.Set{Table: tx.Table, Name: "s", KeyType: tx.Family.TypeAddr()}

@@ -23,7 +23,9 @@ func KeepAdvertisements() error {
 			err = os.WriteFile(path, []byte("2\n"), 0o644)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			failed = errors.Join(failed, fmt.Errorf("let links take routes from routers (set net.ipv6.conf.*.accept_ra = 2 in /etc/sysctl.d): %w", err))
+			failed = errors.Join(failed,
+				fmt.Errorf(
+					"let links take routes from routers (set net.ipv6.conf.*.accept_ra = 2 in /etc/sysctl.d): %w", err))
 		}
 	}
 	return failed

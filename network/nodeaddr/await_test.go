@@ -42,7 +42,8 @@ func TestAwait(t *testing.T) {
 					}
 					reminders++
 				})
-				if stopped := c.stop > 0; errors.Is(err, context.Canceled) != stopped || errors.Is(err, none) != stopped || err != nil && !stopped {
+				if stopped := c.stop > 0; errors.Is(err, context.Canceled) != stopped ||
+					errors.Is(err, none) != stopped || err != nil && !stopped {
 					t.Errorf("ended with %v", err)
 				}
 				if err == nil && waited != c.after {

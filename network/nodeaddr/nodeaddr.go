@@ -57,7 +57,9 @@ func Parse(texts []string) ([]netip.Addr, error) {
 		case addr.IsUnspecified(), addr.IsMulticast(), addr.IsLinkLocalUnicast(), addr.Is4In6(), addr.Zone() != "":
 			return nil, fmt.Errorf("%s is no address at which other machines reach this one", text)
 		case pick(addrs, addr.Is6()).IsValid():
-			return nil, fmt.Errorf("%s and %s are of one family: want one address, or one IPv4 and one IPv6 address", pick(addrs, addr.Is6()), addr)
+			return nil,
+				fmt.Errorf("%s and %s are of one family: want one address, or one IPv4 and one IPv6 address",
+					pick(addrs, addr.Is6()), addr)
 		}
 		addrs = append(addrs, addr)
 	}

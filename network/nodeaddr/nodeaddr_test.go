@@ -84,7 +84,8 @@ func TestMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for addr, want := range map[string]bool{"192.0.2.7": true, "2001:db8::7": true, "198.51.100.7": false, "203.0.113.7": false} {
+	for addr, want := range map[string]bool{"192.0.2.7": true, "2001:db8::7": true, "198.51.100.7": false,
+		"203.0.113.7": false} {
 		if OnLink(netip.MustParseAddr(addr)) != want {
 			t.Errorf("%s on the link: want %v", addr, want)
 		}

@@ -80,7 +80,10 @@ func ensureLink(want Device) (netlink.Link, error) {
 			Learning: false, UDP6ZeroCSumTx: false, UDP6ZeroCSumRx: false,
 		})
 		if err != nil {
-			return nil, fmt.Errorf("make the link %s (the kernel needs CONFIG_VXLAN: modprobe vxlan; UDP port %d must be free): %w", LinkName, want.Own.Port, err)
+			return nil,
+				fmt.Errorf(
+					"make the link %s (the kernel needs CONFIG_VXLAN: modprobe vxlan; UDP port %d must be free): %w",
+					LinkName, want.Own.Port, err)
 		}
 		if link, err = netlink.LinkByName(LinkName); err != nil {
 			return nil, err
@@ -130,7 +133,8 @@ func ensurePeers(link netlink.Link, peers []Peer) error {
 	missing := maps.Clone(wanted)
 	var wrong []netlink.Neigh
 	for _, family := range []int{unix.AF_BRIDGE, unix.AF_INET, unix.AF_INET6} {
-		have, err := netdump.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(link.Attrs().Index, family) })
+		have, err := netdump.Whole(
+			func() ([]netlink.Neigh, error) { return netlink.NeighList(link.Attrs().Index, family) })
 		if err != nil {
 			return fmt.Errorf("list the neighbours at %s: %w", LinkName, err)
 		}

@@ -166,5 +166,7 @@ func (e Endpoint) Gateway6() netip.Addr {
 	if err != nil {
 		return netip.Addr{}
 	}
-	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 0x02, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
+	return netip.AddrFrom16(
+		[16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 0x02, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4],
+			15: mac[5]})
 }

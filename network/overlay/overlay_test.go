@@ -21,8 +21,10 @@ var usual = Config{Mode: Auto, VNI: DefaultVNI, Port: DefaultPort}
 func TestEndpoint(t *testing.T) {
 	for _, address := range []string{"192.0.2.1", "2001:db8::1"} {
 		own := Config{Mode: Always, VNI: 7, Port: 4789}.Endpoint("node-1", netip.MustParseAddr(address))
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Annotations: map[string]string{Annotation: own.String()}}}
-		if got, announced, err := EndpointOf(node); err != nil || !announced || got != own || !got.IsValid() || !got.Always {
+		node := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "node-1", Annotations: map[string]string{Annotation: own.String()}}}
+		if got, announced, err := EndpointOf(node); err != nil || !announced || got != own || !got.IsValid() ||
+			!got.Always {
 			t.Errorf("%v became %v, %v", own, got, err)
 		}
 	}
@@ -36,8 +38,10 @@ func TestEndpoint(t *testing.T) {
 			t.Errorf("%v: %v, %v, %v", annotations, e, announced, err)
 		}
 	}
-	for _, text := range []string{"", "{}", `{"address":"192.0.2.1"}`, `{"address":"192.0.2.1","mac":"01:00:5e:00:00:01"}`, `{"address":"x","mac":"02:00:00:00:00:01"}`} {
-		if e, _, err := EndpointOf(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{Annotation: text}}}); err == nil {
+	for _, text := range []string{"", "{}", `{"address":"192.0.2.1"}`,
+		`{"address":"192.0.2.1","mac":"01:00:5e:00:00:01"}`, `{"address":"x","mac":"02:00:00:00:00:01"}`} {
+		if e, _, err := EndpointOf(
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{Annotation: text}}}); err == nil {
 			t.Errorf("%q was read as %v", text, e)
 		}
 	}
@@ -71,7 +75,8 @@ func TestConfigIsChecked(t *testing.T) {
 }
 
 func TestBrokenChecksums(t *testing.T) {
-	for release, want := range map[string]bool{"4.19.0-27-amd64": true, "5.6.19": true, "5.7.0": false, "5.10.0-30": false, "6.18.44-fc": false, "6.1+": false, "": false} {
+	for release, want := range map[string]bool{"4.19.0-27-amd64": true, "5.6.19": true, "5.7.0": false,
+		"5.10.0-30": false, "6.18.44-fc": false, "6.1+": false, "": false} {
 		if brokenChecksums(release) != want {
 			t.Errorf("%q: want %v", release, want)
 		}
@@ -119,7 +124,8 @@ func TestApply(t *testing.T) {
 	peer := func(name, address string, gateways ...netip.Addr) Peer {
 		return Peer{Node: name, Endpoint: usual.Endpoint(name, addr(address)), Gateways: gateways}
 	}
-	want := Device{Own: usual.Endpoint("node-1", addr("192.0.2.1")), Shares: []netip.Prefix{share("10.42.1.0/24"), share("fd00:42:0:1::/64")}, MTU: 1500}
+	want := Device{Own: usual.Endpoint("node-1", addr("192.0.2.1")),
+		Shares: []netip.Prefix{share("10.42.1.0/24"), share("fd00:42:0:1::/64")}, MTU: 1500}
 	fd := usual.Endpoint("node-2", addr("203.0.113.2")).Gateway6()
 	var first int
 	for i, step := range []struct {
@@ -129,9 +135,14 @@ func TestApply(t *testing.T) {
 		stays bool
 	}{
 		{"none", nil, 1500, true},
-		{"two", []Peer{peer("node-2", "203.0.113.2", addr("10.42.2.0"), fd), peer("node-3", "198.51.100.3", addr("10.42.3.0"))}, 1500, true},
-		{"a node with another address", []Peer{peer("node-2", "203.0.113.22", addr("10.42.2.0"), fd), peer("node-3", "198.51.100.3", addr("10.42.3.0"))}, 1500, true},
-		{"a share that goes to another node", []Peer{peer("node-2", "203.0.113.22", fd), peer("node-3", "198.51.100.3", addr("10.42.2.0"))}, 1500, true},
+		{"two",
+			[]Peer{peer("node-2", "203.0.113.2", addr("10.42.2.0"), fd),
+				peer("node-3", "198.51.100.3", addr("10.42.3.0"))}, 1500, true},
+		{"a node with another address",
+			[]Peer{peer("node-2", "203.0.113.22", addr("10.42.2.0"), fd),
+				peer("node-3", "198.51.100.3", addr("10.42.3.0"))}, 1500, true},
+		{"a share that goes to another node",
+			[]Peer{peer("node-2", "203.0.113.22", fd), peer("node-3", "198.51.100.3", addr("10.42.2.0"))}, 1500, true},
 		{"fewer, larger packets", []Peer{peer("node-3", "198.51.100.3", addr("10.42.3.0"))}, 9000, true},
 		{"none again", nil, 1500, true},
 	} {
@@ -198,7 +209,8 @@ func TestIPv6Below(t *testing.T) {
 	own := usual.Endpoint("node-1", netip.MustParseAddr("2001:db8::1"))
 	other := usual.Endpoint("node-2", netip.MustParseAddr("2001:db8:1::2"))
 	peers := []Peer{{Node: "node-2", Endpoint: other, Gateways: []netip.Addr{other.Gateway6()}}}
-	_, err := Apply(Device{Own: own, Shares: []netip.Prefix{netip.MustParsePrefix("fd00:42:0:1::/64")}, MTU: 1500, Peers: peers})
+	_, err := Apply(
+		Device{Own: own, Shares: []netip.Prefix{netip.MustParsePrefix("fd00:42:0:1::/64")}, MTU: 1500, Peers: peers})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,13 +19,17 @@ func TestRun(t *testing.T) {
 		until time.Duration
 		want  []time.Duration // when the work runs
 	}{
-		"once at the start":            {until: time.Second, want: []time.Duration{0}},
-		"a single change at once":      {fire: []time.Duration{300 * ms}, until: time.Second, want: []time.Duration{0, 300 * ms}},
-		"a burst by few runs":          {fire: []time.Duration{300 * ms, 301 * ms, 310 * ms, 349 * ms}, until: time.Second, want: []time.Duration{0, 300 * ms, 350 * ms}},
-		"without changes now and then": {until: 25 * time.Second, want: []time.Duration{0, 10*time.Second + 50*ms, 20*time.Second + 100*ms}},
+		"once at the start": {until: time.Second, want: []time.Duration{0}},
+		"a single change at once": {fire: []time.Duration{300 * ms}, until: time.Second,
+			want: []time.Duration{0, 300 * ms}},
+		"a burst by few runs": {fire: []time.Duration{300 * ms, 301 * ms, 310 * ms, 349 * ms},
+			until: time.Second, want: []time.Duration{0, 300 * ms, 350 * ms}},
+		"without changes now and then": {until: 25 * time.Second,
+			want: []time.Duration{0, 10*time.Second + 50*ms, 20*time.Second + 100*ms}},
 		"failures with growing pauses": {fails: 4, until: 15 * time.Second,
 			want: []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second, 11 * time.Second}},
-		"a change ends a long pause": {fails: 4, until: 10 * time.Second, fire: []time.Duration{10 * ms, 4500 * ms, 4600 * ms},
+		"a change ends a long pause": {fails: 4, until: 10 * time.Second,
+			fire: []time.Duration{10 * ms, 4500 * ms, 4600 * ms},
 			want: []time.Duration{0, time.Second, 3 * time.Second, 4500 * ms, 5500 * ms}},
 	} {
 		t.Run(name, func(t *testing.T) {

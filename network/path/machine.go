@@ -83,7 +83,8 @@ func (m Machine) Findings() []check.Finding {
 	}
 	if m.Largest == 0 && !m.answers() {
 		return []check.Finding{check.Failed(name, "nothing answers there, neither ICMP echo nor a port",
-			fmt.Sprintf("start the machine, or give its right address; then let ICMP and the ports of docs/network.md pass (ping %v)", m.Address))}
+			fmt.Sprintf(
+				"start the machine, or give its right address; then let ICMP and the ports of docs/network.md pass (ping %v)", m.Address))}
 	}
 	findings := []check.Finding{m.size(name)}
 	for _, p := range m.Ports {
@@ -106,14 +107,21 @@ func (m Machine) answers() bool {
 func (m Machine) size(name string) check.Finding {
 	switch {
 	case m.Largest == 0:
-		return check.Failed(name, "no ICMP echo is answered, though ports are", "let ICMP and ICMPv6 pass between the machines: without them senders do not learn which packets are too large")
+		return check.Failed(name, "no ICMP echo is answered, though ports are",
+			"let ICMP and ICMPv6 pass between the machines: without them senders do not learn which packets are too large")
 	case m.Largest < m.Way.MTU:
-		return check.Failed(name, fmt.Sprintf("packets of up to %d bytes arrive, and the link %s sends %d", m.Largest, m.Way.Link, m.Way.MTU),
-			fmt.Sprintf("give the links of all machines the MTU of the network between them, here: ip link set dev %s mtu %d", m.Way.Link, m.Largest))
+		return check.Failed(name,
+			fmt.Sprintf("packets of up to %d bytes arrive, and the link %s sends %d", m.Largest, m.Way.Link, m.Way.MTU),
+			fmt.Sprintf(
+				"give the links of all machines the MTU of the network between them, here: ip link set dev %s mtu %d",
+				m.Way.Link, m.Largest))
 	case m.Way.Direct:
-		return check.Passed(name, fmt.Sprintf("packets of %d bytes arrive, with no router between: pods reach each other directly", m.Largest))
+		return check.Passed(name,
+			fmt.Sprintf("packets of %d bytes arrive, with no router between: pods reach each other directly",
+				m.Largest))
 	}
-	return check.Passed(name, fmt.Sprintf("packets of %d bytes arrive by a router: pods reach each other through the overlay", m.Largest))
+	return check.Passed(name,
+		fmt.Sprintf("packets of %d bytes arrive by a router: pods reach each other through the overlay", m.Largest))
 }
 
 // finding is about one port.
@@ -129,13 +137,16 @@ func (a Answered) finding(addr netip.Addr) check.Finding {
 	case a.Contact == Listens:
 		return check.Passed(name, "answers: "+a.Port.For)
 	case a.Contact == Closed:
-		return check.Doubtful(name, "refused: nothing listens yet, or a firewall rejects it: "+a.Port.For, "if Barque runs there: "+open)
+		return check.Doubtful(name, "refused: nothing listens yet, or a firewall rejects it: "+a.Port.For,
+			"if Barque runs there: "+open)
 	case a.Port.ServerOnly:
-		return check.Doubtful(name, fmt.Sprintf("%s: %s, which only servers have", a.Contact, a.Port.For), "if that machine is a server: "+open)
+		return check.Doubtful(name, fmt.Sprintf("%s: %s, which only servers have", a.Contact, a.Port.For),
+			"if that machine is a server: "+open)
 	case a.Contact == Rejected:
 		return check.Failed(name, "something on the way rejects it: "+a.Port.For, open)
 	case a.Port.UDP:
-		return check.Doubtful(name, "no answer, as of a port in use or a closed way: "+a.Port.For, "after the join: barque cluster doctor")
+		return check.Doubtful(name, "no answer, as of a port in use or a closed way: "+a.Port.For,
+			"after the join: barque cluster doctor")
 	}
 	return check.Failed(name, "no answer: "+a.Port.For, open)
 }

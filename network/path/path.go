@@ -147,10 +147,12 @@ func isUnreachable(err error) bool {
 // open makes a socket for packets that must not be fragmented, whatever the kernel's cached path
 // MTU.
 func open(addr netip.Addr) (int, error) {
-	family, protocol, level, option, value := unix.AF_INET, unix.IPPROTO_ICMP, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE
+	family, protocol, level, option, value := unix.AF_INET, unix.IPPROTO_ICMP, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER,
+		unix.IP_PMTUDISC_PROBE
 	var to unix.Sockaddr
 	if addr.Is6() {
-		family, protocol, level, option, value = unix.AF_INET6, unix.IPPROTO_ICMPV6, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE
+		family, protocol, level, option, value = unix.AF_INET6, unix.IPPROTO_ICMPV6, unix.IPPROTO_IPV6,
+			unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE
 		to = &unix.SockaddrInet6{Addr: addr.As16()}
 	} else {
 		to = &unix.SockaddrInet4{Addr: addr.As4()}
@@ -160,7 +162,8 @@ func open(addr netip.Addr) (int, error) {
 		return 0, err
 	}
 	wait := unix.NsecToTimeval(int64(patience))
-	err = errors.Join(unix.SetsockoptInt(fd, level, option, value), unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait))
+	err = errors.Join(unix.SetsockoptInt(fd, level, option, value),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait))
 	if err == nil {
 		err = unix.Connect(fd, to)
 	}

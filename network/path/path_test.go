@@ -62,7 +62,8 @@ func pair(t *testing.T) (own, other *netlink.Handle, there netns.NsHandle) {
 	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "here"
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "there", PeerNamespace: netlink.NsFd(int(there))}); err != nil {
+	if err := netlink.LinkAdd(
+		&netlink.Veth{LinkAttrs: attrs, PeerName: "there", PeerNamespace: netlink.NsFd(int(there))}); err != nil {
 		t.Fatal(err)
 	}
 	if own, err = netlink.NewHandle(); err != nil {
@@ -109,11 +110,13 @@ func TestProbe(t *testing.T) {
 	}
 	ask(Small, 1500, "192.0.2.2", "2001:db8::2")
 	ask(Whole, 1400, "192.0.2.2", "2001:db8::2")
-	findings := ProbeAll(t.Context(), map[string]netip.Addr{"b": netip.MustParseAddr("192.0.2.2")}, netip.MustParseAddr("192.0.2.1"))
+	findings := ProbeAll(t.Context(), map[string]netip.Addr{"b": netip.MustParseAddr("192.0.2.2")},
+		netip.MustParseAddr("192.0.2.1"))
 	if len(findings) != 1 || findings[0].Answer != Small || findings[0].Size != 1500 || findings[0].Node != "b" {
 		t.Errorf("findings %+v", findings)
 	}
-	if findings := ProbeAll(t.Context(), map[string]netip.Addr{"b": netip.MustParseAddr("192.0.2.2")}, netip.MustParseAddr("192.0.2.9")); findings[0].Error == "" {
+	if findings := ProbeAll(t.Context(), map[string]netip.Addr{"b": netip.MustParseAddr("192.0.2.2")},
+		netip.MustParseAddr("192.0.2.9")); findings[0].Error == "" {
 		t.Errorf("an address that no link has: %+v", findings)
 	}
 }
@@ -145,7 +148,9 @@ func firewall(t *testing.T, at netns.NsHandle, port uint16, verdict ...expr.Any)
 		t.Fatal(err)
 	}
 	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "firewall"})
-	chain := conn.AddChain(&nftables.Chain{Name: "input", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter})
+	chain := conn.AddChain(
+		&nftables.Chain{Name: "input", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput,
+			Priority: nftables.ChainPriorityFilter})
 	toPort := []expr.Any{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(port)},
@@ -184,13 +189,15 @@ func TestExplore(t *testing.T) {
 	}
 	drop := &expr.Verdict{Kind: expr.VerdictDrop}
 	firewall(t, there, 1003, drop)
-	firewall(t, there, 1004, &expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED})
+	firewall(t, there, 1004,
+		&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED})
 	tcp := func(n uint16) Port { return Port{Number: n} }
 	udp := func(n uint16) Port { return Port{Number: n, UDP: true} }
 	ports := []Port{tcp(1001), tcp(1002), tcp(1003), tcp(1004), udp(1002), udp(1003), udp(1004)}
 	want := []Contact{Listens, Closed, Unanswered, Rejected, Closed, Unanswered, Rejected}
 	for _, address := range []string{"192.0.2.2", "2001:db8::2"} {
-		await.NoError(t, "what is known of "+address, func(context.Context) error { // what a busy machine has no time for looks lost
+		// what a busy machine has no time for looks lost
+		await.NoError(t, "what is known of "+address, func(context.Context) error {
 			m, err := Explore(t.Context(), netip.MustParseAddr(address), ports)
 			if err != nil {
 				return err
@@ -215,7 +222,8 @@ func TestExplore(t *testing.T) {
 	}
 	await.NoError(t, "the largest packet", func(context.Context) error {
 		// A veth takes the room of a VLAN tag more than its MTU.
-		if got, err := Largest(t.Context(), netip.MustParseAddr("192.0.2.2"), 1500); err != nil || got < 1401 || got > 1405 {
+		if got, err := Largest(t.Context(), netip.MustParseAddr("192.0.2.2"), 1500); err != nil || got < 1401 ||
+			got > 1405 {
 			return fmt.Errorf("the largest packet has %d bytes, %v; want 1401", got, err)
 		}
 		return nil
@@ -244,16 +252,25 @@ func TestFindings(t *testing.T) {
 	}{
 		{"well", Machine{addr, way, 1500, []Answered{{api, Listens}, {gossip, Closed}}}, "", "directly", 1},
 		{"by a router", Machine{addr, nodeaddr.Way{Link: "eth0", MTU: 1500}, 1500, nil}, "", "overlay", 0},
-		{"nothing yet", Machine{addr, way, 1500, []Answered{{api, Closed}}}, "", "nothing listens yet, or a firewall rejects it", 1},
+		{"nothing yet", Machine{addr, way, 1500, []Answered{{api, Closed}}}, "",
+			"nothing listens yet, or a firewall rejects it", 1},
 		{"itself", Machine{addr, nodeaddr.Way{Own: true}, 0, nil}, "", "itself", 0},
-		{"away", Machine{addr, way, 0, []Answered{{api, Unanswered}, {gossip, Unanswered}}}, "path to 192.0.2.2", "nothing answers", 0},
-		{"away, as a router says", Machine{addr, way, 0, []Answered{{api, Rejected}, {gossip, Rejected}}}, "path to 192.0.2.2", "nothing answers", 0},
+		{"away", Machine{addr, way, 0, []Answered{{api, Unanswered}, {gossip, Unanswered}}}, "path to 192.0.2.2",
+			"nothing answers", 0},
+		{"away, as a router says", Machine{addr, way, 0, []Answered{{api, Rejected}, {gossip, Rejected}}},
+			"path to 192.0.2.2", "nothing answers", 0},
 		{"no ICMP", Machine{addr, way, 0, []Answered{{api, Closed}}}, "path to 192.0.2.2", "let ICMP", 1},
-		{"small packets", Machine{addr, way, 1400, []Answered{{api, Listens}}}, "path to 192.0.2.2", "ip link set dev eth0 mtu 1400", 0},
-		{"a closed port", Machine{addr, way, 1500, []Answered{{api, Unanswered}, {gossip, Unanswered}}}, "TCP 6443 at 192.0.2.2", "let TCP 6443 pass", 1},
-		{"rejected ports", Machine{addr, way, 1500, []Answered{{api, Rejected}, {gossip, Rejected}}}, "TCP 6443 at 192.0.2.2 UDP 7946 at 192.0.2.2", "let UDP 7946 pass", 0},
-		{"perhaps an agent", Machine{addr, way, 1500, []Answered{{perhaps, Unanswered}, {perhaps, Rejected}, {perhaps, Closed}}}, "", "if that machine is a server: let TCP 6443 pass", 3},
-		{"a server, by its address", Machine{addr, way, 1500, []Answered{{perhaps, Listens}}}, "", "answers: the API", 0},
+		{"small packets", Machine{addr, way, 1400, []Answered{{api, Listens}}}, "path to 192.0.2.2",
+			"ip link set dev eth0 mtu 1400", 0},
+		{"a closed port", Machine{addr, way, 1500, []Answered{{api, Unanswered}, {gossip, Unanswered}}},
+			"TCP 6443 at 192.0.2.2", "let TCP 6443 pass", 1},
+		{"rejected ports", Machine{addr, way, 1500, []Answered{{api, Rejected}, {gossip, Rejected}}},
+			"TCP 6443 at 192.0.2.2 UDP 7946 at 192.0.2.2", "let UDP 7946 pass", 0},
+		{"perhaps an agent",
+			Machine{addr, way, 1500, []Answered{{perhaps, Unanswered}, {perhaps, Rejected}, {perhaps, Closed}}}, "",
+			"if that machine is a server: let TCP 6443 pass", 3},
+		{"a server, by its address", Machine{addr, way, 1500, []Answered{{perhaps, Listens}}}, "", "answers: the API",
+			0},
 	} {
 		var failed []string
 		doubts := 0

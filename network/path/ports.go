@@ -65,7 +65,8 @@ func Ask(ctx context.Context, addr netip.Addr, port Port) (Contact, error) {
 		return Closed, nil
 	case isUnreachable(err) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM):
 		return Rejected, nil
-	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.ETIMEDOUT):
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) ||
+		errors.Is(err, unix.ETIMEDOUT):
 		return Unanswered, nil
 	case err == nil: // a process answers a meaningless byte
 		return Listens, nil

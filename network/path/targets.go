@@ -31,7 +31,8 @@ func ParseTarget(text string) (Target, error) {
 	if !strings.Contains(text, "://") {
 		host := strings.Trim(text, "[]")
 		if _, err := netip.ParseAddr(host); err != nil && (host == "" || strings.ContainsAny(host, ":/ ")) {
-			return Target{}, fmt.Errorf("%q: want the address or the host name of a machine, or https://HOST:6443 of a server", text)
+			return Target{},
+				fmt.Errorf("%q: want the address or the host name of a machine, or https://HOST:6443 of a server", text)
 		}
 		return Target{Host: host}, nil
 	}
@@ -91,11 +92,14 @@ func (n *Needs) examineOne(ctx context.Context, m Target) []check.Finding {
 	name := "path to " + m.Host
 	addr, err := addressOf(ctx, m.Host)
 	if err != nil {
-		return []check.Finding{check.Failed(name, err.Error(), "give its address, or mend the name in DNS or /etc/hosts")}
+		return []check.Finding{
+			check.Failed(name, err.Error(), "give its address, or mend the name in DNS or /etc/hosts")}
 	}
 	found, err := Explore(ctx, addr, n.Ports(m))
 	if err != nil {
-		return []check.Finding{check.Failed(name, err.Error(), fmt.Sprintf("run it as root, and give this machine a route there (ip route get %v)", addr))}
+		return []check.Finding{
+			check.Failed(name, err.Error(),
+				fmt.Sprintf("run it as root, and give this machine a route there (ip route get %v)", addr))}
 	}
 	return found.Findings()
 }

@@ -8,9 +8,13 @@ import (
 
 func TestParseTarget(t *testing.T) {
 	for text, want := range map[string]string{
-		"10.0.0.2": "10.0.0.2 0", "fd00::2": "fd00::2 0", "[fd00::2]": "fd00::2 0", "node-2.example": "node-2.example 0",
-		"https://10.0.0.1": "10.0.0.1 6443", "https://10.0.0.1:7443/": "10.0.0.1 7443", "https://[fd00::1]:6443": "fd00::1 6443",
-		"": "", "10.0.0.2:6443": "", "http://10.0.0.1:6443": "", "https://": "", "https://h:0": "", "https://h:70000": "", "https://h/x": "", "a b": "",
+		"10.0.0.2": "10.0.0.2 0", "fd00::2": "fd00::2 0", "[fd00::2]": "fd00::2 0",
+		"node-2.example":   "node-2.example 0",
+		"https://10.0.0.1": "10.0.0.1 6443", "https://10.0.0.1:7443/": "10.0.0.1 7443",
+		"https://[fd00::1]:6443": "fd00::1 6443",
+		"":                       "", "10.0.0.2:6443": "", "http://10.0.0.1:6443": "", "https://": "",
+		"https://h:0":     "",
+		"https://h:70000": "", "https://h/x": "", "a b": "",
 	} {
 		m, err := ParseTarget(text)
 		if got := fmt.Sprint(m.Host, " ", m.API); (err == nil) != (want != "") || err == nil && got != want {
@@ -35,7 +39,8 @@ func TestPortsOfRoles(t *testing.T) {
 		n.Server = c.server
 		var got []string
 		for _, p := range n.Ports(c.m) {
-			got = append(got, fmt.Sprint(p.Number)+map[bool]string{true: "/udp"}[p.UDP]+map[bool]string{true: "?"}[p.ServerOnly])
+			got = append(got,
+				fmt.Sprint(p.Number)+map[bool]string{true: "/udp"}[p.UDP]+map[bool]string{true: "?"}[p.ServerOnly])
 		}
 		if strings.Join(got, " ") != c.want {
 			t.Errorf("server %t, %+v: %v; want %s", c.server, c.m, got, c.want)

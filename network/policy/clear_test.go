@@ -74,10 +74,16 @@ func TestNothingIsTakenInClear(t *testing.T) {
 		links[name] = link
 	}
 	for _, share := range []string{"10.42.2.0/24", "fd00:42:0:2::/64"} {
-		check(netlink.RouteAdd(&netlink.Route{Dst: nodeaddr.IPNet(netip.MustParsePrefix(share)), LinkIndex: links[wireguard.LinkName].Attrs().Index}))
+		check(
+			netlink.RouteAdd(
+				&netlink.Route{Dst: nodeaddr.IPNet(netip.MustParsePrefix(share)),
+					LinkIndex: links[wireguard.LinkName].Attrs().Index}))
 	}
 	for _, share := range []string{"10.42.3.0/24", "fd00:42:0:3::/64"} {
-		check(netlink.RouteAdd(&netlink.Route{Dst: nodeaddr.IPNet(netip.MustParsePrefix(share)), LinkIndex: links["eth0"].Attrs().Index}))
+		check(
+			netlink.RouteAdd(
+				&netlink.Route{Dst: nodeaddr.IPNet(netip.MustParsePrefix(share)),
+					LinkIndex: links["eth0"].Attrs().Index}))
 	}
 	for _, address := range []string{"192.0.2.1/24", "2001:db8::1/64"} {
 		addr := &netlink.Addr{IPNet: nodeaddr.IPNet(netip.MustParsePrefix(address))}
@@ -94,7 +100,8 @@ func TestNothingIsTakenInClear(t *testing.T) {
 		{"192.0.2.1", "10.42.2.5", "10.42.3.5"},
 		{"2001:db8::1", "fd00:42:0:2::5", "fd00:42:0:3::5"},
 	} {
-		listener, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(c.own), 0)))
+		listener, err := net.ListenUDP("udp",
+			net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(c.own), 0)))
 		check(err)
 		defer listener.Close()
 		to := listener.LocalAddr().(*net.UDPAddr).AddrPort()
@@ -103,7 +110,8 @@ func TestNothingIsTakenInClear(t *testing.T) {
 			if to.Addr().Is6() {
 				protocol = unix.ETH_P_IPV6
 			}
-			at := &unix.SockaddrLinklayer{Protocol: protocol<<8 | protocol>>8, Ifindex: links["wire"].Attrs().Index, Halen: 6}
+			at := &unix.SockaddrLinklayer{Protocol: protocol<<8 | protocol>>8, Ifindex: links["wire"].Attrs().Index,
+				Halen: 6}
 			copy(at.Addr[:], links["eth0"].Attrs().HardwareAddr)
 			check(unix.Sendto(raw, datagram(netip.AddrPortFrom(netip.MustParseAddr(from), 1), to, from), 0, at))
 		}

@@ -208,7 +208,8 @@ func (d DNS) reach(r Rule) Rule {
 	}
 	for _, port := range r.Ports {
 		if port.Set == "" && port.First > 0 && port.First <= dnsPort && dnsPort <= port.Last {
-			r.Ports = append(r.Ports, Port{Protocol: port.Protocol, First: d.Local.Port(), Last: d.Local.Port(), At: own.Addr()})
+			r.Ports = append(r.Ports,
+				Port{Protocol: port.Protocol, First: d.Local.Port(), Last: d.Local.Port(), At: own.Addr()})
 		}
 	}
 	return r

@@ -81,7 +81,8 @@ func (t tables) change(delta Delta) error {
 // Purge removes the tables: all traffic is allowed then. A missing table is no error.
 func Purge() error {
 	w := new(nft.Writer)
-	return errors.Join(w.Purge(nft.Name{Family: nft.IPv4, Table: TableName}), w.Purge(nft.Name{Family: nft.IPv6, Table: TableName}))
+	return errors.Join(w.Purge(nft.Name{Family: nft.IPv4, Table: TableName}),
+		w.Purge(nft.Name{Family: nft.IPv6, Table: TableName}))
 }
 
 // skeleton writes the parts that do not depend on policies. own are the node's shares of the pod
@@ -116,22 +117,27 @@ func (tx transaction) skeleton(t tables, own []netip.Prefix) {
 		}
 	}
 
-	egress := tx.Hook("forward-egress", nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityRef(priorityEgress))
+	egress := tx.Hook("forward-egress", nftables.ChainTypeFilter, nftables.ChainHookForward,
+		nftables.ChainPriorityRef(priorityEgress))
 	// Without a connection no rule can judge.
 	lost := nft.HasState(nft.StateInvalid | nft.StateUntracked)
-	tx.Rule(egress, lost, []expr.Any{tx.Family.LoadSource(nft.RegA0), tx.Family.LoadSource(tx.Family.RegA1())}, isolated, drop)
-	tx.Rule(egress, lost, []expr.Any{tx.Family.LoadDestination(nft.RegA0), tx.Family.LoadDestination(tx.Family.RegA1())}, isolated, drop)
+	tx.Rule(egress, lost, []expr.Any{tx.Family.LoadSource(nft.RegA0), tx.Family.LoadSource(tx.Family.RegA1())},
+		isolated, drop)
+	tx.Rule(egress, lost,
+		[]expr.Any{tx.Family.LoadDestination(nft.RegA0), tx.Family.LoadDestination(tx.Family.RegA1())}, isolated, drop)
 	tx.Rule(egress, itself, accept)
 	tx.Rule(egress, judge(client, mapOut))
 	refuseUnknown(egress, client)
 
-	ingress := tx.Hook("forward-ingress", nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityRef(priorityIngress))
+	ingress := tx.Hook("forward-ingress", nftables.ChainTypeFilter, nftables.ChainHookForward,
+		nftables.ChainPriorityRef(priorityIngress))
 	tx.Rule(ingress, itself, accept)
 	tx.Rule(ingress, judge(server, mapIn))
 	refuseUnknown(ingress, server)
 
 	if tx.Family.Has(t.dns) {
-		input := tx.Hook("input-dns", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityRef(priorityEgress))
+		input := tx.Hook("input-dns", nftables.ChainTypeFilter, nftables.ChainHookInput,
+			nftables.ChainPriorityRef(priorityEgress))
 		questions := nft.DestinationIn(netip.PrefixFrom(t.dns, t.dns.BitLen()), true)
 		tx.Rule(input, questions, judge(client, mapOut))
 		refuseUnknown(input, client, questions)
@@ -141,7 +147,8 @@ func (tx transaction) skeleton(t tables, own []netip.Prefix) {
 // genuine drops a pod's packets from an address that is not routed to it, and clear packets from an
 // address behind WireGuard.
 func (tx transaction) genuine() {
-	chain := tx.Hook("prerouting-source", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw)
+	chain := tx.Hook("prerouting-source", nftables.ChainTypeFilter, nftables.ChainHookPrerouting,
+		nftables.ChainPriorityRaw)
 	const links = "veth"       // as the ptp plugin names the node's ends of the pods' links
 	if tx.Family == nft.IPv6 { // neighbours find each other by these addresses, which are of the link alone
 		tx.Rule(chain, nft.SourceIn(tx.Family.LinkLocal(), true), nft.Verdict(expr.VerdictAccept, ""))
@@ -337,7 +344,8 @@ func (tx transaction) fillPeers(name string, rule int, peers []Peer, egress bool
 
 // isPort continues for connections to the port.
 func (tx transaction) isPort(p Port) []expr.Any {
-	steps := append(nft.One(nft.LoadFlowProtocol(nft.RegA)), nft.Equal(nft.RegA, []byte{nft.ProtocolNumber(p.Protocol)})...)
+	steps := append(nft.One(nft.LoadFlowProtocol(nft.RegA)),
+		nft.Equal(nft.RegA, []byte{nft.ProtocolNumber(p.Protocol)})...)
 	if p.At.IsValid() {
 		steps = append(append(steps, nft.LoadFlowDestination(nft.RegA)), nft.Equal(nft.RegA, p.At.AsSlice())...)
 	}
@@ -348,7 +356,8 @@ func (tx transaction) isPort(p Port) []expr.Any {
 	case p.First == 0 && p.Last == 65535:
 		return steps
 	case p.First == p.Last:
-		return append(append(steps, nft.LoadFlowPort(nft.RegA)), nft.Equal(nft.RegA, binaryutil.BigEndian.PutUint16(p.First))...)
+		return append(append(steps, nft.LoadFlowPort(nft.RegA)),
+			nft.Equal(nft.RegA, binaryutil.BigEndian.PutUint16(p.First))...)
 	}
 	return append(steps, nft.LoadFlowPort(nft.RegA), &expr.Range{Op: expr.CmpOpEq, Register: nft.RegA,
 		FromData: binaryutil.BigEndian.PutUint16(p.First), ToData: binaryutil.BigEndian.PutUint16(p.Last)})
@@ -357,7 +366,8 @@ func (tx transaction) isPort(p Port) []expr.Any {
 // The sets.
 
 func (tx transaction) isolations(name string) *nftables.Set {
-	return &nftables.Set{Table: tx.Table, Name: name, IsMap: true, KeyType: tx.Family.TypeAddr(), DataType: nftables.TypeVerdict}
+	return &nftables.Set{Table: tx.Table, Name: name, IsMap: true, KeyType: tx.Family.TypeAddr(),
+		DataType: nftables.TypeVerdict}
 }
 
 func (tx transaction) isolated() *nftables.Set {

@@ -49,7 +49,8 @@ func TestKernelAcceptsEveryDelta(t *testing.T) {
 		t.Errorf("replace what is there: %v", err)
 	}
 	for _, want := range []bool{true, false} {
-		if got, err := kernel.writer.Tables(); err != nil || slices.Contains(got, nft.Name{Family: nft.IPv6, Table: TableName}) != want {
+		if got, err := kernel.writer.Tables(); err != nil ||
+			slices.Contains(got, nft.Name{Family: nft.IPv6, Table: TableName}) != want {
 			t.Errorf("tables: %v, %v; want ours: %v", got, err, want)
 		}
 		if err := Purge(); err != nil {

@@ -42,7 +42,8 @@ func (w *world) allows(f flow) bool {
 	if f.server == testDNS.Local.Addr() {
 		server = testDNS.pod()
 	}
-	return w.lets(client, networkingv1.PolicyTypeEgress, f, server) && w.lets(server, networkingv1.PolicyTypeIngress, f, client)
+	return w.lets(client, networkingv1.PolicyTypeEgress, f, server) &&
+		w.lets(server, networkingv1.PolicyTypeIngress, f, client)
 }
 
 // at returns the pod at an address, or nil.
@@ -62,7 +63,8 @@ func (w *world) lets(pod *Pod, direction networkingv1.PolicyType, f flow, peer *
 	}
 	isolated := false
 	for _, p := range w.policies {
-		if p.Namespace != pod.Namespace || !slices.Contains(p.Spec.PolicyTypes, direction) || !matches(&p.Spec.PodSelector, pod.Labels) {
+		if p.Namespace != pod.Namespace || !slices.Contains(p.Spec.PolicyTypes, direction) ||
+			!matches(&p.Spec.PodSelector, pod.Labels) {
 			continue
 		}
 		isolated = true
@@ -103,7 +105,8 @@ func (w *world) hasPeer(peers []networkingv1.NetworkPolicyPeer, namespace string
 		if p.IPBlock != nil {
 			if slices.ContainsFunc(addrs, func(addr netip.Addr) bool {
 				return netip.MustParsePrefix(p.IPBlock.CIDR).Contains(addr) &&
-					!slices.ContainsFunc(p.IPBlock.Except, func(e string) bool { return netip.MustParsePrefix(e).Contains(addr) })
+					!slices.ContainsFunc(p.IPBlock.Except,
+						func(e string) bool { return netip.MustParsePrefix(e).Contains(addr) })
 			}) {
 				return true
 			}
@@ -140,7 +143,8 @@ func (w *world) hasPort(ports []networkingv1.NetworkPolicyPort, f flow, server *
 		case p.Port == nil:
 			return true
 		case p.Port.Type == intstr.String:
-			if server != nil && slices.Contains(server.Ports, NamedPort{Name: p.Port.StrVal, Protocol: f.protocol, Number: f.port}) {
+			if server != nil &&
+				slices.Contains(server.Ports, NamedPort{Name: p.Port.StrVal, Protocol: f.protocol, Number: f.port}) {
 				return true
 			}
 		case p.EndPort != nil:
@@ -214,9 +218,13 @@ func randomSelector(r *rand.Rand) metav1.LabelSelector {
 	case 0:
 		return metav1.LabelSelector{}
 	case 1:
-		return metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: pick(r, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist)}}}
+		return metav1.LabelSelector{
+			MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: key, Operator: pick(r, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist)}}}
 	case 2:
-		return metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: metav1.LabelSelectorOpNotIn, Values: []string{"1"}}}}
+		return metav1.LabelSelector{
+			MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: key, Operator: metav1.LabelSelectorOpNotIn, Values: []string{"1"}}}}
 	case 3:
 		return metav1.LabelSelector{MatchLabels: dnsLabels}
 	default:
@@ -229,7 +237,8 @@ func randomPod(r *rand.Rand, i int) *Pod {
 		Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 42, byte(i % 3), byte(i + 1)})}}
 	for _, name := range []string{"web", "dns"} {
 		if r.IntN(2) == 0 {
-			p.Ports = append(p.Ports, NamedPort{Name: name, Protocol: pick(r, protocols...), Number: pick[uint16](r, 53, 80, 81)})
+			p.Ports = append(p.Ports,
+				NamedPort{Name: name, Protocol: pick(r, protocols...), Number: pick[uint16](r, 53, 80, 81)})
 		}
 	}
 	return p
@@ -239,7 +248,9 @@ func randomPeers(r *rand.Rand) []networkingv1.NetworkPolicyPeer {
 	var peers []networkingv1.NetworkPolicyPeer
 	for range r.IntN(3) {
 		if r.IntN(3) == 0 {
-			block := &networkingv1.IPBlock{CIDR: pick(r, "0.0.0.0/0", "10.42.0.0/16", "10.42.1.0/24", "10.43.0.0/24", "192.0.2.0/24", "2001:db8::/32")}
+			block := &networkingv1.IPBlock{
+				CIDR: pick(r, "0.0.0.0/0", "10.42.0.0/16", "10.42.1.0/24", "10.43.0.0/24", "192.0.2.0/24",
+					"2001:db8::/32")}
 			if block.CIDR == "0.0.0.0/0" || block.CIDR == "10.42.0.0/16" {
 				for range r.IntN(3) {
 					block.Except = append(block.Except, pick(r, "10.42.0.0/24", "10.42.1.2/32", "10.42.2.0/25"))
@@ -286,20 +297,23 @@ func randomPolicy(r *rand.Rand, name string) *networkingv1.NetworkPolicy {
 	if r.IntN(3) > 0 {
 		p.Spec.PolicyTypes = append(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress)
 		for range r.IntN(3) {
-			p.Spec.Ingress = append(p.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{From: randomPeers(r), Ports: randomPorts(r)})
+			p.Spec.Ingress = append(p.Spec.Ingress,
+				networkingv1.NetworkPolicyIngressRule{From: randomPeers(r), Ports: randomPorts(r)})
 		}
 	}
 	if len(p.Spec.PolicyTypes) == 0 || r.IntN(2) == 0 {
 		p.Spec.PolicyTypes = append(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 		for range r.IntN(3) {
-			p.Spec.Egress = append(p.Spec.Egress, networkingv1.NetworkPolicyEgressRule{To: randomPeers(r), Ports: randomPorts(r)})
+			p.Spec.Egress = append(p.Spec.Egress,
+				networkingv1.NetworkPolicyEgressRule{To: randomPeers(r), Ports: randomPorts(r)})
 		}
 	}
 	return p
 }
 
 func randomWorld(r *rand.Rand) *world {
-	w := &world{namespaces: map[string]labels.Set{}, pods: map[string]*Pod{}, policies: map[string]*networkingv1.NetworkPolicy{}}
+	w := &world{namespaces: map[string]labels.Set{}, pods: map[string]*Pod{},
+		policies: map[string]*networkingv1.NetworkPolicy{}}
 	for _, name := range testNamespaces {
 		if r.IntN(8) > 0 {
 			w.namespaces[name] = randomLabels(r)

@@ -114,8 +114,9 @@ func New(config Config) *Agent {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	a := &Agent{
-		config: config, kernel: tables{writer: config.Writer, families: config.Families, dns: config.DNS.Local.Addr()}, trigger: pace.NewTrigger(),
-		ready: make(chan struct{}), pending: noneDue(), attached: map[string]attachment{},
+		config: config, kernel: tables{writer: config.Writer, families: config.Families, dns: config.DNS.Local.Addr()},
+		trigger: pace.NewTrigger(),
+		ready:   make(chan struct{}), pending: noneDue(), attached: map[string]attachment{},
 		state: newState(config.DNS), applied: emptyRules(), open: nothing(),
 	}
 	_ = a.informers() // asking for them makes their factory start them
@@ -123,7 +124,8 @@ func New(config Config) *Agent {
 }
 
 func (a *Agent) informers() []cache.SharedIndexInformer {
-	return []cache.SharedIndexInformer{a.config.Policies.Informer(), a.config.Namespaces.Informer(), a.config.Pods.Informer()}
+	return []cache.SharedIndexInformer{a.config.Policies.Informer(), a.config.Namespaces.Informer(),
+		a.config.Pods.Informer()}
 }
 
 // Ready is closed when the kernel has the rules for the first time.
@@ -154,7 +156,8 @@ const attachLimit = 10 * time.Second
 // time: the API server is out of reach, or the kernel refuses. Pods of the node's own network do
 // not need it.
 func (a *Agent) Attach(ctx context.Context, pod *corev1.Pod, addrs []string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, attachLimit, errors.New("they are not in the kernel yet; the log says why"))
+	ctx, cancel := context.WithTimeoutCause(ctx, attachLimit,
+		errors.New("they are not in the kernel yet; the log says why"))
 	defer cancel()
 	done := make(chan struct{})
 	key := keyOf(pod)
@@ -224,9 +227,10 @@ func (a *Agent) Run(ctx context.Context) error {
 			}
 		})
 	}
-	pace.Run(ctx, syncPace, a.trigger, func(context.Context) error { return a.sync(startPeers, peers.HasSynced) }, func(err error) {
-		a.config.Logger.Error("network policies: cannot bring the rules up to date, trying again", "error", err)
-	})
+	pace.Run(ctx, syncPace, a.trigger, func(context.Context) error { return a.sync(startPeers, peers.HasSynced) },
+		func(err error) {
+			a.config.Logger.Error("network policies: cannot bring the rules up to date, trying again", "error", err)
+		})
 	return nil
 }
 
@@ -390,7 +394,8 @@ func podOf(pod *corev1.Pod, node string) *Pod {
 				if protocol == "" {
 					protocol = corev1.ProtocolTCP
 				}
-				p.Ports = append(p.Ports, NamedPort{Name: port.Name, Protocol: protocol, Number: uint16(port.ContainerPort)})
+				p.Ports = append(p.Ports,
+					NamedPort{Name: port.Name, Protocol: protocol, Number: uint16(port.ContainerPort)})
 			}
 		}
 	}
@@ -398,7 +403,8 @@ func podOf(pod *corev1.Pod, node string) *Pod {
 		name(&pod.Spec.Containers[i])
 	}
 	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil &&
+			*c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			name(c)
 		}
 	}

@@ -80,7 +80,8 @@ func TestAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const here = "node-1"
 		pod := func(name, node, ip string, phase corev1.PodPhase) *corev1.Pod {
-			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name, UID: "u"}, Spec: corev1.PodSpec{NodeName: node},
+			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name, UID: "u"},
+				Spec:   corev1.PodSpec{NodeName: node},
 				Status: corev1.PodStatus{Phase: phase, PodIP: ip}}
 		}
 		client := fake.NewClientset(
@@ -123,11 +124,14 @@ func TestAgent(t *testing.T) {
 		}
 
 		// A policy that refers to pods: the kernel hears of it when its peers are known.
-		policy := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "p"}, Spec: networkingv1.NetworkPolicySpec{
-			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
-			Ingress:     []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{}}}}},
-		}}
-		if _, err := client.NetworkingV1().NetworkPolicies("x").Create(ctx, policy, metav1.CreateOptions{}); err != nil {
+		policy := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "p"},
+			Spec: networkingv1.NetworkPolicySpec{
+				PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+				Ingress: []networkingv1.NetworkPolicyIngressRule{
+					{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{}}}}},
+			}}
+		if _, err := client.NetworkingV1().NetworkPolicies("x").Create(ctx, policy,
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		expect("a policy", "change")
@@ -200,18 +204,23 @@ func (p latePeers) AddEventHandler(h cache.ResourceEventHandler) (cache.Resource
 func TestFirstTableHasAllPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := func(name, node, ip string) *corev1.Pod {
-			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name, UID: "u"}, Spec: corev1.PodSpec{NodeName: node},
+			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name, UID: "u"},
+				Spec:   corev1.PodSpec{NodeName: node},
 				Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ip}}
 		}
 		here := pod("here", "node-1", "10.42.1.1")
-		client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, here, pod("elsewhere", "node-2", "10.42.2.1"),
-			&networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "p"}, Spec: networkingv1.NetworkPolicySpec{
-				PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
-				Ingress:     []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{}}}}},
-			}})
+		client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, here,
+			pod("elsewhere", "node-2", "10.42.2.1"),
+			&networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "p"},
+				Spec: networkingv1.NetworkPolicySpec{
+					PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+					Ingress: []networkingv1.NetworkPolicyIngressRule{
+						{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{}}}}},
+				}})
 		factory := informers.NewSharedInformerFactory(client, 0)
 		own := informers.NewSharedInformerFactory(fake.NewClientset(here), 0)
-		peers := latePeers{coreinformers.NewPodInformer(client, metav1.NamespaceAll, 0, cache.Indexers{}), make(chan struct{})}
+		peers := latePeers{coreinformers.NewPodInformer(client, metav1.NamespaceAll, 0, cache.Indexers{}),
+			make(chan struct{})}
 		a := New(Config{NodeName: "node-1", Policies: factory.Networking().V1().NetworkPolicies(),
 			Namespaces: factory.Core().V1().Namespaces(), Pods: own.Core().V1().Pods(), Peers: peers})
 		kernel := &fakeKernel{}
@@ -225,7 +234,8 @@ func TestFirstTableHasAllPeers(t *testing.T) {
 		<-time.After(time.Minute) // virtual
 		synctest.Wait()
 		if calls := kernel.took(); !peers.HasSynced() || len(calls) > 0 {
-			t.Errorf("before all peers are looked at: the informer has them %v, the kernel was asked to %v", peers.HasSynced(), calls)
+			t.Errorf("before all peers are looked at: the informer has them %v, the kernel was asked to %v",
+				peers.HasSynced(), calls)
 		}
 		close(peers.release)
 		<-time.After(time.Minute)

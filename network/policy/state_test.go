@@ -42,7 +42,8 @@ func TestRulesSayWhatPoliciesSay(t *testing.T) {
 		if !reflect.DeepEqual(applied, fresh.rules) {
 			t.Fatalf("seed %d: the kernel has %+v\nwanted %+v", seed, applied, fresh.rules)
 		}
-		addrs := []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("198.51.100.1"), testDNS.Local.Addr()}
+		addrs := []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("198.51.100.1"),
+			testDNS.Local.Addr()}
 		for _, pod := range w.pods {
 			addrs = append(addrs, pod.Addrs...)
 		}
@@ -51,7 +52,8 @@ func TestRulesSayWhatPoliciesSay(t *testing.T) {
 				for _, protocol := range protocols {
 					for _, port := range []uint16{53, 80, 81, 443, testDNS.Local.Port()} {
 						f := flow{client, server, protocol, port}
-						if client == testDNS.Local.Addr() || (server == testDNS.Local.Addr()) != (port == testDNS.Local.Port()) {
+						if client == testDNS.Local.Addr() ||
+							(server == testDNS.Local.Addr()) != (port == testDNS.Local.Port()) {
 							continue // DNS asks nobody, and answers at its own port only
 						}
 						want := w.allows(f)
@@ -120,7 +122,8 @@ func TestOnePodTouchesItsElementsOnly(t *testing.T) {
 		for _, list := range delta.AddElements {
 			elements += len(list)
 		}
-		if len(delta.SetPods) != wantPods || elements != 2 || len(delta.DelElements)+len(delta.SetPolicies)+len(delta.AddProfiles)+len(delta.AddSets) != 0 {
+		if len(delta.SetPods) != wantPods || elements != 2 ||
+			len(delta.DelElements)+len(delta.SetPolicies)+len(delta.AddProfiles)+len(delta.AddSets) != 0 {
 			t.Errorf("local %v: %+v", local, delta)
 		}
 		s.setPod("x/new", nil)
@@ -135,7 +138,8 @@ func TestTwoPodsAtOneAddress(t *testing.T) {
 	s := newState(DNS{})
 	s.setNamespace("x", labels.Set{})
 	s.setPolicy("x/p", &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "p"},
-		Spec: networkingv1.NetworkPolicySpec{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"closed": ""}},
+		Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"closed": ""}},
 			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}}})
 	addr := netip.MustParseAddr("10.42.0.5")
 	ended := &Pod{Namespace: "x", Local: true, Addrs: []netip.Addr{addr}}

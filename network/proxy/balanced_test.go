@@ -20,9 +20,11 @@ func TestPortsOfAnAddress(t *testing.T) {
 		ports     []balancers.Port
 		want      bool
 	}{
-		"listed":           {balancers.PoolCondition, []balancers.Port{{Protocol: corev1.ProtocolTCP, Port: 80}}, true},
-		"another port":     {balancers.PoolCondition, []balancers.Port{{Protocol: corev1.ProtocolTCP, Port: 81}}, false},
-		"another protocol": {balancers.NodesCondition, []balancers.Port{{Protocol: corev1.ProtocolUDP, Port: 80}}, false},
+		"listed": {balancers.PoolCondition, []balancers.Port{{Protocol: corev1.ProtocolTCP, Port: 80}}, true},
+		"another port": {balancers.PoolCondition, []balancers.Port{{Protocol: corev1.ProtocolTCP, Port: 81}},
+			false},
+		"another protocol": {balancers.NodesCondition, []balancers.Port{{Protocol: corev1.ProtocolUDP, Port: 80}},
+			false},
 		"none":             {balancers.NodesCondition, nil, false},
 		"of another":       {"", nil, true},
 		"of another, port": {"example.com/Ready", []balancers.Port{{Protocol: corev1.ProtocolTCP, Port: 81}}, true},
@@ -35,7 +37,8 @@ func TestPortsOfAnAddress(t *testing.T) {
 					s.Status.Conditions = []metav1.Condition{{Type: c.condition, Status: metav1.ConditionTrue}}
 				}
 			})
-			rules := claimed(Snapshot{NodeName: here, Services: []*corev1.Service{s}, Slices: []*discoveryv1.EndpointSlice{}}, nil)
+			rules := claimed(
+				Snapshot{NodeName: here, Services: []*corev1.Service{s}, Slices: []*discoveryv1.EndpointSlice{}}, nil)
 			if _, got := rules.Refused[Frontend{Addr: address, Protocol: corev1.ProtocolTCP, Port: 80}]; got != c.want {
 				t.Errorf("the Service answers at its address: %t, want %t", got, c.want)
 			}

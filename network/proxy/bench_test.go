@@ -20,13 +20,17 @@ func largeSnapshot(services int) Snapshot {
 			of.Name, of.Spec.ClusterIP = name, netip.AddrFrom4([4]byte{10, 43, byte(i >> 8), byte(i)}).String()
 		}))
 		of := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name + "-1",
+				Labels: map[string]string{discoveryv1.LabelServiceName: name}},
 			AddressType: discoveryv1.AddressTypeIPv4,
-			Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](8080), Protocol: ptr.To(corev1.ProtocolTCP)}},
+			Ports: []discoveryv1.EndpointPort{
+				{Name: ptr.To("http"), Port: ptr.To[int32](8080), Protocol: ptr.To(corev1.ProtocolTCP)}},
 		}
 		for j := range 5 {
 			number := 5*i + j
-			of.Endpoints = append(of.Endpoints, endpoint(fmt.Sprintf("10.%d.%d.%d", 64+number>>16, number>>8&255, number&255), fmt.Sprintf("node-%d", number%100), ready))
+			of.Endpoints = append(of.Endpoints,
+				endpoint(fmt.Sprintf("10.%d.%d.%d", 64+number>>16, number>>8&255, number&255),
+					fmt.Sprintf("node-%d", number%100), ready))
 		}
 		s.Slices = append(s.Slices, of)
 	}
@@ -65,7 +69,8 @@ func BenchmarkPlan(b *testing.B) {
 func partOf(s Snapshot, i int) *part {
 	service := s.Services[i]
 	s.Services, s.Slices = s.Services[i:i+1], s.Slices[i:i+1]
-	return &part{source: source{ofService, service.Namespace, service.Name}, rules: claimed(s, nil), checks: healthChecks(s)}
+	return &part{source: source{ofService, service.Namespace, service.Name}, rules: claimed(s, nil),
+		checks: healthChecks(s)}
 }
 
 // changes are a book of many services, and what an endpoint that goes or comes at one of them asks
@@ -81,7 +86,8 @@ func changes(services int) (b *book, of source, less, all func() *part) {
 		parts[p.source] = p
 	}
 	b.update(parts)
-	return b, partOf(more, one).source, func() *part { return partOf(fewer, one) }, func() *part { return partOf(more, one) }
+	return b, partOf(more, one).source, func() *part { return partOf(fewer, one) },
+		func() *part { return partOf(more, one) }
 }
 
 // BenchmarkDecideOneChange is one endpoint that goes or comes among 50,000, from the objects to the

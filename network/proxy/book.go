@@ -113,7 +113,8 @@ func (s *scope) view(r Rules) Rules {
 // update takes changed sources, nil for removed ones. It returns the changes of the rules, and the
 // tracked connections that may lead to wrong backends after them.
 func (b *book) update(changed map[source]*part) (Delta, staleFlows) {
-	s := &scope{frontends: map[Frontend]struct{}{}, parts: map[*part]struct{}{}, chains: map[string]struct{}{}, addrs: map[netip.Addr]struct{}{}}
+	s := &scope{frontends: map[Frontend]struct{}{}, parts: map[*part]struct{}{}, chains: map[string]struct{}{},
+		addrs: map[netip.Addr]struct{}{}}
 	for of, next := range changed {
 		for _, p := range []*part{b.parts[of], next} {
 			if p == nil {

@@ -25,7 +25,8 @@ func partsOf(s Snapshot) map[source]*part {
 				one.Slices = append(one.Slices, slice)
 			}
 		}
-		parts[of] = &part{source: of, created: service.CreationTimestamp.Time, rules: claimed(one, nil), checks: healthChecks(one)}
+		parts[of] = &part{source: of, created: service.CreationTimestamp.Time, rules: claimed(one, nil),
+			checks: healthChecks(one)}
 	}
 	for _, pod := range s.Pods {
 		of := source{ofPod, pod.Namespace, pod.Name}
@@ -41,7 +42,8 @@ func partsOf(s Snapshot) map[source]*part {
 }
 
 func rulesCopy(r Rules) Rules {
-	return Rules{Frontends: maps.Clone(r.Frontends), Refused: maps.Clone(r.Refused), Chains: maps.Clone(r.Chains), Hairpins: maps.Clone(r.Hairpins)}
+	return Rules{Frontends: maps.Clone(r.Frontends), Refused: maps.Clone(r.Refused), Chains: maps.Clone(r.Chains),
+		Hairpins: maps.Clone(r.Hairpins)}
 }
 
 // TestBookProperties: whatever changes in which order, the rules are those of a plan of everything,
@@ -98,7 +100,8 @@ func TestBookProperties(t *testing.T) {
 		for of := range known {
 			gone[of] = nil
 		}
-		if b.update(gone); len(b.parts)+len(b.claims)+len(b.hairpins)+len(b.checks) > 0 || !reflect.DeepEqual(b.rules, emptyRules()) {
+		if b.update(gone); len(b.parts)+len(b.claims)+len(b.hairpins)+len(b.checks) > 0 ||
+			!reflect.DeepEqual(b.rules, emptyRules()) {
 			t.Fatalf("seed %d: left of nothing: %+v", seed, b)
 		}
 	}
@@ -115,7 +118,8 @@ func TestBookOfTwoClaimants(t *testing.T) {
 	old, young := at("old", 1), at("young", 2)
 	parts := partsOf(Snapshot{NodeName: here, Services: []*corev1.Service{old, young}})
 	b := newBook()
-	b.update(map[source]*part{{ofService, young.Namespace, "young"}: parts[source{ofService, young.Namespace, "young"}]})
+	b.update(
+		map[source]*part{{ofService, young.Namespace, "young"}: parts[source{ofService, young.Namespace, "young"}]})
 	b.update(map[source]*part{{ofService, old.Namespace, "old"}: parts[source{ofService, old.Namespace, "old"}]})
 	holds := func() string {
 		names := map[string]bool{}

@@ -38,7 +38,8 @@ func (tx transaction) skeleton(t table) {
 	// A service address that remains here belongs to no service.
 	tx.Rule(refuse, nft.DestinationIn(t.serviceNetwork, true), nft.Verdict(expr.VerdictGoto, chainReject))
 
-	tx.Rule(tx.Hook("prerouting-nat", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest),
+	tx.Rule(
+		tx.Hook("prerouting-nat", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest),
 		nft.Verdict(expr.VerdictJump, chainServices))
 	tx.Rule(tx.Hook("output-nat", nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest),
 		nft.Verdict(expr.VerdictJump, chainServices))
@@ -87,7 +88,8 @@ func (tx transaction) private(t table) {
 // postrouting hides the source of connections whose answers would otherwise not come back through
 // this node.
 func (tx transaction) postrouting(t table) {
-	chain := tx.Hook("postrouting-nat", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
+	chain := tx.Hook("postrouting-nat", nftables.ChainTypeNAT, nftables.ChainHookPostrouting,
+		nftables.ChainPriorityNATSource)
 	masquerade := nft.One(&expr.Masq{FullyRandom: true})
 	// Packets that stay on this node keep their source.
 	tx.Rule(chain,
@@ -98,7 +100,8 @@ func (tx transaction) postrouting(t table) {
 	tx.Rule(chain, isMarked(), setMark(false), masquerade)
 	// A pod that reached itself through a service.
 	tx.Rule(chain,
-		[]expr.Any{tx.Family.LoadSource(nft.RegA0), tx.Family.LoadDestination(tx.Family.RegA1()), &expr.Lookup{SourceRegister: nft.RegA, SetName: setHairpins}},
+		[]expr.Any{tx.Family.LoadSource(nft.RegA0), tx.Family.LoadDestination(tx.Family.RegA1()),
+			&expr.Lookup{SourceRegister: nft.RegA, SetName: setHairpins}},
 		masquerade)
 	// A pod that connects to the outside: outside hosts have no route to pods.
 	if t.routable {

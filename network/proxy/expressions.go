@@ -58,7 +58,8 @@ func isMarked() []expr.Any {
 
 // translate sends the connection to the backend in nft.RegB.
 func (tx transaction) translate() expr.Any {
-	return &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(tx.Family.Number()), RegAddrMin: nft.RegB0, RegProtoMin: tx.Family.RegB1(), Specified: true}
+	return &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(tx.Family.Number()), RegAddrMin: nft.RegB0,
+		RegProtoMin: tx.Family.RegB1(), Specified: true}
 }
 
 // remember notes, or renews, the backend in nft.RegB for the client's address.
@@ -74,7 +75,8 @@ func (tx transaction) remember(chain string, timeout time.Duration) []expr.Any {
 func (tx transaction) recall(chain string) []expr.Any {
 	return []expr.Any{
 		tx.Family.LoadSource(nft.RegA),
-		&expr.Lookup{SourceRegister: nft.RegA, DestRegister: nft.RegB, IsDestRegSet: true, SetName: affinityName(chain)},
+		&expr.Lookup{SourceRegister: nft.RegA, DestRegister: nft.RegB, IsDestRegSet: true,
+			SetName: affinityName(chain)},
 	}
 }
 
@@ -118,7 +120,8 @@ func (tx transaction) choose(backends []Backend) []expr.Any {
 	}
 	elements := make([]nftables.SetElement, len(backends))
 	for i, backend := range backends {
-		elements[i] = nftables.SetElement{Key: binary.NativeEndian.AppendUint32(nil, uint32(i)), Val: nft.AddrPortKey(backend.Addr, backend.Port)}
+		elements[i] = nftables.SetElement{Key: binary.NativeEndian.AppendUint32(nil, uint32(i)),
+			Val: nft.AddrPortKey(backend.Addr, backend.Port)}
 	}
 	if err := tx.AddSet(set, elements[:min(len(elements), nft.Chunk)]); err != nil {
 		tx.Fail(err)
@@ -130,6 +133,7 @@ func (tx transaction) choose(backends []Backend) []expr.Any {
 	}
 	return []expr.Any{
 		&expr.Numgen{Register: nft.RegA, Modulus: uint32(len(backends)), Type: unix.NFT_NG_RANDOM},
-		&expr.Lookup{SourceRegister: nft.RegA, DestRegister: nft.RegB, IsDestRegSet: true, SetName: set.Name, SetID: set.ID},
+		&expr.Lookup{SourceRegister: nft.RegA, DestRegister: nft.RegB, IsDestRegSet: true, SetName: set.Name,
+			SetID: set.ID},
 	}
 }

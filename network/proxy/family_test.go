@@ -107,13 +107,16 @@ func TestPlanOfBothFamilies(t *testing.T) {
 		}
 		// One cluster with both: each Service and pod has an address of each family, and a slice
 		// for each.
-		both := Snapshot{NodeName: s.NodeName, Zone: s.Zone, Slices: append(append([]*discoveryv1.EndpointSlice(nil), s.Slices...), m.Slices...)}
+		both := Snapshot{NodeName: s.NodeName, Zone: s.Zone,
+			Slices: append(append([]*discoveryv1.EndpointSlice(nil), s.Slices...), m.Slices...)}
 		for i, service := range s.Services {
 			service, other := service.DeepCopy(), m.Services[i]
 			service.Spec.ClusterIPs = []string{service.Spec.ClusterIP, other.Spec.ClusterIP}
 			service.Spec.ExternalIPs = append(service.Spec.ExternalIPs, other.Spec.ExternalIPs...)
-			service.Spec.LoadBalancerSourceRanges = append(service.Spec.LoadBalancerSourceRanges, other.Spec.LoadBalancerSourceRanges...)
-			service.Status.LoadBalancer.Ingress = append(service.Status.LoadBalancer.Ingress, other.Status.LoadBalancer.Ingress...)
+			service.Spec.LoadBalancerSourceRanges = append(service.Spec.LoadBalancerSourceRanges,
+				other.Spec.LoadBalancerSourceRanges...)
+			service.Status.LoadBalancer.Ingress = append(service.Status.LoadBalancer.Ingress,
+				other.Status.LoadBalancer.Ingress...)
 			both.Services = append(both.Services, service)
 		}
 		for i, pod := range s.Pods {
@@ -132,13 +135,19 @@ func TestPlanOfBothFamilies(t *testing.T) {
 
 // TestHostPortAddresses: a host port at one address is in the table of its family only.
 func TestHostPortAddresses(t *testing.T) {
-	for hostIP, want := range map[string][2]bool{"": {true, true}, "0.0.0.0": {true, false}, "::": {false, true}, "192.0.2.1": {true, false}, "2001:db8::1": {false, true}} {
+	for hostIP, want := range map[string][2]bool{"": {true, true}, "0.0.0.0": {true, false}, "::": {false, true},
+		"192.0.2.1": {true, false}, "2001:db8::1": {false, true}} {
 		pod := &corev1.Pod{
-			Spec:   corev1.PodSpec{NodeName: here, Containers: []corev1.Container{{Ports: []corev1.ContainerPort{{ContainerPort: 8080, HostPort: 90, HostIP: hostIP}}}}},
+			Spec: corev1.PodSpec{NodeName: here,
+				Containers: []corev1.Container{
+					{Ports: []corev1.ContainerPort{{ContainerPort: 8080, HostPort: 90, HostIP: hostIP}}}}},
 			Status: corev1.PodStatus{PodIP: "10.42.1.2", PodIPs: []corev1.PodIP{{IP: "10.42.1.2"}, {IP: "fd00::2"}}},
 		}
 		for i, family := range []nft.Family{nft.IPv4, nft.IPv6} {
-			if got := len(plan(Snapshot{NodeName: here, Family: family, Pods: []*corev1.Pod{pod}}).Frontends) == 1; got != want[i] {
+			if got := len(
+				plan(
+					Snapshot{NodeName: here, Family: family,
+						Pods: []*corev1.Pod{pod}}).Frontends) == 1; got != want[i] {
 				t.Errorf("hostIP %q, %v: %v, want %v", hostIP, family, got, want[i])
 			}
 		}

@@ -97,7 +97,8 @@ func (h *health) succeeded(checks map[uint16]HealthCheck, now time.Time) {
 		if h.servers[port] != nil {
 			continue
 		}
-		server, err := h.serve(fmt.Sprintf(":%d", port), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { h.answer(w, port) }))
+		server, err := h.serve(fmt.Sprintf(":%d", port),
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { h.answer(w, port) }))
 		if err != nil {
 			if !h.refused[port] { // each sync tries again
 				h.logger.Warn("service proxy: cannot listen for a load balancer's health checks", "port", port,
@@ -151,7 +152,8 @@ func (h *health) serveOn(listener net.Listener, handler http.Handler) *httpserve
 	})
 	h.serving.Go(func() { // ends with the server
 		if err := server.Serve(); !errors.Is(err, http.ErrServerClosed) {
-			h.logger.Warn("service proxy: a server of health checks has ended", "address", listener.Addr(), "error", err)
+			h.logger.Warn("service proxy: a server of health checks has ended", "address", listener.Addr(), "error",
+				err)
 		}
 	})
 	return server
@@ -214,7 +216,8 @@ func (h *health) run(ctx context.Context, addresses []string, modeAddress string
 	listen := func(address string, handler http.Handler) {
 		server, err := h.serve(address, handler)
 		if err != nil {
-			h.logger.Warn("service proxy: cannot listen for health checks of the node", "address", address, "error", err)
+			h.logger.Warn("service proxy: cannot listen for health checks of the node", "address", address, "error",
+				err)
 			return
 		}
 		servers = append(servers, server)

@@ -27,19 +27,30 @@ func TestWhoAsksForHealth(t *testing.T) {
 		s.Spec.Type, s.Spec.HealthCheckNodePort = corev1.ServiceTypeLoadBalancer, 31000
 		externalLocal(s)
 	}
-	both := slice(endpoint("10.42.1.1", here, ready), endpoint("10.42.1.2", here, notReady), endpoint("10.42.1.3", here, ending), endpoint("10.42.2.1", "node-2", ready))
+	both := slice(endpoint("10.42.1.1", here, ready), endpoint("10.42.1.2", here, notReady),
+		endpoint("10.42.1.3", here, ending), endpoint("10.42.2.1", "node-2", ready))
 	for name, test := range map[string]struct {
 		service *corev1.Service
 		slices  []*discoveryv1.EndpointSlice
 		want    map[uint16]HealthCheck
 	}{
-		"ready ones of this node": {service(balanced), []*discoveryv1.EndpointSlice{both}, map[uint16]HealthCheck{31000: {"default", "web", 1}}},
-		"none":                    {service(balanced), nil, map[uint16]HealthCheck{31000: {"default", "web", 0}}},
-		"another policy":          {service(balanced, func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster }), nil, map[uint16]HealthCheck{}},
-		"another proxy's":         {service(balanced, func(s *corev1.Service) { s.Labels = map[string]string{labelOtherProxy: "x"} }), nil, map[uint16]HealthCheck{}},
-		"headless by label":       {service(balanced, func(s *corev1.Service) { s.Labels = map[string]string{corev1.IsHeadlessService: ""} }), nil, map[uint16]HealthCheck{}},
+		"ready ones of this node": {service(balanced), []*discoveryv1.EndpointSlice{both},
+			map[uint16]HealthCheck{31000: {"default", "web", 1}}},
+		"none": {service(balanced), nil, map[uint16]HealthCheck{31000: {"default", "web", 0}}},
+		"another policy": {
+			service(balanced,
+				func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster }),
+			nil, map[uint16]HealthCheck{}},
+		"another proxy's": {
+			service(balanced, func(s *corev1.Service) { s.Labels = map[string]string{labelOtherProxy: "x"} }), nil,
+			map[uint16]HealthCheck{}},
+		"headless by label": {
+			service(balanced, func(s *corev1.Service) { s.Labels = map[string]string{corev1.IsHeadlessService: ""} }),
+			nil, map[uint16]HealthCheck{}},
 	} {
-		if got := healthChecks(Snapshot{NodeName: here, Services: []*corev1.Service{test.service}, Slices: test.slices}); !reflect.DeepEqual(got, test.want) {
+		if got := healthChecks(
+			Snapshot{NodeName: here, Services: []*corev1.Service{test.service},
+				Slices: test.slices}); !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, test.want)
 		}
 	}
@@ -113,7 +124,8 @@ func TestAddressesOfTheNode(t *testing.T) {
 	}()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for url, want := range map[string]string{
-		addresses[0] + "/healthz": "lastUpdated", addresses[1] + "/livez": "lastUpdated", addresses[2] + "/healthz": "lastUpdated",
+		addresses[0] + "/healthz": "lastUpdated", addresses[1] + "/livez": "lastUpdated",
+		addresses[2] + "/healthz":   "lastUpdated",
 		addresses[2] + "/proxyMode": "nftables",
 	} {
 		await.NoError(t, url, func(context.Context) error {

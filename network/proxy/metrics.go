@@ -32,19 +32,29 @@ func newMeters(family nft.Family, now time.Time) *meters {
 		labels["ip_family"] = "IPv6"
 	}
 	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "kubeproxy", Name: name, Help: help, ConstLabels: labels})
+		return prometheus.NewGauge(
+			prometheus.GaugeOpts{Namespace: "kubeproxy", Name: name, Help: help, ConstLabels: labels})
 	}
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "kubeproxy", Name: name, Help: help, ConstLabels: labels})
+		return prometheus.NewCounter(
+			prometheus.CounterOpts{Namespace: "kubeproxy", Name: name, Help: help, ConstLabels: labels})
 	}
 	return &meters{
-		duration: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "kubeproxy", ConstLabels: labels, Name: "sync_proxy_rules_duration_seconds",
-			Help: "Time to bring the rules of services up to date.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}),
-		programming: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "kubeproxy", ConstLabels: labels, Name: "network_programming_duration_seconds",
-			Help:    "Time from the change of a service or of its pods until the rules are written, by the clocks of two machines.",
-			Buckets: append(prometheus.LinearBuckets(0.25, 0.25, 2), append(prometheus.LinearBuckets(1, 1, 59), prometheus.LinearBuckets(60, 30, 9)...)...)}),
-		last:      gauge("sync_proxy_rules_last_timestamp_seconds", "When the rules of services were brought up to date last, in seconds since 1970."),
-		queued:    gauge("sync_proxy_rules_last_queued_timestamp_seconds", "When a change of the rules of services was noticed last, in seconds since 1970."),
+		duration: prometheus.NewHistogram(
+			prometheus.HistogramOpts{Namespace: "kubeproxy", ConstLabels: labels,
+				Name:    "sync_proxy_rules_duration_seconds",
+				Help:    "Time to bring the rules of services up to date.",
+				Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}),
+		programming: prometheus.NewHistogram(
+			prometheus.HistogramOpts{Namespace: "kubeproxy", ConstLabels: labels,
+				Name: "network_programming_duration_seconds",
+				Help: "Time from the change of a service or of its pods until the rules are written, by the clocks of two machines.",
+				Buckets: append(prometheus.LinearBuckets(0.25, 0.25, 2),
+					append(prometheus.LinearBuckets(1, 1, 59), prometheus.LinearBuckets(60, 30, 9)...)...)}),
+		last: gauge("sync_proxy_rules_last_timestamp_seconds",
+			"When the rules of services were brought up to date last, in seconds since 1970."),
+		queued: gauge("sync_proxy_rules_last_queued_timestamp_seconds",
+			"When a change of the rules of services was noticed last, in seconds since 1970."),
 		services:  counter("sync_proxy_rules_service_changes_total", "Changes of services."),
 		endpoints: counter("sync_proxy_rules_endpoint_changes_total", "Changes of endpoints of services."),
 		started:   now,

@@ -19,7 +19,10 @@ func TestMeters(t *testing.T) {
 	began := time.Unix(1000, 0)
 	m := newMeters(nft.IPv4, began)
 	slice := func(at time.Time) *discoveryv1.EndpointSlice {
-		return &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{corev1.EndpointsLastChangeTriggerTime: at.UTC().Format(time.RFC3339Nano)}}}
+		return &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{
+				Annotations: map[string]string{
+					corev1.EndpointsLastChangeTriggerTime: at.UTC().Format(time.RFC3339Nano)}}}
 	}
 	m.noted(slice(began.Add(-time.Hour)), began)
 	m.noted(slice(began.Add(time.Second)), began.Add(2*time.Second))
@@ -42,14 +45,17 @@ func TestMeters(t *testing.T) {
 	for _, f := range families {
 		for _, metric := range f.Metric {
 			if metric.Label[0].GetValue() == "IPv4" {
-				got[f.GetName()] = metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + metric.GetHistogram().GetSampleSum()
+				got[f.GetName()] = metric.GetCounter().GetValue() + metric.GetGauge().GetValue() +
+					metric.GetHistogram().GetSampleSum()
 			}
 		}
 	}
 	for name, want := range map[string]float64{
 		"kubeproxy_sync_proxy_rules_duration_seconds": 1, "kubeproxy_network_programming_duration_seconds": 5 + 1,
-		"kubeproxy_sync_proxy_rules_last_timestamp_seconds": 1006, "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds": 1005,
-		"kubeproxy_sync_proxy_rules_service_changes_total": 1, "kubeproxy_sync_proxy_rules_endpoint_changes_total": 4,
+		"kubeproxy_sync_proxy_rules_last_timestamp_seconds":        1006,
+		"kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds": 1005,
+		"kubeproxy_sync_proxy_rules_service_changes_total":         1,
+		"kubeproxy_sync_proxy_rules_endpoint_changes_total":        4,
 	} {
 		if got[name] != want {
 			t.Errorf("%s: %v, want %v", name, got[name], want)

@@ -48,7 +48,8 @@ type Snapshot struct {
 // of Local, which are claimed after those of services. Chains without a predecessor are still among
 // the rules.
 func claimed(s Snapshot, own map[Frontend]Backend) Rules {
-	p := planner{family: s.Family, node: s.NodeName, zone: s.Zone, local: s.Local, rules: emptyRules(), slices: map[string][]*discoveryv1.EndpointSlice{}}
+	p := planner{family: s.Family, node: s.NodeName, zone: s.Zone, local: s.Local, rules: emptyRules(),
+		slices: map[string][]*discoveryv1.EndpointSlice{}}
 	addressType := discoveryv1.AddressTypeIPv4
 	if s.Family == nft.IPv6 {
 		addressType = discoveryv1.AddressTypeIPv6
@@ -81,7 +82,8 @@ func claimed(s Snapshot, own map[Frontend]Backend) Rules {
 	// Host ports come last: they yield to services.
 	pods := slices.Clone(s.Pods)
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace),
+			cmp.Compare(a.Name, b.Name))
 	})
 	for _, pod := range pods {
 		p.hostPorts(pod)
@@ -201,10 +203,12 @@ func (e *endpoints) add(endpoint discoveryv1.Endpoint, port int32) {
 // if each endpoint has a hint: clients may count on one without.
 func (e *endpoints) prefer(node, zone string) {
 	forNode := func(h discoveryv1.EndpointHints) (said, here bool) {
-		return len(h.ForNodes) > 0, slices.ContainsFunc(h.ForNodes, func(f discoveryv1.ForNode) bool { return f.Name == node })
+		return len(h.ForNodes) > 0,
+			slices.ContainsFunc(h.ForNodes, func(f discoveryv1.ForNode) bool { return f.Name == node })
 	}
 	forZone := func(h discoveryv1.EndpointHints) (said, here bool) {
-		return len(h.ForZones) > 0, zone != "" && slices.ContainsFunc(h.ForZones, func(f discoveryv1.ForZone) bool { return f.Name == zone })
+		return len(h.ForZones) > 0,
+			zone != "" && slices.ContainsFunc(h.ForZones, func(f discoveryv1.ForZone) bool { return f.Name == zone })
 	}
 	for _, is := range []func(discoveryv1.EndpointHints) (said, here bool){forNode, forZone} {
 		var near []Backend
@@ -262,7 +266,8 @@ func (w *way) toAll() destination {
 
 // internal is the way of the cluster address.
 func (w *way) internal(service *corev1.Service) destination {
-	if ptr.Deref(service.Spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster) != corev1.ServiceInternalTrafficPolicyLocal {
+	if ptr.Deref(service.Spec.InternalTrafficPolicy,
+		corev1.ServiceInternalTrafficPolicyCluster) != corev1.ServiceInternalTrafficPolicyLocal {
 		return w.toAll()
 	}
 	switch {

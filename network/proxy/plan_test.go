@@ -64,8 +64,9 @@ func slice(endpoints ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-abc",
 			Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](8080), Protocol: ptr.To(corev1.ProtocolTCP)}},
-		Endpoints:   endpoints,
+		Ports: []discoveryv1.EndpointPort{
+			{Name: ptr.To("http"), Port: ptr.To[int32](8080), Protocol: ptr.To(corev1.ProtocolTCP)}},
+		Endpoints: endpoints,
 	}
 }
 
@@ -109,11 +110,13 @@ func TestPlan(t *testing.T) {
 	}{
 		"cluster address": {
 			service: service(), slices: []*discoveryv1.EndpointSlice{both},
-			frontends: map[Frontend]string{cluster: all}, chains: map[string]Chain{all: allChain}, hairpins: []string{local},
+			frontends: map[Frontend]string{cluster: all}, chains: map[string]Chain{all: allChain},
+			hairpins: []string{local},
 		},
 		"node port shares the chain": {
 			service: service(nodePort), slices: []*discoveryv1.EndpointSlice{both},
-			frontends: map[Frontend]string{cluster: all, node: all}, chains: map[string]Chain{all: allChain}, hairpins: []string{local},
+			frontends: map[Frontend]string{cluster: all, node: all}, chains: map[string]Chain{all: allChain},
+			hairpins: []string{local},
 		},
 		"no endpoints: rejected": {
 			service: service(nodePort),
@@ -124,22 +127,30 @@ func TestPlan(t *testing.T) {
 			refused: map[Frontend]Refusal{cluster: Reject},
 		},
 		"ending endpoints only when nobody is ready": {
-			service: service(), slices: []*discoveryv1.EndpointSlice{slice(endpoint(local, here, ending), endpoint(remote, "node-2", ready))},
+			service: service(),
+			slices: []*discoveryv1.EndpointSlice{
+				slice(endpoint(local, here, ending), endpoint(remote, "node-2", ready))},
 			frontends: map[Frontend]string{cluster: all},
-			chains:    map[string]Chain{all: {HideForeign: true, Backends: backends(remote)}}, hairpins: []string{local},
+			chains:    map[string]Chain{all: {HideForeign: true, Backends: backends(remote)}},
+			hairpins:  []string{local},
 		},
 		"ending endpoints when nobody is ready": {
-			service: service(), slices: []*discoveryv1.EndpointSlice{slice(endpoint(remote, "node-2", ending), endpoint("10.42.2.6", "node-2", notReady))},
-			frontends: map[Frontend]string{cluster: all}, chains: map[string]Chain{all: {HideForeign: true, Backends: backends(remote)}},
+			service: service(),
+			slices: []*discoveryv1.EndpointSlice{
+				slice(endpoint(remote, "node-2", ending), endpoint("10.42.2.6", "node-2", notReady))},
+			frontends: map[Frontend]string{cluster: all},
+			chains:    map[string]Chain{all: {HideForeign: true, Backends: backends(remote)}},
 		},
 		"an endpoint in two slices counts once": {
 			service: service(), slices: []*discoveryv1.EndpointSlice{remoteOnly, remoteOnly},
-			frontends: map[Frontend]string{cluster: all}, chains: map[string]Chain{all: {HideForeign: true, Backends: backends(remote)}},
+			frontends: map[Frontend]string{cluster: all},
+			chains:    map[string]Chain{all: {HideForeign: true, Backends: backends(remote)}},
 		},
 		"internal policy Local": {
 			service: service(internalLocal), slices: []*discoveryv1.EndpointSlice{both},
 			frontends: map[Frontend]string{cluster: internal},
-			chains:    map[string]Chain{internal: {HideForeign: true, Backends: backends(local)}}, hairpins: []string{local},
+			chains:    map[string]Chain{internal: {HideForeign: true, Backends: backends(local)}},
+			hairpins:  []string{local},
 		},
 		"internal policy Local without a local endpoint: dropped": {
 			service: service(internalLocal), slices: []*discoveryv1.EndpointSlice{remoteOnly},
@@ -148,7 +159,8 @@ func TestPlan(t *testing.T) {
 		"external policy Local": {
 			service: service(nodePort, externalLocal), slices: []*discoveryv1.EndpointSlice{both},
 			frontends: map[Frontend]string{cluster: all, node: external},
-			chains:    map[string]Chain{all: allChain, external: {Cluster: all, Backends: backends(local)}}, hairpins: []string{local},
+			chains:    map[string]Chain{all: allChain, external: {Cluster: all, Backends: backends(local)}},
+			hairpins:  []string{local},
 		},
 		"external policy Local without a local endpoint: clients in the cluster only": {
 			service: service(nodePort, externalLocal), slices: []*discoveryv1.EndpointSlice{remoteOnly},
@@ -164,7 +176,8 @@ func TestPlan(t *testing.T) {
 		"affinity": {
 			service: service(func(s *corev1.Service) {
 				s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-				s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To[int32](60)}}
+				s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+					ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To[int32](60)}}
 			}), slices: []*discoveryv1.EndpointSlice{remoteOnly},
 			frontends: map[Frontend]string{cluster: all},
 			chains:    map[string]Chain{all: {HideForeign: true, Affinity: time.Minute, Backends: backends(remote)}},
@@ -175,18 +188,27 @@ func TestPlan(t *testing.T) {
 				s.Spec.ExternalIPs = []string{"192.0.2.1", "2001:db8::1"}
 				s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24", "198.51.100.7/24"}
 				s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
-					{IP: "192.0.2.9"}, {Hostname: "lb.example"}, {IP: "192.0.2.10", IPMode: ptr.To(corev1.LoadBalancerIPModeProxy)}}
+					{IP: "192.0.2.9"}, {Hostname: "lb.example"},
+					{IP: "192.0.2.10", IPMode: ptr.To(corev1.LoadBalancerIPModeProxy)}}
 			}), slices: []*discoveryv1.EndpointSlice{remoteOnly},
-			frontends: map[Frontend]string{cluster: all, node: all, frontend("192.0.2.1", 80): all, frontend("192.0.2.9", 80): balancer},
+			frontends: map[Frontend]string{cluster: all, node: all, frontend("192.0.2.1", 80): all,
+				frontend("192.0.2.9", 80): balancer},
 			chains: map[string]Chain{all: {HideForeign: true, Backends: backends(remote)},
 				balancer: {Sources: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, Next: all}},
 		},
-		"headless":              {service: service(func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }), slices: []*discoveryv1.EndpointSlice{both}},
-		"without address":       {service: service(func(s *corev1.Service) { s.Spec.ClusterIP = "" }), slices: []*discoveryv1.EndpointSlice{both}},
-		"of another proxy":      {service: service(func(s *corev1.Service) { s.Labels = map[string]string{labelOtherProxy: "mesh"} }), slices: []*discoveryv1.EndpointSlice{both}},
-		"headless by its label": {service: service(func(s *corev1.Service) { s.Labels = map[string]string{corev1.IsHeadlessService: ""} }), slices: []*discoveryv1.EndpointSlice{both}},
+		"headless": {service: service(func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }),
+			slices: []*discoveryv1.EndpointSlice{both}},
+		"without address": {service: service(func(s *corev1.Service) { s.Spec.ClusterIP = "" }),
+			slices: []*discoveryv1.EndpointSlice{both}},
+		"of another proxy": {
+			service: service(func(s *corev1.Service) { s.Labels = map[string]string{labelOtherProxy: "mesh"} }),
+			slices:  []*discoveryv1.EndpointSlice{both}},
+		"headless by its label": {
+			service: service(func(s *corev1.Service) { s.Labels = map[string]string{corev1.IsHeadlessService: ""} }),
+			slices:  []*discoveryv1.EndpointSlice{both}},
 		"other port name": {
-			service: service(func(s *corev1.Service) { s.Spec.Ports[0].Name = "admin" }), slices: []*discoveryv1.EndpointSlice{both},
+			service: service(func(s *corev1.Service) { s.Spec.Ports[0].Name = "admin" }),
+			slices:  []*discoveryv1.EndpointSlice{both},
 			refused: map[Frontend]Refusal{cluster: Reject},
 		},
 	} {
@@ -237,16 +259,28 @@ func TestPlanPrefersNearEndpoints(t *testing.T) {
 		endpoints []discoveryv1.Endpoint
 		want      []string
 	}{
-		"same zone":               {"z1", []discoveryv1.Endpoint{hinted(one, ready, "z1"), hinted(two, ready, "z2")}, []string{one}},
-		"nobody in the zone":      {"z3", []discoveryv1.Endpoint{hinted(one, ready, "z1"), hinted(two, ready, "z2")}, []string{one, two}},
-		"a node without zone":     {"", []discoveryv1.Endpoint{hinted(one, ready, "z1"), hinted(two, ready, "z2")}, []string{one, two}},
-		"one without hint":        {"z1", []discoveryv1.Endpoint{hinted(one, ready, "z1"), endpoint(two, "node-2", ready)}, []string{one, two}},
-		"one unready without":     {"z1", []discoveryv1.Endpoint{hinted(one, ready, "z1"), hinted(two, ready, "z2"), endpoint(three, "node-3", notReady)}, []string{one}},
-		"an unready one is none":  {"z1", []discoveryv1.Endpoint{hinted(one, notReady, "z1"), hinted(two, ready, "z2")}, []string{two}},
-		"same node":               {"z1", []discoveryv1.Endpoint{hinted(one, ready, "z1", here), hinted(two, ready, "z1", "node-2")}, []string{one}},
-		"nobody on the node":      {"z1", []discoveryv1.Endpoint{hinted(one, ready, "z1", "node-3"), hinted(two, ready, "z2", "node-2")}, []string{one}},
-		"the node before zones":   {"z2", []discoveryv1.Endpoint{hinted(one, ready, "z1", here), hinted(two, ready, "z2", "node-2")}, []string{one}},
-		"ending ones have no say": {"z1", []discoveryv1.Endpoint{hinted(one, ending, "z2"), hinted(two, ending, "z1")}, []string{one, two}},
+		"same zone": {"z1", []discoveryv1.Endpoint{hinted(one, ready, "z1"), hinted(two, ready, "z2")},
+			[]string{one}},
+		"nobody in the zone": {"z3", []discoveryv1.Endpoint{hinted(one, ready, "z1"), hinted(two, ready, "z2")},
+			[]string{one, two}},
+		"a node without zone": {"", []discoveryv1.Endpoint{hinted(one, ready, "z1"), hinted(two, ready, "z2")},
+			[]string{one, two}},
+		"one without hint": {"z1",
+			[]discoveryv1.Endpoint{hinted(one, ready, "z1"), endpoint(two, "node-2", ready)}, []string{one, two}},
+		"one unready without": {"z1",
+			[]discoveryv1.Endpoint{hinted(one, ready, "z1"), hinted(two, ready, "z2"),
+				endpoint(three, "node-3", notReady)}, []string{one}},
+		"an unready one is none": {"z1", []discoveryv1.Endpoint{hinted(one, notReady, "z1"), hinted(two, ready, "z2")},
+			[]string{two}},
+		"same node": {"z1",
+			[]discoveryv1.Endpoint{hinted(one, ready, "z1", here), hinted(two, ready, "z1", "node-2")}, []string{one}},
+		"nobody on the node": {"z1",
+			[]discoveryv1.Endpoint{hinted(one, ready, "z1", "node-3"), hinted(two, ready, "z2", "node-2")},
+			[]string{one}},
+		"the node before zones": {"z2",
+			[]discoveryv1.Endpoint{hinted(one, ready, "z1", here), hinted(two, ready, "z2", "node-2")}, []string{one}},
+		"ending ones have no say": {"z1", []discoveryv1.Endpoint{hinted(one, ending, "z2"), hinted(two, ending, "z1")},
+			[]string{one, two}},
 	} {
 		rules := plan(Snapshot{NodeName: here, Zone: test.zone, Services: []*corev1.Service{service()},
 			Slices: []*discoveryv1.EndpointSlice{slice(test.endpoints...)}})
@@ -265,21 +299,25 @@ func TestPlanLocal(t *testing.T) {
 		slices   []*discoveryv1.EndpointSlice
 		want     string
 	}{
-		"no service":                   {want: node},
-		"a service without endpoints":  {services: []*corev1.Service{service()}, want: node},
-		"one whose endpoints are late": {[]*corev1.Service{service()}, []*discoveryv1.EndpointSlice{slice(endpoint("10.42.1.5", here, notReady))}, node},
-		"a service with endpoints":     {[]*corev1.Service{service()}, []*discoveryv1.EndpointSlice{slice(endpoint("10.42.1.5", here, ready))}, all},
+		"no service":                  {want: node},
+		"a service without endpoints": {services: []*corev1.Service{service()}, want: node},
+		"one whose endpoints are late": {[]*corev1.Service{service()},
+			[]*discoveryv1.EndpointSlice{slice(endpoint("10.42.1.5", here, notReady))}, node},
+		"a service with endpoints": {[]*corev1.Service{service()},
+			[]*discoveryv1.EndpointSlice{slice(endpoint("10.42.1.5", here, ready))}, all},
 		"another service's external address": {
 			[]*corev1.Service{service(func(s *corev1.Service) {
 				s.Spec.ClusterIP, s.Spec.ExternalIPs = "10.43.0.99", []string{"10.43.0.10"}
 			})}, []*discoveryv1.EndpointSlice{slice(endpoint("10.42.1.5", here, ready))}, node},
 		"another service's balancer": {
 			[]*corev1.Service{service(func(s *corev1.Service) {
-				s.Spec.ClusterIP, s.Status.LoadBalancer.Ingress = "10.43.0.99", []corev1.LoadBalancerIngress{{IP: "10.43.0.10"}}
+				s.Spec.ClusterIP, s.Status.LoadBalancer.Ingress = "10.43.0.99",
+					[]corev1.LoadBalancerIngress{{IP: "10.43.0.10"}}
 			})}, []*discoveryv1.EndpointSlice{slice(endpoint("10.42.1.5", here, ready))}, node},
 	} {
 		rules := plan(Snapshot{NodeName: here, Services: test.services, Slices: test.slices, Local: local})
-		if got := rules.Frontends[at]; got != test.want || len(rules.Refused) != 0 || len(rules.Chains) != len(rules.Frontends) {
+		if got := rules.Frontends[at]; got != test.want || len(rules.Refused) != 0 ||
+			len(rules.Chains) != len(rules.Frontends) {
 			t.Errorf("%s: leads to %q: %+v", name, got, rules)
 		}
 		if test.want == node && !reflect.DeepEqual(rules.Chains[node], Chain{Backends: []Backend{own}}) {
@@ -331,8 +369,9 @@ func TestPlanHostPorts(t *testing.T) {
 
 	t.Run("a node port wins", func(t *testing.T) {
 		got := plan(Snapshot{
-			NodeName: here, Services: []*corev1.Service{service(nodePort)}, Slices: []*discoveryv1.EndpointSlice{slice(endpoint("10.42.2.5", "node-2", ready))},
-			Pods: []*corev1.Pod{pod("a", func(p *corev1.Pod) { p.Spec.Containers[0].Ports[0].HostPort = 30080 })},
+			NodeName: here, Services: []*corev1.Service{service(nodePort)},
+			Slices: []*discoveryv1.EndpointSlice{slice(endpoint("10.42.2.5", "node-2", ready))},
+			Pods:   []*corev1.Pod{pod("a", func(p *corev1.Pod) { p.Spec.Containers[0].Ports[0].HostPort = 30080 })},
 		})
 		if got.Frontends[frontend("", 30080)] != "all/default/web/TCP/80" {
 			t.Errorf("frontends: %v", got.Frontends)

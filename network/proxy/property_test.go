@@ -41,7 +41,8 @@ func randomSnapshot(r *rand.Rand) Snapshot {
 			}
 			if pick(3) == 0 {
 				s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-				s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(int32(10 + pick(2)))}}
+				s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+					ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(int32(10 + pick(2)))}}
 			}
 			if pick(3) == 0 {
 				s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: fmt.Sprintf("192.0.2.%d", pick(3))}}
@@ -56,7 +57,8 @@ func randomSnapshot(r *rand.Rand) Snapshot {
 			slice.Ports[0].Protocol = &service.Spec.Ports[0].Protocol
 			for range pick(4) {
 				n := pick(3)
-				slice.Endpoints = append(slice.Endpoints, endpoint(fmt.Sprintf("10.42.%d.%d", n+1, pick(4)), nodes[n], state(pick(3))))
+				slice.Endpoints = append(slice.Endpoints,
+					endpoint(fmt.Sprintf("10.42.%d.%d", n+1, pick(4)), nodes[n], state(pick(3))))
 			}
 			s.Slices = append(s.Slices, slice)
 		}
@@ -65,7 +67,8 @@ func randomSnapshot(r *rand.Rand) Snapshot {
 		s.Pods = append(s.Pods, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("p%d", i)},
 			Spec: corev1.PodSpec{NodeName: nodes[pick(2)], Containers: []corev1.Container{{
-				Ports: []corev1.ContainerPort{{ContainerPort: 8080, HostPort: int32(pick(3) * 30000), Protocol: corev1.ProtocolTCP}}}}},
+				Ports: []corev1.ContainerPort{
+					{ContainerPort: 8080, HostPort: int32(pick(3) * 30000), Protocol: corev1.ProtocolTCP}}}}},
 			Status: corev1.PodStatus{PodIP: fmt.Sprintf("10.42.1.%d", pick(4))},
 		})
 	}
@@ -116,11 +119,13 @@ func TestPlanProperties(t *testing.T) {
 		for name, chain := range rules.Chains {
 			used[chain.Next], used[chain.Cluster] = true, true
 			for _, to := range []string{chain.Next, chain.Cluster} {
-				if target, there := rules.Chains[to]; to != "" && (!there || len(target.Backends) == 0 && target.Next == "" && target.Cluster == "") {
+				if target, there := rules.Chains[to]; to != "" &&
+					(!there || len(target.Backends) == 0 && target.Next == "" && target.Cluster == "") {
 					t.Errorf("seed %d: chain %s leads to %q, which leads nowhere", seed, name, to)
 				}
 			}
-			if !slices.IsSortedFunc(chain.Backends, compareBackends) || len(slices.Compact(slices.Clone(chain.Backends))) != len(chain.Backends) {
+			if !slices.IsSortedFunc(chain.Backends, compareBackends) ||
+				len(slices.Compact(slices.Clone(chain.Backends))) != len(chain.Backends) {
 				t.Errorf("seed %d: backends of %s: %v", seed, name, chain.Backends)
 			}
 			if chain.Cluster != "" || name[:8] == "internal" {

@@ -110,7 +110,9 @@ var syncPace = pace.Pace{
 func New(config Config) (*Proxy, error) {
 	for name, network := range map[string]netip.Prefix{"pod": config.PodNetwork, "service": config.ServiceNetwork} {
 		if !network.IsValid() || network.Addr().Is6() != config.PodNetwork.Addr().Is6() {
-			return nil, fmt.Errorf("service proxy: the %s network %v is not of one family with that of pods, %v", name, network, config.PodNetwork)
+			return nil,
+				fmt.Errorf("service proxy: the %s network %v is not of one family with that of pods, %v", name, network,
+					config.PodNetwork)
 		}
 	}
 	if config.Writer == nil {
@@ -123,7 +125,8 @@ func New(config Config) (*Proxy, error) {
 	p := &Proxy{
 		config: config,
 		family: family,
-		kernel: table{writer: config.Writer, family: family, podNetwork: config.PodNetwork.Masked(), serviceNetwork: config.ServiceNetwork.Masked(), local: localAddrs(config.Local),
+		kernel: table{writer: config.Writer, family: family, podNetwork: config.PodNetwork.Masked(),
+			serviceNetwork: config.ServiceNetwork.Masked(), local: localAddrs(config.Local),
 			// IPv6 addresses that are not private have routes.
 			routable: config.OtherPlugin || family == nft.IPv6 && !config.PodNetwork.Addr().IsPrivate()},
 		flows:   deleteFlows,
@@ -190,7 +193,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 	beside.Go(func() { p.health.run(ctx, p.config.HealthAddresses, p.config.ModeAddress) }) // ends with ctx
 	pace.Run(ctx, syncPace, p.trigger, p.sync, func(err error) {
 		p.health.failed(time.Now())
-		p.config.Logger.Error("service proxy: cannot bring the rules up to date, trying again", "family", p.family, "error", err)
+		p.config.Logger.Error("service proxy: cannot bring the rules up to date, trying again", "family", p.family,
+			"error", err)
 	})
 	return nil
 }

@@ -67,8 +67,10 @@ func TestSync(t *testing.T) {
 		client := fake.NewClientset()
 		factory := informers.NewSharedInformerFactory(client, 0)
 		p, err := New(Config{
-			NodeName: here, Services: factory.Core().V1().Services(), EndpointSlices: factory.Discovery().V1().EndpointSlices(),
-			PodNetwork: netip.MustParsePrefix("10.42.0.0/16"), ServiceNetwork: netip.MustParsePrefix("10.43.0.0/16"),
+			NodeName: here, Services: factory.Core().V1().Services(),
+			EndpointSlices: factory.Discovery().V1().EndpointSlices(),
+			PodNetwork:     netip.MustParsePrefix("10.42.0.0/16"),
+			ServiceNetwork: netip.MustParsePrefix("10.43.0.0/16"),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -137,14 +139,16 @@ func TestSync(t *testing.T) {
 
 		// What is left over is tried again though the rules need no change.
 		kernel.do(func() { kernel.flows, kernel.flowsFail = 0, errors.New("no") })
-		udp := service(func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.Ports[0].Protocol = "10.43.0.3", corev1.ProtocolUDP })
+		udp := service(
+			func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.Ports[0].Protocol = "10.43.0.3", corev1.ProtocolUDP })
 		if _, err := client.CoreV1().Services("default").Create(ctx, udp, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		expect("a service without endpoints", after(3*time.Second), "change")
 		endpoints := slice(endpoint("10.42.2.5", "node-2", ready))
 		endpoints.Ports[0].Protocol = &udp.Spec.Ports[0].Protocol
-		if _, err := client.DiscoveryV1().EndpointSlices("default").Create(ctx, endpoints, metav1.CreateOptions{}); err != nil {
+		if _, err := client.DiscoveryV1().EndpointSlices("default").Create(ctx, endpoints,
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		expect("a failure beside the rules", after(3*time.Second), "change")
@@ -180,7 +184,8 @@ func TestStaleFlows(t *testing.T) {
 		}
 		slice := slice(endpoints...)
 		slice.Ports[0].Protocol = &s.Spec.Ports[0].Protocol
-		return plan(Snapshot{NodeName: here, Services: []*corev1.Service{s}, Slices: []*discoveryv1.EndpointSlice{slice}})
+		return plan(
+			Snapshot{NodeName: here, Services: []*corev1.Service{s}, Slices: []*discoveryv1.EndpointSlice{slice}})
 	}
 	const one, two = "10.42.2.1", "10.42.2.2"
 	for name, test := range map[string]struct {

@@ -75,7 +75,8 @@ type Chain struct {
 // all.
 func (c Chain) equal(other Chain) bool {
 	return c.Cluster == other.Cluster && c.HideForeign == other.HideForeign && c.Next == other.Next &&
-		c.Affinity == other.Affinity && slices.Equal(c.Sources, other.Sources) && slices.Equal(c.Backends, other.Backends)
+		c.Affinity == other.Affinity && slices.Equal(c.Sources, other.Sources) &&
+		slices.Equal(c.Backends, other.Backends)
 }
 
 // emptyRules has no services.

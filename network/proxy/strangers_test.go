@@ -79,12 +79,16 @@ func TestSlowClientsOfHealth(t *testing.T) {
 		text   string
 		within time.Duration
 	}{
-		"nothing":           {"", headerTimeout},
-		"a header":          {"GET /healthz HTTP/1.1\r\nHost: " + strings.Repeat("x", 10_000), headerTimeout},
-		"header lines":      {"GET /healthz HTTP/1.1\r\n" + strings.Repeat("A: b\r\n", 10_000), headerTimeout},
-		"a preface":         {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", headerTimeout},
-		"a body":            {"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" + strings.Repeat("b", 10_000), time.Minute},
-		"a chunked body":    {"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1\r\nb\r\n", 10_000), time.Minute},
+		"nothing":      {"", headerTimeout},
+		"a header":     {"GET /healthz HTTP/1.1\r\nHost: " + strings.Repeat("x", 10_000), headerTimeout},
+		"header lines": {"GET /healthz HTTP/1.1\r\n" + strings.Repeat("A: b\r\n", 10_000), headerTimeout},
+		"a preface":    {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", headerTimeout},
+		"a body": {
+			"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" + strings.Repeat("b", 10_000),
+			time.Minute},
+		"a chunked body": {
+			"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" +
+				strings.Repeat("1\r\nb\r\n", 10_000), time.Minute},
 		"no second request": {"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", idleTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -120,7 +124,10 @@ func TestSlowClientsOfHealth(t *testing.T) {
 		asksForHealth(t, func(count func() int, p *pipes) {
 			conn := p.dial()
 			defer conn.Close()
-			go func() { _, _ = io.WriteString(conn, strings.Repeat("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", 1000)) }()
+			go func() {
+				_, _ = io.WriteString(conn,
+					strings.Repeat("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", 1000))
+			}()
 			time.Sleep(3 * time.Minute)
 			synctest.Wait()
 			if n := count(); n != 0 {

@@ -76,7 +76,8 @@ func (t table) change(delta Delta) error {
 // Purge removes the tables and with them every service rule. A missing table is no error.
 func Purge() error {
 	w := new(nft.Writer)
-	return errors.Join(w.Purge(nft.Name{Family: nft.IPv4, Table: TableName}), w.Purge(nft.Name{Family: nft.IPv6, Table: TableName}))
+	return errors.Join(w.Purge(nft.Name{Family: nft.IPv4, Table: TableName}),
+		w.Purge(nft.Name{Family: nft.IPv6, Table: TableName}))
 }
 
 // apply adds everything that others refer to before it is referred to, and
@@ -204,7 +205,8 @@ func Try() error {
 	rules.Chains["try/all"] = Chain{HideForeign: true, Backends: backends}
 	rules.Chains["try/local"] = Chain{Cluster: "try/all", Affinity: time.Minute, Backends: backends}
 	rules.Hairpins[backends[0].Addr] = struct{}{}
-	t := table{writer: new(nft.Writer), podNetwork: netip.MustParsePrefix("192.0.2.0/24"), serviceNetwork: netip.MustParsePrefix("198.51.100.0/24")}
+	t := table{writer: new(nft.Writer), podNetwork: netip.MustParsePrefix("192.0.2.0/24"),
+		serviceNetwork: netip.MustParsePrefix("198.51.100.0/24")}
 	if err := t.replace(rules); err != nil {
 		return err
 	}

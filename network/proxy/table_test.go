@@ -26,7 +26,8 @@ func inNamespace(t testing.TB) table {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { handle.Close() })
-	return table{writer: new(nft.Writer), podNetwork: netip.MustParsePrefix("10.42.0.0/16"), serviceNetwork: netip.MustParsePrefix("10.43.0.0/16")}
+	return table{writer: new(nft.Writer), podNetwork: netip.MustParsePrefix("10.42.0.0/16"),
+		serviceNetwork: netip.MustParsePrefix("10.43.0.0/16")}
 }
 
 // TestKernelAcceptsEveryDelta walks the kernel through random plans: it refuses
@@ -42,7 +43,8 @@ func TestKernelAcceptsEveryDelta(t *testing.T) {
 func (kernel table) walk(t *testing.T, family nft.Family) {
 	ours := nft.Name{Family: family, Table: TableName}
 	if kernel.family = family; family == nft.IPv6 {
-		kernel.podNetwork, kernel.serviceNetwork = netip.MustParsePrefix("fd00::a2a:0:0/96"), netip.MustParsePrefix("fd00::a2b:0:0/96")
+		kernel.podNetwork, kernel.serviceNetwork = netip.MustParsePrefix("fd00::a2a:0:0/96"),
+			netip.MustParsePrefix("fd00::a2b:0:0/96")
 		kernel.local = []netip.Addr{netip.MustParseAddr("fd5b::53")}
 	}
 	now := emptyRules()
@@ -82,7 +84,8 @@ func TestManyServices(t *testing.T) {
 		name := fmt.Sprintf("all/default/s%d/TCP/80", i)
 		var backends []Backend
 		for j := range 3 {
-			backends = append(backends, Backend{Addr: netip.AddrFrom4([4]byte{10, 42, byte(i >> 8), byte(j)}), Port: 80})
+			backends = append(backends,
+				Backend{Addr: netip.AddrFrom4([4]byte{10, 42, byte(i >> 8), byte(j)}), Port: 80})
 		}
 		rules.Chains[name] = Chain{HideForeign: true, Backends: backends}
 		rules.Frontends[Frontend{Addr: netip.AddrFrom4([4]byte{10, 43, byte(i >> 8), byte(i)}), Port: 80}] = name

@@ -166,8 +166,10 @@ func (m maker) matches(have netlink.Route, want Route) bool {
 
 // explain turns the kernel's error number into a remedy.
 func explain(want Route, err error) error {
-	if want.Kind == Via && (errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.EINVAL)) {
-		return fmt.Errorf("the node at %v, which has the pods of %v, is in no network that this node is directly connected to, and one of both has no overlay; start both with --overlay auto: %w",
+	if want.Kind == Via &&
+		(errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.EINVAL)) {
+		return fmt.Errorf(
+			"the node at %v, which has the pods of %v, is in no network that this node is directly connected to, and one of both has no overlay; start both with --overlay auto: %w",
 			want.Gateway, want.Destination, err)
 	}
 	return fmt.Errorf("add route to %v: %w", want.Destination, err)

@@ -35,7 +35,8 @@ func inNamespace(t *testing.T) {
 	link := &netlink.Bridge{LinkAttrs: attrs}
 	addr := &netlink.Addr{IPNet: nodeaddr.IPNet(netip.MustParsePrefix("192.0.2.1/24"))}
 	addr6 := &netlink.Addr{IPNet: nodeaddr.IPNet(netip.MustParsePrefix("2001:db8::1/64")), Flags: unix.IFA_F_NODAD}
-	for _, step := range []error{netlink.LinkAdd(link), netlink.AddrAdd(link, addr), netlink.AddrAdd(link, addr6), netlink.LinkSetUp(link)} {
+	for _, step := range []error{netlink.LinkAdd(link), netlink.AddrAdd(link, addr), netlink.AddrAdd(link, addr6),
+		netlink.LinkSetUp(link)} {
 		if step != nil {
 			t.Fatal(step)
 		}
@@ -95,7 +96,8 @@ func TestApply(t *testing.T) {
 		{"none", nil, "", 0},
 	} {
 		err := Apply(desired(step.want...), own, nil)
-		if step.fail == "" && err != nil || step.fail != "" && (err == nil || !strings.Contains(err.Error(), step.fail)) {
+		if step.fail == "" && err != nil ||
+			step.fail != "" && (err == nil || !strings.Contains(err.Error(), step.fail)) {
 			t.Errorf("%s: %v", step.name, err)
 		}
 		present, err := ours()
@@ -127,7 +129,8 @@ func TestApply(t *testing.T) {
 	if !found {
 		t.Error("a route that is not ours was removed")
 	}
-	if err := Apply(Plan{}, nodeaddr.Addresses{Internal: []netip.Addr{addr("192.0.2.77")}}, nil); err == nil || !strings.Contains(err.Error(), "192.0.2.77") {
+	if err := Apply(Plan{}, nodeaddr.Addresses{Internal: []netip.Addr{addr("192.0.2.77")}}, nil); err == nil ||
+		!strings.Contains(err.Error(), "192.0.2.77") {
 		t.Errorf("an address that no link has: %v", err)
 	}
 }
@@ -147,8 +150,10 @@ func TestNothingInClear(t *testing.T) {
 	if err := errors.Join(netlink.LinkAdd(tunnel), netlink.LinkSetUp(tunnel)); err != nil {
 		t.Fatal(err)
 	}
-	mine, other := node("node-1", "10.42.1.0/24,fd00:42:0:1::/64", "192.0.2.1"), node("node-2", "10.42.2.0/24,fd00:42:0:2::/64", "192.0.2.2")
-	endpoint := wireguard.Endpoint{PublicKey: wireguard.Key{2}, Address: netip.MustParseAddr("192.0.2.2"), Port: 1, To: wireguard.Everywhere}
+	mine, other := node("node-1", "10.42.1.0/24,fd00:42:0:1::/64", "192.0.2.1"),
+		node("node-2", "10.42.2.0/24,fd00:42:0:2::/64", "192.0.2.2")
+	endpoint := wireguard.Endpoint{PublicKey: wireguard.Key{2}, Address: netip.MustParseAddr("192.0.2.2"), Port: 1,
+		To: wireguard.Everywhere}
 	other.Annotations = map[string]string{wireguard.Annotation: endpoint.String()}
 	plan := Make(World{Self: "node-1", Addresses: own, Nodes: []*corev1.Node{mine, other},
 		PodNetworks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd00:42::/56")},
@@ -167,7 +172,8 @@ func TestNothingInClear(t *testing.T) {
 		name string
 		plan Plan
 		want error
-	}{{"with the link", plan, nil}, {"the link cannot be made", plan.Without(WireGuard), unix.EHOSTUNREACH}, {"with it again", plan, nil}} {
+	}{{"with the link", plan, nil}, {"the link cannot be made", plan.Without(WireGuard), unix.EHOSTUNREACH},
+		{"with it again", plan, nil}} {
 		// An address of the own share is the source: the link has it, as WireGuard's does.
 		if err := nodeaddr.Assign(tunnel, nodeaddr.Firsts(plan.Own)); err != nil {
 			t.Fatal(err)
@@ -187,7 +193,8 @@ func TestNothingInClear(t *testing.T) {
 // its context.
 func TestWatch(t *testing.T) {
 	inNamespace(t)
-	route := Route{Destination: netip.MustParsePrefix("10.42.2.0/24"), Kind: Via, Gateway: netip.MustParseAddr("192.0.2.2")}
+	route := Route{Destination: netip.MustParsePrefix("10.42.2.0/24"), Kind: Via,
+		Gateway: netip.MustParseAddr("192.0.2.2")}
 	if err := Apply(desired(route), own, nil); err != nil {
 		t.Fatal(err)
 	}

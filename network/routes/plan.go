@@ -89,7 +89,8 @@ type Plan struct {
 // one of both wants that, and never anything else in its place. If any node wants it, a pod without
 // a path is unreachable, and no default route takes its packets in clear.
 func Make(w World) Plan {
-	p := Plan{Routes: map[netip.Prefix]Route{}, Endpoint: w.Overlay.Endpoint(w.Self, w.Addresses.Primary()), WireGuard: w.WireGuard}
+	p := Plan{Routes: map[netip.Prefix]Route{}, Endpoint: w.Overlay.Endpoint(w.Self, w.Addresses.Primary()),
+		WireGuard: w.WireGuard}
 	for _, network := range w.ServiceNetworks {
 		if w.Addresses.Of(network.Addr().Is6()).IsValid() {
 			p.Routes[network] = Route{Destination: network, Kind: Local}
@@ -168,10 +169,13 @@ func (p *Plan) reach(w World, node *corev1.Node, taken claims) {
 	if err != nil {
 		p.fail(err)
 	}
-	peer, tunnel := overlay.Peer{Node: node.Name, Endpoint: endpoint}, wireguard.Peer{Node: node.Name, Endpoint: encrypted}
+	peer, tunnel := overlay.Peer{Node: node.Name, Endpoint: endpoint},
+		wireguard.Peer{Node: node.Name, Endpoint: encrypted}
 	for _, share := range shares(node) {
 		if !w.pods(share) {
-			p.fail(fmt.Errorf("the pods %v of node %s are not reached: they are outside of the pod networks %v", share, node.Name, w.PodNetworks))
+			p.fail(
+				fmt.Errorf("the pods %v of node %s are not reached: they are outside of the pod networks %v", share,
+					node.Name, w.PodNetworks))
 			continue
 		}
 		if !taken.claim(share) {
@@ -232,18 +236,26 @@ func (p *Plan) encrypts(endpoint overlay.Endpoint, other wireguard.Endpoint, onL
 func (p *Plan) tunnel(node *corev1.Node, share netip.Prefix, other wireguard.Endpoint, announced bool) bool {
 	switch {
 	case !p.WireGuard.IsValid():
-		p.fail(fmt.Errorf("the pods %v of node %s are not reached: it wants WireGuard, and this node has none: start this node without --overlay none, and see that its wireguard.key can be read", share, node.Name))
+		p.fail(
+			fmt.Errorf(
+				"the pods %v of node %s are not reached: it wants WireGuard, and this node has none: start this node without --overlay none, and see that its wireguard.key can be read", share, node.Name))
 		return false
 	case !other.IsValid() && !announced:
 		return false // a new node announces its endpoint soon
 	case !other.IsValid():
-		p.fail(fmt.Errorf("the pods %v of node %s are not reached: it has no WireGuard and this node wants no other way: update it, and start it without --overlay none", share, node.Name))
+		p.fail(
+			fmt.Errorf(
+				"the pods %v of node %s are not reached: it has no WireGuard and this node wants no other way: update it, and start it without --overlay none", share, node.Name))
 		return false
 	case other.Address.Is6() != p.WireGuard.Address.Is6():
-		p.fail(fmt.Errorf("the pods %v of node %s are not reached: its first address is %v and this node's is %v: let --node-ip of all nodes begin with the same family", share, node.Name, other.Address, p.WireGuard.Address))
+		p.fail(
+			fmt.Errorf(
+				"the pods %v of node %s are not reached: its first address is %v and this node's is %v: let --node-ip of all nodes begin with the same family", share, node.Name, other.Address, p.WireGuard.Address))
 		return false
 	case p.keys[other.PublicKey] != node.Name:
-		p.fail(fmt.Errorf("the pods %v of node %s are not reached: nodes %s and %s have one WireGuard key: delete wireguard.key in the data directory of one, and restart it", share, node.Name, p.keys[other.PublicKey], node.Name))
+		p.fail(
+			fmt.Errorf(
+				"the pods %v of node %s are not reached: nodes %s and %s have one WireGuard key: delete wireguard.key in the data directory of one, and restart it", share, node.Name, p.keys[other.PublicKey], node.Name))
 		return false
 	case len(p.Own) == 0:
 		return false // there is no address yet by which answers would come back
@@ -265,11 +277,16 @@ func (p *Plan) fail(err error) { p.Unreached = errors.Join(p.Unreached, err) }
 func matches(own, other overlay.Endpoint) error {
 	switch {
 	case own.VNI != other.VNI:
-		return fmt.Errorf("its VXLAN network identifier is %d and this node's is %d: give all nodes the same --vxlan-vni", other.VNI, own.VNI)
+		return fmt.Errorf(
+			"its VXLAN network identifier is %d and this node's is %d: give all nodes the same --vxlan-vni", other.VNI,
+			own.VNI)
 	case own.Port != other.Port:
-		return fmt.Errorf("its VXLAN port is %d and this node's is %d: give all nodes the same --vxlan-port", other.Port, own.Port)
+		return fmt.Errorf("its VXLAN port is %d and this node's is %d: give all nodes the same --vxlan-port",
+			other.Port, own.Port)
 	case own.Address.Is6() != other.Address.Is6():
-		return fmt.Errorf("its first address is %v and this node's is %v: let --node-ip of all nodes begin with the same family", other.Address, own.Address)
+		return fmt.Errorf(
+			"its first address is %v and this node's is %v: let --node-ip of all nodes begin with the same family",
+			other.Address, own.Address)
 	}
 	return nil
 }
@@ -279,7 +296,8 @@ func shares(node *corev1.Node) []netip.Prefix {
 	var found []netip.Prefix
 	for _, raw := range append([]string{node.Spec.PodCIDR}, node.Spec.PodCIDRs...) {
 		prefix, err := netip.ParsePrefix(raw)
-		if err != nil || slices.ContainsFunc(found, func(f netip.Prefix) bool { return f.Addr().Is6() == prefix.Addr().Is6() }) {
+		if err != nil ||
+			slices.ContainsFunc(found, func(f netip.Prefix) bool { return f.Addr().Is6() == prefix.Addr().Is6() }) {
 			continue
 		}
 		found = append(found, prefix.Masked())

@@ -41,10 +41,12 @@ func watchOnce(ctx context.Context, changed func()) {
 	routes := make(chan netlink.RouteUpdate)
 	links := make(chan netlink.LinkUpdate)
 	onError := func(error) { fail() }
-	if err := netlink.RouteSubscribeWithOptions(routes, done, netlink.RouteSubscribeOptions{ErrorCallback: onError}); err != nil {
+	if err := netlink.RouteSubscribeWithOptions(routes, done,
+		netlink.RouteSubscribeOptions{ErrorCallback: onError}); err != nil {
 		return
 	}
-	if err := netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{ErrorCallback: onError}); err != nil {
+	if err := netlink.LinkSubscribeWithOptions(links, done,
+		netlink.LinkSubscribeOptions{ErrorCallback: onError}); err != nil {
 		end()
 		for range routes {
 		}

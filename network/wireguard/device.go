@@ -68,7 +68,8 @@ func changes(have map[Key]peerState, set map[Key]netip.AddrPort, want []Peer) []
 		}
 		allowed := slices.Clone(peer.Shares)
 		slices.SortFunc(allowed, netip.Prefix.Compare)
-		wanted[key] = peerState{endpoint: netip.AddrPortFrom(peer.Endpoint.Address, peer.Endpoint.Port), allowed: allowed}
+		wanted[key] = peerState{endpoint: netip.AddrPortFrom(peer.Endpoint.Address, peer.Endpoint.Port),
+			allowed: allowed}
 	}
 	var removed, changed []change
 	for key, peer := range have {
@@ -82,7 +83,8 @@ func changes(have map[Key]peerState, set map[Key]netip.AddrPort, want []Peer) []
 		if peer.endpoint.IsValid() && set[key] == w.endpoint {
 			w.endpoint = netip.AddrPort{}
 		}
-		if (!w.endpoint.IsValid() || peer.endpoint == w.endpoint) && slices.Equal(peer.allowed, w.allowed) && peer.keepalive == keepalive {
+		if (!w.endpoint.IsValid() || peer.endpoint == w.endpoint) && slices.Equal(peer.allowed, w.allowed) &&
+			peer.keepalive == keepalive {
 			delete(wanted, key)
 		} else {
 			wanted[key] = w
@@ -237,9 +239,13 @@ func (d *Device) open(mtu int) (backend, error) {
 	}
 	opened, err := openTUN(mtu, d.logger)
 	if err != nil {
-		return nil, fmt.Errorf("make the link %s (this kernel has no WireGuard: modprobe wireguard; without it /dev/net/tun is needed: modprobe tun): %w", LinkName, err)
+		return nil,
+			fmt.Errorf(
+				"make the link %s (this kernel has no WireGuard: modprobe wireguard; without it /dev/net/tun is needed: modprobe tun): %w", LinkName, err)
 	}
-	d.logger.Info("wireguard: this kernel has none, so this process encrypts: it costs more CPU time, and stops with Barque", "link", LinkName)
+	d.logger.Info(
+		"wireguard: this kernel has none, so this process encrypts: it costs more CPU time, and stops with Barque",
+		"link", LinkName)
 	return opened, nil
 }
 

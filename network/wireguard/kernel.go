@@ -25,7 +25,8 @@ func (kernelLink) state() (state, error) {
 	}
 	s := state{private: Key(device.PrivateKey), port: uint16(device.ListenPort), peers: map[Key]peerState{}}
 	for _, peer := range device.Peers {
-		p := peerState{keepalive: peer.PersistentKeepaliveInterval, received: peer.ReceiveBytes, sent: peer.TransmitBytes}
+		p := peerState{keepalive: peer.PersistentKeepaliveInterval, received: peer.ReceiveBytes,
+			sent: peer.TransmitBytes}
 		if peer.LastHandshakeTime.Unix() > 0 {
 			p.handshake = peer.LastHandshakeTime
 		}

@@ -5,9 +5,12 @@ import "github.com/prometheus/client_golang/prometheus"
 // Metrics of the link, by the names of the peers.
 var (
 	handshakes = prometheus.NewDesc("barque_wireguard_last_handshake_timestamp_seconds",
-		"When this node and a peer agreed on a key for the last time, in seconds since 1970; 0 for never.", []string{"node"}, nil)
-	received = prometheus.NewDesc("barque_wireguard_received_bytes_total", "Bytes received from a peer, encrypted.", []string{"node"}, nil)
-	sent     = prometheus.NewDesc("barque_wireguard_sent_bytes_total", "Bytes sent to a peer, encrypted.", []string{"node"}, nil)
+		"When this node and a peer agreed on a key for the last time, in seconds since 1970; 0 for never.",
+		[]string{"node"}, nil)
+	received = prometheus.NewDesc("barque_wireguard_received_bytes_total", "Bytes received from a peer, encrypted.",
+		[]string{"node"}, nil)
+	sent = prometheus.NewDesc("barque_wireguard_sent_bytes_total", "Bytes sent to a peer, encrypted.",
+		[]string{"node"}, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -28,7 +28,8 @@ func openTUN(mtu int, logger *slog.Logger) (*processLink, error) {
 	say := func(format string, args ...any) {
 		logger.Debug("wireguard: " + fmt.Sprintf(format, args...)) // a peer that is away would fill the log
 	}
-	return &processLink{device.NewDevice(made, conn.NewDefaultBind(), &device.Logger{Verbosef: device.DiscardLogf, Errorf: say})}, nil
+	return &processLink{
+		device.NewDevice(made, conn.NewDefaultBind(), &device.Logger{Verbosef: device.DiscardLogf, Errorf: say})}, nil
 }
 
 func (l *processLink) state() (state, error) {

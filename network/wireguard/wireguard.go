@@ -68,7 +68,9 @@ func LoadKey(path string) (private Key, err error) {
 		err = private.UnmarshalText([]byte(strings.TrimSpace(string(data))))
 	}
 	if err != nil {
-		return Key{}, fmt.Errorf("the node's WireGuard key %s (delete it, and a new one is made at the next start): %w", path, err)
+		return Key{},
+			fmt.Errorf("the node's WireGuard key %s (delete it, and a new one is made at the next start): %w", path,
+				err)
 	}
 	return private.clamped(), nil
 }

@@ -60,7 +60,8 @@ func TestLoadKey(t *testing.T) {
 	if err := os.WriteFile(path, []byte("AAAA\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := LoadKey(path); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "delete it") {
+	if _, err := LoadKey(path); err == nil || !strings.Contains(err.Error(), path) ||
+		!strings.Contains(err.Error(), "delete it") {
 		t.Errorf("a damaged key: %v", err)
 	}
 }
@@ -96,7 +97,9 @@ func TestEndpoint(t *testing.T) {
 			t.Errorf("%v: %v, %v", node.Annotations, got, err)
 		}
 	}
-	for _, text := range []string{"", "{}", `{"publicKey":"AAAA","address":"192.0.2.1","port":1}`, `{"address":"192.0.2.1","port":1}`, `{"publicKey":"` + public.String() + `","port":1}`, `{"publicKey":"` + public.String() + `","address":"192.0.2.1"}`} {
+	for _, text := range []string{"", "{}", `{"publicKey":"AAAA","address":"192.0.2.1","port":1}`,
+		`{"address":"192.0.2.1","port":1}`, `{"publicKey":"` + public.String() + `","port":1}`,
+		`{"publicKey":"` + public.String() + `","address":"192.0.2.1"}`} {
 		if got, err := EndpointOf(annotated(text)); err == nil || got.IsValid() {
 			t.Errorf("%q was read as %v", text, got)
 		}
@@ -108,7 +111,8 @@ func TestEndpoint(t *testing.T) {
 
 func TestStale(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	for handshake, want := range map[time.Time]bool{now: false, now.Add(-2 * time.Minute): false, now.Add(-5 * time.Minute): true, {}: true} {
+	for handshake, want := range map[time.Time]bool{now: false, now.Add(-2 * time.Minute): false,
+		now.Add(-5 * time.Minute): true, {}: true} {
 		if (Seen{Handshake: handshake}).Stale(now) != want {
 			t.Errorf("%v: want %v", handshake, want)
 		}
@@ -117,7 +121,8 @@ func TestStale(t *testing.T) {
 
 // peer of a key, at 192.0.2.last, with shares.
 func peer(key Key, last byte, shares ...string) Peer {
-	p := Peer{Node: "n", Endpoint: Endpoint{PublicKey: key, Address: netip.AddrFrom4([4]byte{192, 0, 2, last}), Port: DefaultPort}}
+	p := Peer{Node: "n",
+		Endpoint: Endpoint{PublicKey: key, Address: netip.AddrFrom4([4]byte{192, 0, 2, last}), Port: DefaultPort}}
 	for _, share := range shares {
 		p.Shares = append(p.Shares, netip.MustParsePrefix(share))
 	}
@@ -175,16 +180,19 @@ func TestChangesOfPeersThatMove(t *testing.T) {
 	key := Key{1}
 	told := netip.MustParseAddrPort("192.0.2.1:51820")
 	share := netip.MustParsePrefix("10.42.1.0/24")
-	roamed := peerState{endpoint: netip.MustParseAddrPort("198.51.100.1:40000"), allowed: []netip.Prefix{share}, keepalive: keepalive}
+	roamed := peerState{endpoint: netip.MustParseAddrPort("198.51.100.1:40000"), allowed: []netip.Prefix{share},
+		keepalive: keepalive}
 	for name, c := range map[string]struct {
 		have peerState
 		set  map[Key]netip.AddrPort
 		want Peer
 		is   []change
 	}{
-		"roamed":             {roamed, map[Key]netip.AddrPort{key: told}, peer(key, 1, "10.42.1.0/24"), nil},
-		"with another share": {roamed, map[Key]netip.AddrPort{key: told}, peer(key, 1, "10.42.2.0/24"), []change{{key: key, replace: true, allowed: []netip.Prefix{netip.MustParsePrefix("10.42.2.0/24")}}}},
-		"a new address":      {roamed, map[Key]netip.AddrPort{key: told}, peer(key, 2, "10.42.1.0/24"), []change{{key: key, endpoint: netip.MustParseAddrPort("192.0.2.2:51820")}}},
+		"roamed": {roamed, map[Key]netip.AddrPort{key: told}, peer(key, 1, "10.42.1.0/24"), nil},
+		"with another share": {roamed, map[Key]netip.AddrPort{key: told}, peer(key, 1, "10.42.2.0/24"),
+			[]change{{key: key, replace: true, allowed: []netip.Prefix{netip.MustParsePrefix("10.42.2.0/24")}}}},
+		"a new address": {roamed, map[Key]netip.AddrPort{key: told}, peer(key, 2, "10.42.1.0/24"),
+			[]change{{key: key, endpoint: netip.MustParseAddrPort("192.0.2.2:51820")}}},
 		"of another process": {roamed, nil, peer(key, 1, "10.42.1.0/24"), []change{{key: key, endpoint: told}}},
 	} {
 		if got := changes(map[Key]peerState{key: c.have}, c.set, []Peer{c.want}); !reflect.DeepEqual(got, c.is) {
@@ -197,16 +205,20 @@ func TestChangesOfPeersThatMove(t *testing.T) {
 func TestKernelConfig(t *testing.T) {
 	private, public := newKey(t)
 	gone := Key{9}
-	list := append(changes(nil, nil, []Peer{peer(public, 1, "10.42.1.0/24", "fd00:42:0:1::/64")}), change{key: gone, remove: true})
+	list := append(changes(nil, nil, []Peer{peer(public, 1, "10.42.1.0/24", "fd00:42:0:1::/64")}),
+		change{key: gone, remove: true})
 	config := kernelConfig(&private, 7, list)
-	if Key(*config.PrivateKey) != private || *config.ListenPort != 7 || config.ReplacePeers || len(config.Peers) != 2 || !config.Peers[1].Remove {
+	if Key(*config.PrivateKey) != private || *config.ListenPort != 7 || config.ReplacePeers || len(config.Peers) != 2 ||
+		!config.Peers[1].Remove {
 		t.Fatalf("%+v", config)
 	}
 	first := config.Peers[0]
-	if Key(first.PublicKey) != public || first.Endpoint.String() != "192.0.2.1:51820" || !first.ReplaceAllowedIPs || *first.PersistentKeepaliveInterval != keepalive {
+	if Key(first.PublicKey) != public || first.Endpoint.String() != "192.0.2.1:51820" || !first.ReplaceAllowedIPs ||
+		*first.PersistentKeepaliveInterval != keepalive {
 		t.Errorf("%+v", first)
 	}
-	if len(first.AllowedIPs) != 2 || first.AllowedIPs[0].String() != "10.42.1.0/24" || first.AllowedIPs[1].String() != "fd00:42:0:1::/64" {
+	if len(first.AllowedIPs) != 2 || first.AllowedIPs[0].String() != "10.42.1.0/24" ||
+		first.AllowedIPs[1].String() != "fd00:42:0:1::/64" {
 		t.Errorf("allowed are %v", first.AllowedIPs)
 	}
 	if none := kernelConfig(nil, 0, nil); none.PrivateKey != nil || none.ListenPort != nil {
@@ -215,7 +227,8 @@ func TestKernelConfig(t *testing.T) {
 }
 
 func TestParseStateRefusesNonsense(t *testing.T) {
-	for _, text := range []string{"public_key=zz", "public_key=00", "listen_port=70000", "endpoint=x", "allowed_ip=x", "rx_bytes=x"} {
+	for _, text := range []string{"public_key=zz", "public_key=00", "listen_port=70000", "endpoint=x", "allowed_ip=x",
+		"rx_bytes=x"} {
 		if s, err := parseState(text + "\n"); err == nil {
 			t.Errorf("%q was read as %+v", text, s)
 		}
@@ -240,7 +253,9 @@ func TestProcessLink(t *testing.T) {
 	}
 	d := New(private, slog.New(slog.DiscardHandler))
 	d.backend = opened
-	want := Want{Port: DefaultPort, Shares: []netip.Prefix{netip.MustParsePrefix("10.42.9.0/24"), netip.MustParsePrefix("fd00:42:0:9::/64")}, MTU: 1500, Overhead: 60}
+	want := Want{Port: DefaultPort,
+		Shares: []netip.Prefix{netip.MustParsePrefix("10.42.9.0/24"), netip.MustParsePrefix("fd00:42:0:9::/64")},
+		MTU:    1500, Overhead: 60}
 	first := 0
 	for i, peers := range [][]Peer{
 		{peer(a, 1, "10.42.1.0/24")},
@@ -258,7 +273,8 @@ func TestProcessLink(t *testing.T) {
 				first = index
 			}
 			have, err := opened.state()
-			if err != nil || have.private != private || have.port != DefaultPort || len(changes(have.peers, nil, peers)) > 0 || index != first {
+			if err != nil || have.private != private || have.port != DefaultPort ||
+				len(changes(have.peers, nil, peers)) > 0 || index != first {
 				t.Errorf("step %d: %+v, %v; index %d, was %d", i, have, err, index, first)
 			}
 			if seen, err := d.Seen(); err != nil || len(seen) != len(peers) {

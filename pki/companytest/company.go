@@ -44,7 +44,8 @@ func (c *CA) Intermediate(name string, change func(*x509.Certificate)) *CA {
 func (c *CA) make(t testing.TB, name string, own crypto.Signer, change func(*x509.Certificate)) *CA {
 	t.Helper()
 	now := time.Now()
-	cert := &x509.Certificate{Subject: pkix.Name{Organization: []string{"Example"}, CommonName: name}, NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(5, 0, 0),
+	cert := &x509.Certificate{Subject: pkix.Name{Organization: []string{"Example"}, CommonName: name},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(5, 0, 0),
 		IsCA: true, BasicConstraintsValid: true, MaxPathLen: -1, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign}
 	if change != nil {
 		change(cert)
@@ -90,7 +91,8 @@ func (c *CA) Leaf(name string, groups, names []string, along ...*x509.Certificat
 	c.t.Helper()
 	key := newKey(c.t, elliptic.P256())
 	cert := c.sign(c.t, &x509.Certificate{Subject: pkix.Name{CommonName: name, Organization: groups}, DNSNames: names,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0), KeyUsage: x509.KeyUsageDigitalSignature,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}, key.Public())
 	out := tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}
 	for _, other := range along {

@@ -23,7 +23,8 @@ func TestACAThatHasEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := trust.Issue(pki.Request{CommonName: "s1", Usage: pki.Server, Names: []string{"s1"}}, key.Public(), time.Now().AddDate(50, 0, 0)); err != nil {
+	if _, err := trust.Issue(pki.Request{CommonName: "s1", Usage: pki.Server, Names: []string{"s1"}}, key.Public(),
+		time.Now().AddDate(50, 0, 0)); err != nil {
 		t.Error(err)
 	}
 }

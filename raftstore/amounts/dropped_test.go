@@ -29,7 +29,8 @@ func deadNewcomer(t *testing.T, c *storetest.Cluster, edit func(int, *raftstore.
 	if err := c.Servers[newcomer].Join(await.Context(t), []string{storetest.Addr(leader)}); err != nil {
 		t.Fatal(err)
 	}
-	c.Await("it knows that it is a member", func() bool { return isMember(c.Servers[newcomer], c.Servers[newcomer].ID()) })
+	c.Await("it knows that it is a member",
+		func() bool { return isMember(c.Servers[newcomer], c.Servers[newcomer].ID()) })
 	<-time.After(5 * time.Second)
 	if v := voters(c.Servers[leader]); len(v) != 3 {
 		t.Fatalf("%v vote", v)
@@ -58,7 +59,8 @@ func TestADeadNewcomerIsDropped(t *testing.T) {
 		if err := c.Servers[fifth].Join(await.Context(t), []string{storetest.Addr(0)}); err != nil {
 			t.Fatal(err)
 		}
-		c.Await("the next one has its vote", func() bool { return slices.Contains(voters(witness), c.Configs[fifth].Name) })
+		c.Await("the next one has its vote",
+			func() bool { return slices.Contains(voters(witness), c.Configs[fifth].Name) })
 		leader, _ := c.Leader()
 		why := ""
 		for _, h := range c.Servers[leader].Status().Health {
@@ -75,7 +77,8 @@ func TestADeadNewcomerIsDropped(t *testing.T) {
 		}
 		c.Await("it is dropped", func() bool { return !isMember(witness, id) })
 		c.Await("that is told", func() bool { return witness.Gone()[id].Dropped })
-		if gone := witness.Gone()[id]; gone.Name != c.Configs[dead].Name || !strings.Contains(gone.Why, "had no vote yet") {
+		if gone := witness.Gone()[id]; gone.Name != c.Configs[dead].Name ||
+			!strings.Contains(gone.Why, "had no vote yet") {
 			t.Errorf("it is told as %+v", gone)
 		}
 		<-time.After(time.Minute)
@@ -130,7 +133,8 @@ func TestTheLeaderAloneTakesNobodyForDead(t *testing.T) {
 					t.Errorf("it is a member: %v, and its health is %q", isMember(c.Servers[leader], id), why)
 				}
 				c.Net.Heal()
-				c.Await("it votes", func() bool { return slices.Contains(voters(c.Servers[leader]), c.Configs[cut].Name) })
+				c.Await("it votes",
+					func() bool { return slices.Contains(voters(c.Servers[leader]), c.Configs[cut].Name) })
 			})
 		})
 	}
@@ -192,7 +196,8 @@ func TestADroppedServerWhoseNameIsTaken(t *testing.T) {
 		if isMember(c.Servers[0], c.Servers[dead].ID()) {
 			t.Error("two servers have one name")
 		}
-		if said := log.String(); strings.Count(said, "is not let in again") != 1 || !strings.Contains(said, "another one of its name") {
+		if said := log.String(); strings.Count(said, "is not let in again") != 1 ||
+			!strings.Contains(said, "another one of its name") {
 			t.Errorf("it says %s", said)
 		}
 	})

@@ -27,7 +27,8 @@ func TestDeletingMakesRoom(t *testing.T) {
 		t.Run(c.kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, err := raftstore.Open(raftstore.Config{
-					Dir: filepath.Join(storetest.SmallVolume(t, c.size), "store"), Bootstrap: true, Stream: new(memnet.Network).Host("alone"), LogStore: c.kind,
+					Dir: filepath.Join(storetest.SmallVolume(t, c.size), "store"), Bootstrap: true,
+					Stream: new(memnet.Network).Host("alone"), LogStore: c.kind,
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -49,7 +50,9 @@ func TestDeletingMakesRoom(t *testing.T) {
 				})
 				t.Logf("after %d writes: %v", n, err)
 				for i := range n {
-					if _, err := s.Commit(await.Context(t), raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Delete, Key: fmt.Sprintf("/%d", i)}}}); err != nil {
+					if _, err := s.Commit(await.Context(t),
+						raftstore.Txn{
+							Ops: []raftstore.Op{{Kind: raftstore.Delete, Key: fmt.Sprintf("/%d", i)}}}); err != nil {
 						t.Fatalf("deletion %d of %d: %v", i, n, err)
 					}
 				}

@@ -69,7 +69,8 @@ func TestHistoryOfAnIdleCluster(t *testing.T) {
 		wantHistory(t, c, "before its time", first, true)
 		<-time.After(historyAtMost - historyAge + time.Second)
 		wantHistory(t, c, "an older revision, after its time", first, false)
-		wantHistory(t, c, "the newest revision that a client wrote, which is younger than what follows it", newest, true)
+		wantHistory(t, c, "the newest revision that a client wrote, which is younger than what follows it", newest,
+			true)
 		<-time.After(2 * time.Minute)
 		wantHistory(t, c, "the newest revision that a client wrote", newest, false)
 		if v, err := c.Servers[2].View(await.Context(t), raftstore.ViewOptions{}); err != nil || v.Count("/", "") != 1 {
@@ -79,7 +80,8 @@ func TestHistoryOfAnIdleCluster(t *testing.T) {
 		before := c.Servers[0].Status()
 		<-time.After(30 * time.Minute)
 		for i, s := range c.Servers {
-			if now := s.Status(); now.LastIndex != before.LastIndex || now.Revision != before.Revision || now.Compacted != before.Compacted {
+			if now := s.Status(); now.LastIndex != before.LastIndex || now.Revision != before.Revision ||
+				now.Compacted != before.Compacted {
 				t.Errorf("server %d: in half an idle hour the log went from %d to %d, the revision from %d to %d",
 					i, before.LastIndex, now.LastIndex, before.Revision, now.Revision)
 			}

@@ -22,7 +22,8 @@ func TestManyExpireAtOnce(t *testing.T) {
 		for i := 0; i < keys; i += each {
 			var txn raftstore.Txn
 			for k := range each {
-				txn.Ops = append(txn.Ops, raftstore.Op{Kind: raftstore.Put, Key: fmt.Sprintf("/events/%06d", i+k), TTL: time.Hour})
+				txn.Ops = append(txn.Ops,
+					raftstore.Op{Kind: raftstore.Put, Key: fmt.Sprintf("/events/%06d", i+k), TTL: time.Hour})
 			}
 			if _, err := s.Commit(ctx, txn); err != nil {
 				t.Fatal(err)
@@ -57,16 +58,20 @@ func TestLargestTransactions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, func(_ int, cfg *raftstore.Config) {
 			cfg.Limits = raftstore.Limits{
-				TxnBytes: raftstore.MaxTxnBytes, ValueBytes: raftstore.MaxTxnBytes - 1<<10, KeyBytes: 1 << 10, TxnOps: raftstore.MaxTxnOps,
+				TxnBytes: raftstore.MaxTxnBytes, ValueBytes: raftstore.MaxTxnBytes - 1<<10, KeyBytes: 1 << 10,
+				TxnOps: raftstore.MaxTxnOps,
 			}
 		})
 		leader, _ := c.Leader()
 		many := raftstore.Txn{}
 		value := make([]byte, raftstore.MaxTxnBytes/raftstore.MaxTxnOps-len("/many/00000"))
 		for i := range raftstore.MaxTxnOps {
-			many.Ops = append(many.Ops, raftstore.Op{Kind: raftstore.Put, Key: fmt.Sprintf("/many/%05d", i), Value: value, TTL: 1000 * time.Hour})
+			many.Ops = append(many.Ops,
+				raftstore.Op{Kind: raftstore.Put, Key: fmt.Sprintf("/many/%05d", i), Value: value,
+					TTL: 1000 * time.Hour})
 		}
-		for what, txn := range map[string]raftstore.Txn{"one value": put("/a", string(make([]byte, raftstore.MaxTxnBytes-1<<10))), "many keys": many} {
+		for what, txn := range map[string]raftstore.Txn{
+			"one value": put("/a", string(make([]byte, raftstore.MaxTxnBytes-1<<10))), "many keys": many} {
 			if _, err := c.Servers[(leader+1)%3].Commit(await.Context(t), txn); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}

@@ -21,7 +21,8 @@ func TestALogThatHasGrownGetsSmall(t *testing.T) {
 		dir := t.TempDir()
 		open := func() *raftstore.Server {
 			s, err := raftstore.Open(raftstore.Config{
-				Dir: dir, Bootstrap: true, Stream: new(memnet.Network).Host("alone"), DiskReserve: -1, SnapshotEvery: 1 << 20, TrailingLogs: 10,
+				Dir: dir, Bootstrap: true, Stream: new(memnet.Network).Host("alone"), DiskReserve: -1,
+				SnapshotEvery: 1 << 20, TrailingLogs: 10,
 			})
 			if err != nil {
 				t.Fatal(err)

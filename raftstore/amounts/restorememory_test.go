@@ -50,7 +50,8 @@ type restored struct{ fromNothing, theSame, tenth, another float64 }
 // with nothing of it that stays.
 func restoreMemory(t testing.TB, bytes int) (r restored) {
 	defer debug.SetGCPercent(debug.SetGCPercent(5)) // so that garbage counts little
-	s, err := raftstore.Open(raftstore.Config{Dir: t.TempDir(), Bootstrap: true, Stream: new(memnet.Network).Host("alone")})
+	s, err := raftstore.Open(
+		raftstore.Config{Dir: t.TempDir(), Bootstrap: true, Stream: new(memnet.Network).Host("alone")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,7 +85,8 @@ type Step struct {
 // or removal is not possible now.
 func Decide(servers []Server, p Policy) (step Step, due bool, blocked map[string]string) {
 	servers = slices.Clone(servers)
-	slices.SortFunc(servers, func(a, b Server) int { return cmp.Or(a.Decided.Compare(b.Decided), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(servers,
+		func(a, b Server) int { return cmp.Or(a.Decided.Compare(b.Decided), cmp.Compare(a.ID, b.ID)) })
 	blocked = make(map[string]string)
 	for _, want := range []group.State{group.Leaving, group.Standby} {
 		for _, s := range servers {
@@ -101,17 +102,23 @@ func Decide(servers []Server, p Policy) (step Step, due bool, blocked map[string
 	}
 	for _, s := range servers {
 		if s.State == group.Regular && !s.Voter && Fit(s, p) == "" && s.Stable >= p.PromoteAfter {
-			return Step{Promote, s, fmt.Sprintf("it has kept up for %s and reaches all voters", s.Stable.Round(time.Millisecond))}, true, blocked
+			return Step{Promote, s,
+					fmt.Sprintf("it has kept up for %s and reaches all voters", s.Stable.Round(time.Millisecond))},
+				true,
+				blocked
 		}
 	}
 	for _, s := range servers {
 		if droppable(s) && s.Reached == "" && s.Silent >= p.DropAfter {
-			return Step{Drop, s, fmt.Sprintf("it had no vote yet, and had not answered for %s", s.Silent.Round(time.Second))}, true, blocked
+			return Step{Drop, s,
+					fmt.Sprintf("it had no vote yet, and had not answered for %s", s.Silent.Round(time.Second))}, true,
+				blocked
 		}
 	}
 	for _, s := range servers { // also while a departure is blocked: without the dead one it may have its quorum
 		if s.State != group.Leaving && dead(servers, s, p) {
-			return Step{Expire, s, fmt.Sprintf("it has not answered for %s", s.Silent.Round(time.Second))}, true, blocked
+			return Step{Expire, s, fmt.Sprintf("it has not answered for %s", s.Silent.Round(time.Second))}, true,
+				blocked
 		}
 	}
 	return Step{}, false, blocked
@@ -153,7 +160,8 @@ func Transferee(servers []Server, id string) (Server, bool) {
 	if len(able) == 0 {
 		return Server{}, false
 	}
-	return slices.MinFunc(able, func(a, b Server) int { return cmp.Or(cmp.Compare(a.Lag, b.Lag), cmp.Compare(a.ID, b.ID)) }), true
+	return slices.MinFunc(able,
+		func(a, b Server) int { return cmp.Or(cmp.Compare(a.Lag, b.Lag), cmp.Compare(a.ID, b.ID)) }), true
 }
 
 // droppable reports whether a server is dropped after a long silence. The quorum never needs one
@@ -210,8 +218,11 @@ func (e *GuardError) Error() string {
 	if e.Voters == 0 {
 		return fmt.Sprintf("server %q is the only voter: the cluster would be gone. Stop it instead", e.Name)
 	}
-	return fmt.Sprintf("only %d of the %d voters that would stay are able to take part, and they need %d to agree on anything: "+
-		"bring servers back, remove one that is lost for good, or let new ones join, before %q goes", e.Able, e.Voters, e.Voters/2+1, e.Name)
+	return fmt.Sprintf(
+		"only %d of the %d voters that would stay are able to take part, and they need %d to agree on anything: "+
+			"bring servers back, remove one that is lost for good, or let new ones join, before %q goes", e.Able,
+		e.Voters,
+		e.Voters/2+1, e.Name)
 }
 
 // Guard returns a *GuardError when the group would have no quorum without the vote of the server.
@@ -230,7 +241,8 @@ func Guard(servers []Server, id string) error {
 func Fit(s Server, p Policy) string {
 	switch {
 	case s.Reached != "":
-		return fmt.Sprintf("it does not answer the leader, though %s reaches it: look at the network between the two", s.Reached)
+		return fmt.Sprintf("it does not answer the leader, though %s reaches it: look at the network between the two",
+			s.Reached)
 	case !s.Answers:
 		return "it does not answer the leader"
 	case s.Ill != "":

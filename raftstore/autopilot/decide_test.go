@@ -11,7 +11,8 @@ import (
 	"github.com/barque/barque/raftstore/group"
 )
 
-var policy = Policy{PromoteAfter: time.Second, MaxLag: 64, CleanAfter: time.Hour, MinVoters: 3, DropAfter: 10 * time.Minute}
+var policy = Policy{PromoteAfter: time.Second, MaxLag: 64, CleanAfter: time.Hour, MinVoters: 3,
+	DropAfter: 10 * time.Minute}
 
 // three voters that are well, of which the first leads.
 func three() []Server {
@@ -41,43 +42,85 @@ func TestDecide(t *testing.T) {
 		want    string // kind and server; empty for nothing
 		blocked string // part of why, for server c
 	}{
-		"all is well":                  {three(), "", ""},
-		"a newcomer is well":           {append(three(), newcomer("d")), "promote d", ""},
-		"it is not stable yet":         {append(three(), with(newcomer("d"), func(s *Server) { s.Stable = 900 * time.Millisecond })), "", ""},
-		"it does not answer":           {append(three(), with(newcomer("d"), func(s *Server) { s.Answers = false })), "", ""},
-		"it is in quarantine":          {append(three(), with(newcomer("d"), func(s *Server) { s.Ill = "in quarantine" })), "", ""},
-		"it is behind":                 {append(three(), with(newcomer("d"), func(s *Server) { s.Lag = 65 })), "", ""},
-		"a voter does not reach it":    {append(three(), with(newcomer("d"), func(s *Server) { s.Apart = []string{"b does not reach d"} })), "", ""},
-		"it is to stay without a vote": {append(three(), with(newcomer("d"), func(s *Server) { s.State = group.Standby })), "", ""},
-		"a follower leaves":            {[]Server{voter("a", true), voter("b", false), with(voter("c", false), leaves)}, "demote c", ""},
-		"without a vote":               {append(three(), with(newcomer("d"), leaves)), "remove d", ""},
-		"the leader leaves":            {[]Server{with(voter("a", true), leaves), voter("b", false), voter("c", false)}, "hand-over b", ""},
-		"not to one that is ill":       {[]Server{with(voter("a", true), leaves), with(voter("b", false), func(s *Server) { s.Ill = "its disk hangs" }), voter("c", false), voter("d", false)}, "hand-over c", ""},
-		"a dead one leaves":            {[]Server{voter("a", true), voter("b", false), with(gone("c", time.Second), leaves)}, "remove c", ""},
-		"it would break the quorum":    {[]Server{voter("a", true), gone("b", time.Second), with(voter("c", false), leaves)}, "", "only 1 of the 2"},
-		"a vote that would be missed":  {[]Server{voter("a", true), gone("b", time.Second), with(voter("c", false), func(s *Server) { s.State = group.Standby })}, "", "only 1 of the 2"},
-		"a newcomer helps a departure": {[]Server{voter("a", true), gone("b", time.Second), with(voter("c", false), leaves), newcomer("d")}, "promote d", "only 1 of the 2"},
-		"the only one":                 {[]Server{with(voter("a", true), leaves)}, "", ""},
-		"dead, and needed":             {[]Server{voter("a", true), voter("b", false), gone("c", 2*time.Hour)}, "", ""},
-		"dead, and replaced":           {append([]Server{voter("a", true), voter("b", false), gone("c", 2*time.Hour)}, voter("d", false)), "expire c", ""},
-		"not for long":                 {append([]Server{voter("a", true), voter("b", false), gone("c", time.Minute)}, voter("d", false)), "", ""},
-		"dead without a vote":          {append(three(), Server{ID: "d", Name: "d", Silent: 10 * time.Minute}), "drop d", ""},
-		"away without a vote":          {append(three(), Server{ID: "d", Name: "d", Silent: 9 * time.Minute}), "", ""},
-		"dead, and another one joins":  {append(three(), Server{ID: "d", Name: "d", Silent: 10 * time.Minute}, newcomer("e")), "promote e", ""},
-		"dead, and no quorum answers":  {[]Server{voter("a", true), gone("b", time.Second), with(voter("c", false), leaves), {ID: "d", Silent: time.Hour}}, "drop d", "only 1 of the 2"},
-		"another one reaches it":       {append(three(), Server{ID: "d", Name: "d", Silent: time.Hour, Reached: "b"}), "", ""},
-		"and one that votes":           {append([]Server{voter("a", true), voter("b", false), with(gone("c", 2*time.Hour), func(s *Server) { s.Reached = "b" })}, voter("d", false)), "", ""},
-		"demoted, and away":            {append(three(), Server{ID: "d", Name: "d", State: group.Standby, Silent: 30 * time.Minute}), "", ""},
-		"demoted, and dead":            {append(three(), Server{ID: "d", Name: "d", State: group.Standby, Silent: time.Hour}), "expire d", ""},
-		"the leader sees no quorum":    {[]Server{voter("a", true), gone("b", 2*time.Hour), gone("c", 2*time.Hour), gone("d", 2*time.Hour), voter("e", false)}, "", ""},
-		"one departure at a time":      {append([]Server{voter("a", true), voter("b", false), with(voter("c", false), leaves), voter("d", false)}, gone("e", 2*time.Hour)), "demote c", ""},
-		"one is blocked, a dead one helps": {[]Server{voter("a", true), voter("b", false), with(voter("c", false), leaves), gone("d", 2*time.Hour), gone("e", time.Second)},
+		"all is well":        {three(), "", ""},
+		"a newcomer is well": {append(three(), newcomer("d")), "promote d", ""},
+		"it is not stable yet": {
+			append(three(), with(newcomer("d"), func(s *Server) { s.Stable = 900 * time.Millisecond })), "", ""},
+		"it does not answer": {append(three(), with(newcomer("d"), func(s *Server) { s.Answers = false })),
+			"", ""},
+		"it is in quarantine": {
+			append(three(), with(newcomer("d"), func(s *Server) { s.Ill = "in quarantine" })), "", ""},
+		"it is behind": {append(three(), with(newcomer("d"), func(s *Server) { s.Lag = 65 })), "", ""},
+		"a voter does not reach it": {
+			append(three(), with(newcomer("d"), func(s *Server) { s.Apart = []string{"b does not reach d"} })), "", ""},
+		"it is to stay without a vote": {
+			append(three(), with(newcomer("d"), func(s *Server) { s.State = group.Standby })), "", ""},
+		"a follower leaves": {[]Server{voter("a", true), voter("b", false), with(voter("c", false), leaves)},
+			"demote c", ""},
+		"without a vote": {append(three(), with(newcomer("d"), leaves)), "remove d", ""},
+		"the leader leaves": {[]Server{with(voter("a", true), leaves), voter("b", false), voter("c", false)},
+			"hand-over b", ""},
+		"not to one that is ill": {
+			[]Server{with(voter("a", true), leaves),
+				with(voter("b", false), func(s *Server) { s.Ill = "its disk hangs" }), voter("c", false),
+				voter("d", false)}, "hand-over c", ""},
+		"a dead one leaves": {
+			[]Server{voter("a", true), voter("b", false), with(gone("c", time.Second), leaves)}, "remove c", ""},
+		"it would break the quorum": {
+			[]Server{voter("a", true), gone("b", time.Second), with(voter("c", false), leaves)}, "", "only 1 of the 2"},
+		"a vote that would be missed": {
+			[]Server{voter("a", true), gone("b", time.Second),
+				with(voter("c", false), func(s *Server) { s.State = group.Standby })}, "", "only 1 of the 2"},
+		"a newcomer helps a departure": {
+			[]Server{voter("a", true), gone("b", time.Second), with(voter("c", false), leaves), newcomer("d")},
+			"promote d", "only 1 of the 2"},
+		"the only one":     {[]Server{with(voter("a", true), leaves)}, "", ""},
+		"dead, and needed": {[]Server{voter("a", true), voter("b", false), gone("c", 2*time.Hour)}, "", ""},
+		"dead, and replaced": {
+			append([]Server{voter("a", true), voter("b", false), gone("c", 2*time.Hour)}, voter("d", false)),
+			"expire c", ""},
+		"not for long": {
+			append([]Server{voter("a", true), voter("b", false), gone("c", time.Minute)}, voter("d", false)), "", ""},
+		"dead without a vote": {append(three(), Server{ID: "d", Name: "d", Silent: 10 * time.Minute}),
+			"drop d", ""},
+		"away without a vote": {append(three(), Server{ID: "d", Name: "d", Silent: 9 * time.Minute}), "", ""},
+		"dead, and another one joins": {
+			append(three(), Server{ID: "d", Name: "d", Silent: 10 * time.Minute}, newcomer("e")), "promote e", ""},
+		"dead, and no quorum answers": {
+			[]Server{voter("a", true), gone("b", time.Second), with(voter("c", false), leaves),
+				{ID: "d", Silent: time.Hour}}, "drop d", "only 1 of the 2"},
+		"another one reaches it": {append(three(), Server{ID: "d", Name: "d", Silent: time.Hour, Reached: "b"}),
+			"", ""},
+		"and one that votes": {
+			append(
+				[]Server{voter("a", true), voter("b", false),
+					with(gone("c", 2*time.Hour), func(s *Server) { s.Reached = "b" })}, voter("d", false)), "", ""},
+		"demoted, and away": {
+			append(three(), Server{ID: "d", Name: "d", State: group.Standby, Silent: 30 * time.Minute}), "", ""},
+		"demoted, and dead": {
+			append(three(), Server{ID: "d", Name: "d", State: group.Standby, Silent: time.Hour}), "expire d", ""},
+		"the leader sees no quorum": {
+			[]Server{voter("a", true), gone("b", 2*time.Hour), gone("c", 2*time.Hour), gone("d", 2*time.Hour),
+				voter("e", false)}, "", ""},
+		"one departure at a time": {
+			append([]Server{voter("a", true), voter("b", false), with(voter("c", false), leaves), voter("d", false)},
+				gone("e", 2*time.Hour)), "demote c", ""},
+		"one is blocked, a dead one helps": {
+			[]Server{voter("a", true), voter("b", false), with(voter("c", false), leaves), gone("d", 2*time.Hour),
+				gone("e", time.Second)},
 			"expire d", "only 2 of the 4"},
-		"two are blocked, and too few stay": {[]Server{voter("a", true), with(voter("b", false), leaves), with(voter("c", false), leaves), gone("d", 2*time.Hour), gone("e", time.Second)},
+		"two are blocked, and too few stay": {
+			[]Server{voter("a", true), with(voter("b", false), leaves), with(voter("c", false), leaves),
+				gone("d", 2*time.Hour), gone("e", time.Second)},
 			"", "only 2 of the 4"},
-		"one is blocked, none is dead for long": {[]Server{voter("a", true), voter("b", false), with(voter("c", false), leaves), gone("d", time.Minute), gone("e", time.Second)},
+		"one is blocked, none is dead for long": {
+			[]Server{voter("a", true), voter("b", false), with(voter("c", false), leaves), gone("d", time.Minute),
+				gone("e", time.Second)},
 			"", "only 2 of the 4"},
-		"a demotion is blocked, a dead one goes": {[]Server{voter("a", true), voter("b", false), with(voter("c", false), func(s *Server) { s.State = group.Standby }), gone("d", 2*time.Hour), gone("e", time.Second)},
+		"a demotion is blocked, a dead one goes": {
+			[]Server{voter("a", true), voter("b", false),
+				with(voter("c", false), func(s *Server) { s.State = group.Standby }), gone("d", 2*time.Hour),
+				gone("e", time.Second)},
 			"expire d", "only 2 of the 4"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +171,8 @@ func TestNoStepBreaksTheQuorum(t *testing.T) {
 			steps[step.Kind]++
 			servers = carryOut(servers, step)
 			if voters, able = tally(servers, ""); quorate && able < voters/2+1 {
-				t.Fatalf("seed %d: after %s of %s %d of %d voters are able", seed, step.Kind, step.Server.ID, able, voters)
+				t.Fatalf("seed %d: after %s of %s %d of %d voters are able", seed, step.Kind, step.Server.ID, able,
+					voters)
 			}
 			if err := fair(step); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
@@ -158,7 +202,9 @@ func staying(servers []Server) (n int) {
 func fair(step Step) error {
 	s := step.Server
 	switch {
-	case step.Kind == Promote && (!s.able() || s.Lag > policy.MaxLag || len(s.Apart) > 0 || s.Stable < policy.PromoteAfter || s.State != group.Regular):
+	case step.Kind == Promote &&
+		(!s.able() || s.Lag > policy.MaxLag || len(s.Apart) > 0 || s.Stable < policy.PromoteAfter ||
+			s.State != group.Regular):
 		return fmt.Errorf("a vote for %+v", s)
 	case step.Kind == Expire && (s.Answers || s.Leader):
 		return errors.New("expired one that lives")

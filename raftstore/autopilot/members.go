@@ -88,7 +88,8 @@ func (a *Manager) applyAt(ctx context.Context, dest string, c Change) error {
 // changeError converts the failure of a call for the requested change.
 func (a *Manager) changeError(err error) error {
 	var refused *peer.RefusedError
-	if err == nil || errors.As(err, &refused) || errors.Is(err, kv.ErrUnavailable) || errors.Is(err, kv.ErrUnknownOutcome) {
+	if err == nil || errors.As(err, &refused) || errors.Is(err, kv.ErrUnavailable) ||
+		errors.Is(err, kv.ErrUnknownOutcome) {
 		return err
 	}
 	return peer.CallError(err, kv.ErrUnknownOutcome)
@@ -136,12 +137,14 @@ func (a *Manager) AwaitDeparture(ctx context.Context, c Change) error {
 		case <-out:
 			return nil
 		case <-a.server.Done():
-			return fmt.Errorf("%w: the %s of server %q was begun and goes on: this server stops", kv.ErrUnknownOutcome, departure(c), c.ID)
+			return fmt.Errorf("%w: the %s of server %q was begun and goes on: this server stops", kv.ErrUnknownOutcome,
+				departure(c), c.ID)
 		case <-ctx.Done():
 			if hindrance.Blocked > 0 {
 				return pending(c, hindrance)
 			}
-			return fmt.Errorf("%w: the %s of server %q was begun and goes on: %w", kv.ErrUnknownOutcome, departure(c), c.ID, context.Cause(ctx))
+			return fmt.Errorf("%w: the %s of server %q was begun and goes on: %w", kv.ErrUnknownOutcome, departure(c),
+				c.ID, context.Cause(ctx))
 		case <-ticker.C:
 		}
 	}
@@ -156,8 +159,10 @@ func departure(c Change) string {
 }
 
 func pending(c Change, h group.Health) error {
-	return &PendingError{fmt.Sprintf("the %s of server %q is recorded and waits, for %s now: %s. It is carried out as soon as that is over; to take it back, promote the server",
-		departure(c), c.ID, h.Blocked.Round(time.Second), h.Reason)}
+	return &PendingError{
+		fmt.Sprintf(
+			"the %s of server %q is recorded and waits, for %s now: %s. It is carried out as soon as that is over; to take it back, promote the server",
+			departure(c), c.ID, h.Blocked.Round(time.Second), h.Reason)}
 }
 
 // hindrance asks the leader whether the departure of a server is blocked, and since when. It is
@@ -200,16 +205,22 @@ func (a *Manager) Departed(ctx context.Context, c Change) (bool, error) {
 	switch {
 	case !known:
 	case decided == group.Unreadable:
-		return false, fmt.Errorf("%w: what is recorded about server %q was written by a newer version, which this server cannot read: ask a server of that version",
-			kv.ErrUnknownOutcome, c.ID)
+		return false,
+			fmt.Errorf(
+				"%w: what is recorded about server %q was written by a newer version, which this server cannot read: ask a server of that version",
+				kv.ErrUnknownOutcome, c.ID)
 	case c.Kind == DemoteMember && member && decided == group.Regular:
-		return false, peer.Refusedf("the demotion of server %q was taken back: an operator has promoted it meanwhile", c.ID)
+		return false,
+			peer.Refusedf("the demotion of server %q was taken back: an operator has promoted it meanwhile", c.ID)
 	case c.Kind == DemoteMember:
 		return !voter && settled, nil
 	case decided == group.Removed || decided != group.Leaving && !member:
 		return settled, nil
 	case decided != group.Leaving:
-		return false, peer.Refusedf("the removal of server %q was taken back: an operator has promoted it meanwhile, and it stays a member", c.ID)
+		return false,
+			peer.Refusedf(
+				"the removal of server %q was taken back: an operator has promoted it meanwhile, and it stays a member",
+				c.ID)
 	}
 	return false, nil
 }
@@ -257,7 +268,8 @@ func (a *Manager) Join(ctx context.Context, addrs []string) error {
 
 // JoinBy asks the server at an address to make this one a member.
 func (a *Manager) JoinBy(ctx context.Context, addr string) error {
-	_, err := a.peers.TellUnknown(ctx, addr, peer.CallMembers, Change{Kind: AddMember, ID: a.opts.ID, Address: a.opts.Addr()})
+	_, err := a.peers.TellUnknown(ctx, addr, peer.CallMembers,
+		Change{Kind: AddMember, ID: a.opts.ID, Address: a.opts.Addr()})
 	return a.changeError(err)
 }
 
@@ -327,15 +339,19 @@ func (a *Manager) place(c Change, m group.Member, known bool) error {
 	s := a.decision(c.ID)
 	switch {
 	case s.State == group.Removed:
-		return peer.Refusedf("server %q was taken out of this cluster at %s (%s): it can join as a new one, with an empty directory", c.ID, s.At().Format(time.RFC3339), s.Why)
+		return peer.Refusedf(
+			"server %q was taken out of this cluster at %s (%s): it can join as a new one, with an empty directory",
+			c.ID, s.At().Format(time.RFC3339), s.Why)
 	case s.State == group.Leaving && !known:
 		return peer.Refusedf("server %q is on its way out of this cluster (%s)", c.ID, s.Why)
 	case known && m.Address == c.Address && a.agreed(m):
 		return nil
 	}
 	for _, other := range a.server.Members() {
-		if s.State == group.Dropped && other.Name == s.Name && other.ID != c.ID { // it asked for a place by its name, and has got it
-			return peer.Refusedf("server %q was dropped at %s (%s), and another one of its name, %q, is a member now: give one of them another name",
+		// it asked for a place by its name, and has got it
+		if s.State == group.Dropped && other.Name == s.Name && other.ID != c.ID {
+			return peer.Refusedf(
+				"server %q was dropped at %s (%s), and another one of its name, %q, is a member now: give one of them another name",
 				c.ID, s.At().Format(time.RFC3339), s.Why, other.ID)
 		}
 		if other.Address == c.Address && other.ID != c.ID {
@@ -345,7 +361,8 @@ func (a *Manager) place(c Change, m group.Member, known bool) error {
 		}
 	}
 	if known && m.Voter {
-		return a.Configured(a.raft.AddVoter(raft.ServerID(c.ID), raft.ServerAddress(c.Address), 0, a.opts.Timeouts.Call))
+		return a.Configured(
+			a.raft.AddVoter(raft.ServerID(c.ID), raft.ServerAddress(c.Address), 0, a.opts.Timeouts.Call))
 	}
 	return a.Configured(a.raft.AddNonvoter(raft.ServerID(c.ID), raft.ServerAddress(c.Address), 0, a.opts.Timeouts.Call))
 }
@@ -355,7 +372,8 @@ func (a *Manager) place(c Change, m group.Member, known bool) error {
 func (a *Manager) makeWay(m group.Member) error {
 	addr := a.peers.AddressOf(m)
 	if addr == m.Address {
-		return peer.Refusedf("the address %s belongs to server %q: remove that one first if it is gone for good", m.Address, m.ID)
+		return peer.Refusedf("the address %s belongs to server %q: remove that one first if it is gone for good",
+			m.Address, m.ID)
 	}
 	for _, other := range a.server.Members() {
 		if other.Address == addr {

@@ -105,7 +105,8 @@ func (o *Observer) look(ctx context.Context) (pause time.Duration) {
 	if due {
 		if err := o.Take(ctx, step); err != nil {
 			if ctx.Err() == nil && o.mayTell("failed "+string(step.Kind), step.Server.ID) {
-				a.opts.Logger.Warn("a change of the members failed; it is tried again", "step", step.Kind, "server", step.Server.ID, "err", err)
+				a.opts.Logger.Warn("a change of the members failed; it is tried again", "step", step.Kind, "server",
+					step.Server.ID, "err", err)
 			}
 			o.failing = min(max(2*o.failing, lookEvery), failingMost)
 			return o.failing // this server's configuration may never be committed
@@ -118,7 +119,8 @@ func (o *Observer) look(ctx context.Context) (pause time.Duration) {
 
 // inMotion reports whether a member is on its way to a vote, or out, and waits for no other server.
 func inMotion(s Server) bool {
-	return s.State == group.Leaving || s.State == group.Regular && !s.Voter && s.Answers || s.State == group.Standby && s.Voter
+	return s.State == group.Leaving || s.State == group.Regular && !s.Voter && s.Answers ||
+		s.State == group.Standby && s.Voter
 }
 
 // mayTell reports whether the log may mention a member again, after a pause.
@@ -146,7 +148,8 @@ func (a *Manager) lagFor(s Server) time.Duration {
 
 func (a *Manager) policy() Policy {
 	return Policy{
-		PromoteAfter: a.opts.Timeouts.PromoteAfter, MaxLag: caughtUp, CleanAfter: a.opts.CleanAfter, MinVoters: a.opts.MinVoters,
+		PromoteAfter: a.opts.Timeouts.PromoteAfter, MaxLag: caughtUp, CleanAfter: a.opts.CleanAfter,
+		MinVoters: a.opts.MinVoters,
 		DropAfter: dropAfter,
 	}
 }
@@ -352,7 +355,8 @@ func (o *Observer) Take(ctx context.Context, step Step) error {
 		return group.ErrNoLeader
 	}
 	if o.mayTell(string(step.Kind), step.Server.ID) {
-		a.opts.Logger.Info("this server changes the members", "step", step.Kind, "server", step.Server.ID, "why", step.Why)
+		a.opts.Logger.Info("this server changes the members", "step", step.Kind, "server", step.Server.ID, "why",
+			step.Why)
 	}
 	m, ok := a.member(step.Server.ID)
 	if !ok || a.decision(m.ID).Effective() != step.Server.State {
@@ -361,7 +365,8 @@ func (o *Observer) Take(ctx context.Context, step Step) error {
 	old := a.decision(m.ID)
 	err := o.carryOut(ctx, step, m, old)
 	if err == nil && step.Kind != HandOver && a.opts.OnChange != nil {
-		a.opts.OnChange(group.MemberChange{Change: string(step.Kind), ID: m.ID, Name: m.Name, Why: cmp.Or(old.Why, step.Why)})
+		a.opts.OnChange(
+			group.MemberChange{Change: string(step.Kind), ID: m.ID, Name: m.Name, Why: cmp.Or(old.Why, step.Why)})
 	}
 	return err
 }
@@ -381,11 +386,13 @@ func (o *Observer) carryOut(ctx context.Context, step Step, m group.Member, old 
 		if err := a.Configured(a.raft.RemoveServer(id, 0, call)); err != nil {
 			return err
 		}
-		return a.Decide(ctx, term, m.ID, a.decision(m.ID), group.Decision{State: group.Dropped, Name: m.Name, Why: step.Why})
+		return a.Decide(ctx, term, m.ID, a.decision(m.ID),
+			group.Decision{State: group.Dropped, Name: m.Name, Why: step.Why})
 	case HandOver:
 		return a.server.Transfer(ctx, m, a.whyRetires())
 	case Expire:
-		return a.Decide(ctx, term, m.ID, old, group.Decision{State: group.Leaving, Name: m.Name, Why: "it was dead: " + step.Why})
+		return a.Decide(ctx, term, m.ID, old,
+			group.Decision{State: group.Leaving, Name: m.Name, Why: "it was dead: " + step.Why})
 	}
 	return fmt.Errorf("the step %q is not known", step.Kind)
 }
@@ -411,7 +418,9 @@ func (o *Observer) noteBlocked(blocked map[string]string, due bool) {
 		if _, was := o.blocked[id]; !was {
 			o.blocked[id] = time.Now()
 			if o.mayTell("blocked", id) {
-				o.manager.opts.Logger.Warn("a server is to leave, or to lose its vote, and cannot yet; to keep it after all, promote it", "server", id, "why", reason)
+				o.manager.opts.Logger.Warn(
+					"a server is to leave, or to lose its vote, and cannot yet; to keep it after all, promote it",
+					"server", id, "why", reason)
 			}
 		}
 	}
@@ -441,7 +450,8 @@ func (o *Observer) recordLeft(ctx context.Context) {
 		if s.State != group.Leaving {
 			why = "it is no member any more"
 		}
-		if err := a.Decide(ctx, o.term, id, s, group.Decision{State: group.Removed, Name: s.Name, Why: why}); err != nil {
+		if err := a.Decide(ctx, o.term, id, s,
+			group.Decision{State: group.Removed, Name: s.Name, Why: why}); err != nil {
 			a.opts.Logger.Debug("cannot write down yet that a server has left", "server", id, "err", err)
 			continue
 		}

@@ -56,7 +56,8 @@ func (s snapshotList) List() ([]*raft.SnapshotMeta, error) { return s.all, s.err
 // those in an older configuration.
 func TestCommittedAfterASnapshotThatCannotBeRead(t *testing.T) {
 	var c Committed
-	meta := &raft.SnapshotMeta{Configuration: raft.Configuration{Servers: []raft.Server{{ID: "s1", Suffrage: raft.Voter}}}}
+	meta := &raft.SnapshotMeta{
+		Configuration: raft.Configuration{Servers: []raft.Server{{ID: "s1", Suffrage: raft.Voter}}}}
 	if err := c.Load(snapshotList{all: []*raft.SnapshotMeta{meta}}); err != nil {
 		t.Fatal(err)
 	}

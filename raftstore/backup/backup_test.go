@@ -30,7 +30,8 @@ func filled(t testing.TB, n int, seed uint64) *raftstore.Store {
 	t.Cleanup(func() { s.Close() })
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	for i := range n {
-		op := raftstore.Op{Kind: raftstore.Put, Key: fmt.Sprintf("/registry/pods/ns%d/p%d", rnd.IntN(3), rnd.IntN(n)), Value: make([]byte, rnd.IntN(300))}
+		op := raftstore.Op{Kind: raftstore.Put, Key: fmt.Sprintf("/registry/pods/ns%d/p%d", rnd.IntN(3), rnd.IntN(n)),
+			Value: make([]byte, rnd.IntN(300))}
 		for j := range op.Value {
 			op.Value[j] = byte(rnd.Uint32())
 		}
@@ -58,7 +59,8 @@ func view(t testing.TB, s *raftstore.Store) kv.View {
 
 func source(v kv.View) backup.Source {
 	return backup.Source{View: v, Secrets: secrets, About: backup.About{
-		ClusterID: "cluster", Server: "s1", Barque: "v0", Created: time.Unix(1_700_000_000, 5), Settings: json.RawMessage(`{"domain": "x"}`),
+		ClusterID: "cluster", Server: "s1", Barque: "v0", Created: time.Unix(1_700_000_000, 5),
+		Settings: json.RawMessage(`{"domain": "x"}`),
 	}}
 }
 
@@ -86,7 +88,8 @@ func keys(t testing.TB) map[string]*backup.Key {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return map[string]*backup.Key{"no key": nil, "a secret key": parse(t, "# a comment\n"+secret+"\n"), "a passphrase": parse(t, "correct horse battery")}
+	return map[string]*backup.Key{"no key": nil, "a secret key": parse(t, "# a comment\n"+secret+"\n"),
+		"a passphrase": parse(t, "correct horse battery")}
 }
 
 // same checks that two stores have the same keys, values and times of expiry.
@@ -129,7 +132,8 @@ func TestSavedIsRestored(t *testing.T) {
 				t.Errorf("%s: secrets %q", name, r.Secrets())
 			}
 			about := r.About()
-			if about.Revision != v.Revision() || about.ClusterID != "cluster" || about.Sealed != (key != nil) || about.Secrets != (key != nil) {
+			if about.Revision != v.Revision() || about.ClusterID != "cluster" || about.Sealed != (key != nil) ||
+				about.Secrets != (key != nil) {
 				t.Errorf("%s: it says %+v", name, about)
 			}
 		}
@@ -138,7 +142,11 @@ func TestSavedIsRestored(t *testing.T) {
 
 func TestSecretsAreNeverInClear(t *testing.T) {
 	s := filled(t, 5, 1)
-	if _, err := s.Commit(t.Context(), raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/registry/secrets/a", Value: []byte("an application's secret")}}}); err != nil {
+	if _, err := s.Commit(t.Context(),
+		raftstore.Txn{
+			Ops: []raftstore.Op{
+				{Kind: raftstore.Put, Key: "/registry/secrets/a",
+					Value: []byte("an application's secret")}}}); err != nil {
 		t.Fatal(err)
 	}
 	for name, key := range keys(t) {
@@ -167,7 +175,8 @@ func TestEveryFlippedByteIsFound(t *testing.T) {
 			bad := bytes.Clone(good)
 			bad[i] ^= 1 << (i % 8)
 			for _, k := range []*backup.Key{key, nil} {
-				if _, err := backup.Verify(bytes.NewReader(bad), k, nil); !errors.Is(err, backup.ErrCorrupt) && !errors.Is(err, backup.ErrVersion) {
+				if _, err := backup.Verify(bytes.NewReader(bad), k, nil); !errors.Is(err, backup.ErrCorrupt) &&
+					!errors.Is(err, backup.ErrVersion) {
 					t.Fatalf("%s: a flipped bit in byte %d of %d: %v", name, i, len(good), err)
 				}
 			}
@@ -175,7 +184,8 @@ func TestEveryFlippedByteIsFound(t *testing.T) {
 				t.Fatalf("%s: cut after byte %d of %d: %v", name, i, len(good), err)
 			}
 		}
-		if _, err := backup.Verify(bytes.NewReader(append(bytes.Clone(good), 0)), key, nil); !errors.Is(err, backup.ErrCorrupt) {
+		if _, err := backup.Verify(bytes.NewReader(append(bytes.Clone(good), 0)), key, nil); !errors.Is(err,
+			backup.ErrCorrupt) {
 			t.Errorf("%s: something follows the end: %v", name, err)
 		}
 	}
@@ -206,18 +216,21 @@ func TestKeys(t *testing.T) {
 		key  *backup.Key
 		want error
 	}{
-		"no key": {nil, backup.ErrKey}, "the public key": {parse(t, public), backup.ErrKey}, "another passphrase": {parse(t, "something else"), backup.ErrKey},
-		"the secret key": {parse(t, secret), nil}, "another secret key": {keys(t)["a secret key"], backup.ErrKey},
+		"no key": {nil, backup.ErrKey}, "the public key": {parse(t, public), backup.ErrKey},
+		"another passphrase": {parse(t, "something else"), backup.ErrKey},
+		"the secret key":     {parse(t, secret), nil}, "another secret key": {keys(t)["a secret key"], backup.ErrKey},
 	} {
 		if _, err := backup.NewReader(bytes.NewReader(sealed), c.key); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", what, err, c.want)
 		}
 	}
-	if _, err := backup.NewReader(bytes.NewReader(encode(t, v, parse(t, "one passphrase"))), parse(t, "two passphrases")); !errors.Is(err, backup.ErrKey) {
+	if _, err := backup.NewReader(bytes.NewReader(encode(t, v, parse(t, "one passphrase"))),
+		parse(t, "two passphrases")); !errors.Is(err, backup.ErrKey) {
 		t.Errorf("a wrong passphrase: %v", err)
 	}
 	for what, key := range map[string]*backup.Key{"a secret key": parse(t, secret), "a public key": parse(t, public)} {
-		if _, err := backup.NewReader(bytes.NewReader(encode(t, v, nil)), key); !errors.Is(err, backup.ErrKey) || !strings.Contains(err.Error(), "not sealed") {
+		if _, err := backup.NewReader(bytes.NewReader(encode(t, v, nil)), key); !errors.Is(err, backup.ErrKey) ||
+			!strings.Contains(err.Error(), "not sealed") {
 			t.Errorf("%s for a file that is not sealed: %v", what, err)
 		}
 	}
@@ -232,7 +245,8 @@ func TestKeys(t *testing.T) {
 	}
 	report, err = backup.Verify(bytes.NewReader(sealed), parse(t, secret), nil)
 	if err != nil || !report.Verified || !slices.Equal(report.SecretNames, []string{"ca.key", "gossip"}) ||
-		len(report.Kinds) != 1 || report.Kinds[0].Prefix != "/registry/pods" || int(report.Kinds[0].Keys) != v.Count("", "") {
+		len(report.Kinds) != 1 || report.Kinds[0].Prefix != "/registry/pods" ||
+		int(report.Kinds[0].Keys) != v.Count("", "") {
 		t.Errorf("with the key: %+v, %v", report, err)
 	}
 }
@@ -269,9 +283,11 @@ func TestDirectory(t *testing.T) {
 	save := func(day int) {
 		src := source(v)
 		src.About.Created = time.Date(2026, 1, day, 0, 0, 0, 0, time.UTC)
-		file, err := backup.SaveIn(dir, nil, func(w io.Writer) error { _, err := backup.Write(w, src, nil); return err })
+		file, err := backup.SaveIn(dir, nil,
+			func(w io.Writer) error { _, err := backup.Write(w, src, nil); return err })
 		info, stat := os.Stat(file.Path)
-		if err != nil || stat != nil || info.Size() != file.Size || info.Mode().Perm() != 0o600 || file.Name != backup.FileName(file.About) {
+		if err != nil || stat != nil || info.Size() != file.Size || info.Mode().Perm() != 0o600 ||
+			file.Name != backup.FileName(file.About) {
 			t.Fatalf("%+v, %v, %v", file, err, stat)
 		}
 	}
@@ -279,10 +295,13 @@ func TestDirectory(t *testing.T) {
 		save(day)
 	}
 	broken := errors.New("no space left")
-	if _, err := backup.Save(filepath.Join(dir, "barque-x.backup"), nil, func(w io.Writer) error { w.Write([]byte("half")); return broken }); !errors.Is(err, broken) {
+	if _, err := backup.Save(filepath.Join(dir, "barque-x.backup"), nil,
+		func(w io.Writer) error { w.Write([]byte("half")); return broken }); !errors.Is(err, broken) {
 		t.Errorf("a failed one: %v", err)
 	}
-	if _, err := backup.Save(filepath.Join(dir, "barque-x.backup"), nil, func(w io.Writer) error { _, err := w.Write([]byte("nonsense")); return err }); !errors.Is(err, backup.ErrCorrupt) {
+	if _, err := backup.Save(filepath.Join(dir, "barque-x.backup"), nil,
+		func(w io.Writer) error { _, err := w.Write([]byte("nonsense")); return err }); !errors.Is(err,
+		backup.ErrCorrupt) {
 		t.Errorf("one that does not read back: %v", err)
 	}
 	for _, name := range []string{"barque-next-123.unfinished", "of-the-operator"} {
@@ -292,7 +311,8 @@ func TestDirectory(t *testing.T) {
 	}
 	age(t, dir)
 	files, err := backup.List(dir)
-	if err != nil || len(files) != 3 || !strings.Contains(files[0].Name, "20260102") || !strings.Contains(files[2].Name, "20260110") || files[0].Problem != "" {
+	if err != nil || len(files) != 3 || !strings.Contains(files[0].Name, "20260102") ||
+		!strings.Contains(files[2].Name, "20260110") || files[0].Problem != "" {
 		t.Fatalf("%+v, %v", files, err)
 	}
 	// A name that people gave: it is shown, in its place, and stays.
@@ -327,7 +347,8 @@ func TestDirectory(t *testing.T) {
 	for _, e := range left {
 		names = append(names, e.Name())
 	}
-	if err != nil || len(names) != 4 || !slices.Contains(names, "of-the-operator") || !slices.Contains(names, "before-restore.backup") || strings.Contains(strings.Join(names, " "), "20260102") {
+	if err != nil || len(names) != 4 || !slices.Contains(names, "of-the-operator") ||
+		!slices.Contains(names, "before-restore.backup") || strings.Contains(strings.Join(names, " "), "20260102") {
 		t.Errorf("left: %v, %v", names, err)
 	}
 }

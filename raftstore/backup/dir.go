@@ -24,7 +24,8 @@ const (
 // FileName is how a backup is called in a directory of backups: names sort by time, to the
 // millisecond.
 func FileName(about About) string {
-	return fmt.Sprintf("%s%s-r%d%s", prefix, about.Created.UTC().Format("20060102T150405.000Z"), about.Revision, extension)
+	return fmt.Sprintf("%s%s-r%d%s", prefix, about.Created.UTC().Format("20060102T150405.000Z"), about.Revision,
+		extension)
 }
 
 // Save lets write fill a file next to the path, syncs it, reads it back and verifies it, and only
@@ -53,7 +54,9 @@ func SaveIn(dir string, key *Key, write func(io.Writer) error) (File, error) {
 
 // save lets place give the file its name when it is whole. Until after that the file is open: see
 // unfinished.go.
-func save(dir, working string, key *Key, write func(io.Writer) error, place func(from string, a About) (string, error)) (File, error) {
+func save(
+	dir, working string, key *Key, write func(io.Writer) error, place func(from string, a About) (string, error),
+) (File, error) {
 	if err := atomicfile.MakeDir(dir); err != nil {
 		return File{}, fmt.Errorf("make the directory of the backups: %w", err)
 	}

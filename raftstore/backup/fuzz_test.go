@@ -23,7 +23,8 @@ func FuzzBlocks(f *testing.F) {
 		if sealed {
 			key = secret
 		}
-		if _, err := Verify(bytes.NewReader(mended(data)), key, nil); err == nil && len(data) < fileHead+3*blockHead+endLen {
+		if _, err := Verify(bytes.NewReader(mended(data)), key, nil); err == nil &&
+			len(data) < fileHead+3*blockHead+endLen {
 			t.Fatalf("%d bytes are a whole backup", len(data))
 		}
 	})

@@ -53,7 +53,9 @@ func ParseKey(text string) (*Key, error) {
 		}
 		return &Key{recipient: recipient}, nil
 	case len(text) < minPassphrase:
-		return nil, fmt.Errorf("a passphrase of %d characters does not protect the keys of a cluster: give %d at least, or make a key with `barque snapshot key`", len(text), minPassphrase)
+		return nil,
+			fmt.Errorf(
+				"a passphrase of %d characters does not protect the keys of a cluster: give %d at least, or make a key with `barque snapshot key`", len(text), minPassphrase)
 	default:
 		return passphrase(text)
 	}

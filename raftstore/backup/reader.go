@@ -141,7 +141,8 @@ func (b *Reader) Items(yield func(*kv.Item) error) error {
 		return b.damaged("its snapshot", err)
 	}
 	meta := s.Meta()
-	if hash != meta.Hash || meta.Revision != b.about.Revision || meta.Items != b.about.Items || hashText(hash) != b.about.StateHash {
+	if hash != meta.Hash || meta.Revision != b.about.Revision || meta.Items != b.about.Items ||
+		hashText(hash) != b.about.StateHash {
 		return b.damaged("its %d items of revision %d have the hash %016x, and should be %d of revision %d with %s",
 			nil, meta.Items, meta.Revision, hash, b.about.Items, b.about.Revision, b.about.StateHash)
 	}

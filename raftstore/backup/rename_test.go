@@ -28,9 +28,12 @@ func TestRenameNew(t *testing.T) {
 	}{
 		"all of it":             {renames: whole},
 		"no renaming like that": {renames: with(func(r *renames) { r.exclusive = lacks(syscall.EINVAL) })},
-		"nor removing":          {renames: with(func(r *renames) { r.exclusive, r.remove = lacks(syscall.ENOSYS), fails }), stays: true},
-		"no links":              {renames: with(func(r *renames) { r.exclusive, r.link = lacks(syscall.EINVAL), lacks(syscall.EPERM) })},
-		"links are not known":   {renames: with(func(r *renames) { r.exclusive, r.link = lacks(syscall.ENOSYS), lacks(syscall.ENOTSUP) })},
+		"nor removing": {
+			renames: with(func(r *renames) { r.exclusive, r.remove = lacks(syscall.ENOSYS), fails }), stays: true},
+		"no links": {
+			renames: with(func(r *renames) { r.exclusive, r.link = lacks(syscall.EINVAL), lacks(syscall.EPERM) })},
+		"links are not known": {
+			renames: with(func(r *renames) { r.exclusive, r.link = lacks(syscall.ENOSYS), lacks(syscall.ENOTSUP) })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -58,7 +61,8 @@ func TestRenameNew(t *testing.T) {
 	}
 	t.Run("a rename that fails", func(t *testing.T) {
 		dir := t.TempDir()
-		r := renames{exclusive: lacks(syscall.EINVAL), link: lacks(syscall.EPERM), replace: lacks(syscall.EIO), remove: os.Remove}
+		r := renames{exclusive: lacks(syscall.EINVAL), link: lacks(syscall.EPERM), replace: lacks(syscall.EIO),
+			remove: os.Remove}
 		if err := r.renameNew(filepath.Join(dir, "from"), filepath.Join(dir, "to")); !errors.Is(err, syscall.EIO) {
 			t.Error(err)
 		}

@@ -73,7 +73,8 @@ func lock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.L
 
 // lockless reports whether a file system has no locks.
 func lockless(err error) bool {
-	return errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOLCK) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL)
+	return errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOLCK) || errors.Is(err, unix.ENOSYS) ||
+		errors.Is(err, unix.EINVAL)
 }
 
 // sweep removes leftovers of dead writers.

@@ -73,7 +73,8 @@ func TestAKilledSaveLeavesNothingForLong(t *testing.T) {
 	for name, next := range map[string]func(dir string) error{
 		"prune": func(dir string) error { return backup.Prune(dir, "", 1) },
 		"the next save": func(dir string) error {
-			_, err := backup.Save(filepath.Join(dir, "kept.backup"), nil, func(w io.Writer) error { _, err := backup.Write(w, source(v), nil); return err })
+			_, err := backup.Save(filepath.Join(dir, "kept.backup"), nil,
+				func(w io.Writer) error { _, err := backup.Write(w, source(v), nil); return err })
 			return err
 		},
 	} {
@@ -145,7 +146,8 @@ func TestABackupIsNeverEmpty(t *testing.T) {
 	go func() {
 		defer close(saved)
 		for range 100 {
-			if _, err := backup.SaveIn(dir, nil, func(w io.Writer) error { _, err := backup.Write(w, source(v), nil); return err }); err != nil {
+			if _, err := backup.SaveIn(dir, nil,
+				func(w io.Writer) error { _, err := backup.Write(w, source(v), nil); return err }); err != nil {
 				saved <- err
 				return
 			}

@@ -53,7 +53,8 @@ func Write(w io.Writer, src Source, key *Key) (About, error) {
 	}
 	_, err = stream.Write(append(le.AppendUint32(nil, uint32(len(headJSON))), headJSON...))
 	if err == nil {
-		err = snapshot.Write(stream, snapshot.Source{Meta: meta, Items: func(yield func(kv.Item) bool) { src.View.Ascend("", "", yield) }})
+		err = snapshot.Write(stream,
+			snapshot.Source{Meta: meta, Items: func(yield func(kv.Item) bool) { src.View.Ascend("", "", yield) }})
 	}
 	if err == nil {
 		err = stream.Close()
@@ -77,8 +78,10 @@ func describe(src Source, key *Key) (About, snapshot.Meta, error) {
 		return true
 	})
 	if kept, ok := src.View.(interface{ Hash() uint64 }); ok && kept.Hash() != hash {
-		return about, snapshot.Meta{}, fmt.Errorf("the items of revision %d have the hash %016x and the store has kept %016x: this server's state is damaged; make the backup on another one",
-			src.View.Revision(), hash, kept.Hash())
+		return about, snapshot.Meta{},
+			fmt.Errorf(
+				"the items of revision %d have the hash %016x and the store has kept %016x: this server's state is damaged; make the backup on another one",
+				src.View.Revision(), hash, kept.Hash())
 	}
 	about.Created = about.Created.UTC()
 	about.Revision, about.StateHash, about.Items = src.View.Revision(), hashText(hash), n

@@ -24,7 +24,8 @@ func (v Values) item(i *raftstore.Item) history.Item {
 	if strings.HasPrefix(i.Key, kv.ReservedPrefix) {
 		value = " " + value
 	}
-	return history.Item{Key: i.Key, Value: value, Revision: i.ModRevision, Created: i.CreateRevision, Expires: i.Expires}
+	return history.Item{Key: i.Key, Value: value, Revision: i.ModRevision, Created: i.CreateRevision,
+		Expires: i.Expires}
 }
 
 func (v Values) items(all []raftstore.Item) []history.Item {
@@ -39,7 +40,8 @@ func (v Values) events(all []raftstore.Event) []history.Event {
 	kinds := [...]history.Kind{"?", history.Added, history.Modified, history.Deleted}
 	events := make([]history.Event, len(all))
 	for i, e := range all {
-		events[i] = history.Event{Kind: kinds[e.Kind&3], Item: v.item(&e.Item), Prev: v.item(e.Prev), Had: e.Prev != nil}
+		events[i] = history.Event{Kind: kinds[e.Kind&3], Item: v.item(&e.Item), Prev: v.item(e.Prev),
+			Had: e.Prev != nil}
 	}
 	return events
 }

@@ -32,8 +32,10 @@ func (j *judge) explain() {
 	}
 	for _, e := range j.Between(0, j.Head()) {
 		r := e.Revision
-		clients := slices.DeleteFunc(slices.Clone(e.Events), func(ev history.Event) bool { return strings.HasPrefix(ev.Item.Key, kv.ReservedPrefix) })
-		if len(clients) == 0 || slices.ContainsFunc(clients, func(ev history.Event) bool { return ev.Kind != history.Deleted }) {
+		clients := slices.DeleteFunc(slices.Clone(e.Events),
+			func(ev history.Event) bool { return strings.HasPrefix(ev.Item.Key, kv.ReservedPrefix) })
+		if len(clients) == 0 ||
+			slices.ContainsFunc(clients, func(ev history.Event) bool { return ev.Kind != history.Deleted }) {
 			continue // it is the store's own, or something was put
 		}
 		w := acknowledged[r]
@@ -95,7 +97,8 @@ func (j *judge) unacknowledged(e *history.Entry, unknown []*Write) (best *Write)
 
 // fenceAllows reports whether a write may have made a revision, as far as its term goes.
 func (j *judge) fenceAllows(w *Write, r uint64) bool {
-	return w.Txn.Term == 0 || !slices.ContainsFunc(j.ledTerms, func(o LedTerm) bool { return o.Term > w.Txn.Term && r > o.Revision })
+	return w.Txn.Term == 0 ||
+		!slices.ContainsFunc(j.ledTerms, func(o LedTerm) bool { return o.Term > w.Txn.Term && r > o.Revision })
 }
 
 // expiry checks that a key that expired when it was due was given the time that was asked for, by
@@ -114,7 +117,8 @@ func (j *judge) expiry(e *history.Entry) {
 				continue
 			}
 			begun := j.opts.Clocks.Earliest(w.Call, max(w.Call, j.seen[ev.Prev.Revision]))
-			if given := time.Duration(ev.Prev.Expires-begun) * time.Millisecond; given < op.TTL.Truncate(time.Millisecond) {
+			if given := time.Duration(ev.Prev.Expires-begun) * time.Millisecond; given < op.TTL.Truncate(
+				time.Millisecond) {
 				j.Violated(ExpiryOnTime, "%s was given %v instead of %v", op.Key, given, op.TTL)
 			}
 		}
@@ -123,7 +127,8 @@ func (j *judge) expiry(e *history.Entry) {
 
 // allows reports whether the write's preconditions hold before a revision.
 func (j *judge) allows(w *Write, r uint64) bool {
-	return !slices.ContainsFunc(w.Txn.Require, func(p raftstore.Precondition) bool { return j.before(p.Key, r) != p.ModRevision })
+	return !slices.ContainsFunc(w.Txn.Require,
+		func(p raftstore.Precondition) bool { return j.before(p.Key, r) != p.ModRevision })
 }
 
 // before returns the revision of a key's last change before revision r; 0: it did not exist then.

@@ -21,7 +21,8 @@ type shown struct {
 
 func newShown() *shown {
 	r := NewRecord()
-	return &shown{Record: r, tap: r.Watch(&Watch{Tap: true}), a: r.Watch(&Watch{Prefix: "/a/"}), items: make(map[string]raftstore.Item)}
+	return &shown{Record: r, tap: r.Watch(&Watch{Tap: true}), a: r.Watch(&Watch{Prefix: "/a/"}),
+		items: make(map[string]raftstore.Item)}
 }
 
 // execute brings operations into effect, at one revision, and shows them to no watcher.
@@ -29,7 +30,8 @@ func (h *shown) execute(txn raftstore.Txn) raftstore.Batch {
 	h.last++
 	b := raftstore.Batch{Revision: h.last}
 	for _, op := range txn.Ops {
-		e := raftstore.Event{Kind: raftstore.Created, Item: raftstore.Item{Key: op.Key, Value: op.Value, CreateRevision: h.last, ModRevision: h.last}}
+		e := raftstore.Event{Kind: raftstore.Created,
+			Item: raftstore.Item{Key: op.Key, Value: op.Value, CreateRevision: h.last, ModRevision: h.last}}
 		if prev, ok := h.items[op.Key]; ok {
 			e.Kind, e.Prev, e.Item.CreateRevision = raftstore.Modified, &prev, prev.CreateRevision
 		}
@@ -46,7 +48,8 @@ func (h *shown) execute(txn raftstore.Txn) raftstore.Batch {
 // show sends the batch to the watchers.
 func (h *shown) show(b raftstore.Batch) uint64 {
 	h.tell(h.tap, b)
-	b.Events = slices.DeleteFunc(slices.Clone(b.Events), func(e raftstore.Event) bool { return !strings.HasPrefix(e.Item.Key, "/a/") })
+	b.Events = slices.DeleteFunc(slices.Clone(b.Events),
+		func(e raftstore.Event) bool { return !strings.HasPrefix(e.Item.Key, "/a/") })
 	h.tell(h.a, b)
 	return b.Revision
 }
@@ -109,8 +112,10 @@ func deleting(keys ...string) (t raftstore.Txn) {
 // another key too has not made a revision in which that key stayed.
 func TestADeleteDeletesAllThatIsThere(t *testing.T) {
 	h := newShown()
-	h.Write(Write{Client: 1, Call: h.Now(), Txn: putting("v1", "/m/0/a", "/m/0/b")}, raftstore.Result{Revision: h.put("v1", "/m/0/a", "/m/0/b")}, nil)
-	h.Write(Write{Client: 2, Call: h.Now(), Txn: deleting("/m/0/a", "/m/0/b")}, raftstore.Result{}, raftstore.ErrUnknownOutcome)
+	h.Write(Write{Client: 1, Call: h.Now(), Txn: putting("v1", "/m/0/a", "/m/0/b")},
+		raftstore.Result{Revision: h.put("v1", "/m/0/a", "/m/0/b")}, nil)
+	h.Write(Write{Client: 2, Call: h.Now(), Txn: deleting("/m/0/a", "/m/0/b")}, raftstore.Result{},
+		raftstore.ErrUnknownOutcome)
 	one := Write{Client: 3, Call: h.Now(), Txn: deleting("/m/0/b")}
 	h.remove("/m/0/b")
 	h.Write(one, raftstore.Result{}, raftstore.ErrUnknownOutcome)
@@ -134,7 +139,8 @@ func TestADeleteOfWhatWasSeenToBeGone(t *testing.T) {
 		t.Error(got)
 	}
 	if lost.effect() != gone || late.effect() != 0 {
-		t.Errorf("revision %d is of the lost delete: %v; of the late one: %v", gone, lost.effect() == gone, late.effect() == gone)
+		t.Errorf("revision %d is of the lost delete: %v; of the late one: %v", gone, lost.effect() == gone,
+			late.effect() == gone)
 	}
 }
 
@@ -142,7 +148,8 @@ func TestADeleteOfWhatWasSeenToBeGone(t *testing.T) {
 // not, has not stayed whole.
 func TestAWriteThatLeavesOutADelete(t *testing.T) {
 	h := newShown()
-	h.Write(Write{Client: 1, Call: h.Now(), Txn: putting("v1", "/m/0/a")}, raftstore.Result{Revision: h.put("v1", "/m/0/a")}, nil)
+	h.Write(Write{Client: 1, Call: h.Now(), Txn: putting("v1", "/m/0/a")},
+		raftstore.Result{Revision: h.put("v1", "/m/0/a")}, nil)
 	half := putting("v2", "/m/0/b")
 	half.Ops = append(half.Ops, deleting("/m/0/a").Ops...)
 	h.Write(Write{Client: 1, Call: h.Now(), Txn: half}, raftstore.Result{Revision: h.put("v2", "/m/0/b")}, nil)
@@ -155,7 +162,8 @@ func TestAWriteThatLeavesOutADelete(t *testing.T) {
 // which it does not change has not made a revision before which that key was something else.
 func TestThePreconditionOfAnotherKey(t *testing.T) {
 	h := newShown()
-	h.Write(Write{Client: 1, Call: h.Now(), Txn: putting("v1", "/m/0/a", "/m/0/b")}, raftstore.Result{Revision: h.put("v1", "/m/0/a", "/m/0/b")}, nil)
+	h.Write(Write{Client: 1, Call: h.Now(), Txn: putting("v1", "/m/0/a", "/m/0/b")},
+		raftstore.Result{Revision: h.put("v1", "/m/0/a", "/m/0/b")}, nil)
 	demanding := deleting("/m/0/b")
 	demanding.Require = []raftstore.Precondition{{Key: "/m/0/a", ModRevision: 7}}
 	h.Write(Write{Client: 2, Call: h.Now(), Txn: demanding}, raftstore.Result{}, raftstore.ErrUnknownOutcome)

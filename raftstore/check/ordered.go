@@ -71,7 +71,8 @@ func (j *judge) operations() []linear.Operation {
 			}
 		}
 		for _, g := range slices.Sorted(maps.Keys(groups)) {
-			ops = append(ops, linear.Operation{Client: r.Client, Group: g, Call: r.Call, Return: r.Return, Read: contents[g]})
+			ops = append(ops,
+				linear.Operation{Client: r.Client, Group: g, Call: r.Call, Return: r.Return, Read: contents[g]})
 		}
 	}
 	return ops
@@ -79,7 +80,8 @@ func (j *judge) operations() []linear.Operation {
 
 // written is a write as it is to be ordered; of no group when it is not.
 func (j *judge) written(w *Write) linear.Operation {
-	o := linear.Operation{Client: w.Client, Call: w.Call, Return: w.Return, Require: make(map[string]linear.Item), Put: make(map[string]string)}
+	o := linear.Operation{Client: w.Client, Call: w.Call, Return: w.Return, Require: make(map[string]linear.Item),
+		Put: make(map[string]string)}
 	switch {
 	case w.Outcome == Unknown && w.effect() != 0:
 		o.Return = max(w.Call, j.seen[w.effect()])

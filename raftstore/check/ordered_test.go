@@ -35,27 +35,48 @@ func TestTheSearchForAnOrder(t *testing.T) {
 	conflict := func(current *raftstore.Item) *raftstore.ConflictError {
 		return &raftstore.ConflictError{Key: single, Current: current}
 	}
-	one, current := item(single, "v1", 1), raftstore.Item{Key: single, Value: []byte("v1"), CreateRevision: 1, ModRevision: 1}
+	one, current := item(single, "v1", 1),
+		raftstore.Item{Key: single, Value: []byte("v1"), CreateRevision: 1, ModRevision: 1}
 	for name, c := range map[string]struct {
 		write *Write
 		read  *Read
 		none  bool // no order explains it
 	}{
-		"nothing else":                      {},
-		"a read of the end":                 {read: &Read{Call: 70, Return: 80, Items: []history.Item{item(a, "v2", 2), item(b, "v2", 2)}}},
-		"a read of before that is stale":    {read: &Read{Call: 70, Return: 80, Items: []history.Item{one, item(a, "v2", 2), item(b, "v2", 2)}}, none: true},
-		"the same, and it was asked stale":  {read: &Read{Kind: Stale, Call: 70, Return: 80, Items: []history.Item{one}}},
-		"a read beside the delete":          {read: &Read{Call: 55, Return: 80, Items: []history.Item{one, item(a, "v2", 2), item(b, "v2", 2)}}},
-		"a read of half of a transaction":   {read: &Read{Call: 35, Return: 80, Items: []history.Item{item(a, "v2", 2)}}, none: true},
-		"a read of nothing after a write":   {read: &Read{Call: 70, Return: 80}, none: true},
-		"a write that nobody has seen":      {write: &Write{Call: 61, Return: 65, Txn: putting("v3", single), Revision: 4}, read: &Read{Call: 70, Return: 80, Items: []history.Item{item(a, "v2", 2), item(b, "v2", 2)}}, none: true},
-		"one that nobody was told of":       {write: &Write{Call: 61, Return: 65, Txn: putting("v3", single), Outcome: Unknown}, read: &Read{Call: 70, Return: 80, Items: []history.Item{item(a, "v2", 2), item(b, "v2", 2)}}},
-		"a conflict with what there is not": {write: &Write{Call: 61, Return: 65, Txn: demanding(putting("v3", single), single, 1), Outcome: Conflicted, Conflict: conflict(nil)}},
-		"a conflict with what was there":    {write: &Write{Call: 61, Return: 65, Txn: demanding(putting("v3", single), single, 0), Outcome: Conflicted, Conflict: conflict(&current)}, none: true},
-		"a conflict although it holds":      {write: &Write{Call: 21, Return: 25, Txn: demanding(putting("v3", single), single, 1), Outcome: Conflicted, Conflict: conflict(&current)}, none: true},
-		"done although it does not hold":    {write: &Write{Call: 61, Return: 65, Txn: demanding(putting("v3", single), single, 1), Revision: 4}, none: true},
-		"refused":                           {write: &Write{Call: 61, Return: 65, Txn: putting("v3", single), Outcome: Refused}},
-		"a key that expires":                {write: &Write{Call: 61, Return: 65, Txn: demanding(putting("v3", "/t/1"), "/t/1", 9), Revision: 4}},
+		"nothing else": {},
+		"a read of the end": {
+			read: &Read{Call: 70, Return: 80, Items: []history.Item{item(a, "v2", 2), item(b, "v2", 2)}}},
+		"a read of before that is stale": {
+			read: &Read{Call: 70, Return: 80, Items: []history.Item{one, item(a, "v2", 2), item(b, "v2", 2)}},
+			none: true},
+		"the same, and it was asked stale": {
+			read: &Read{Kind: Stale, Call: 70, Return: 80, Items: []history.Item{one}}},
+		"a read beside the delete": {
+			read: &Read{Call: 55, Return: 80, Items: []history.Item{one, item(a, "v2", 2), item(b, "v2", 2)}}},
+		"a read of half of a transaction": {
+			read: &Read{Call: 35, Return: 80, Items: []history.Item{item(a, "v2", 2)}}, none: true},
+		"a read of nothing after a write": {read: &Read{Call: 70, Return: 80}, none: true},
+		"a write that nobody has seen": {
+			write: &Write{Call: 61, Return: 65, Txn: putting("v3", single), Revision: 4},
+			read:  &Read{Call: 70, Return: 80, Items: []history.Item{item(a, "v2", 2), item(b, "v2", 2)}}, none: true},
+		"one that nobody was told of": {
+			write: &Write{Call: 61, Return: 65, Txn: putting("v3", single), Outcome: Unknown},
+			read:  &Read{Call: 70, Return: 80, Items: []history.Item{item(a, "v2", 2), item(b, "v2", 2)}}},
+		"a conflict with what there is not": {
+			write: &Write{Call: 61, Return: 65, Txn: demanding(putting("v3", single), single, 1), Outcome: Conflicted,
+				Conflict: conflict(nil)}},
+		"a conflict with what was there": {
+			write: &Write{Call: 61, Return: 65, Txn: demanding(putting("v3", single), single, 0), Outcome: Conflicted,
+				Conflict: conflict(&current)}, none: true},
+		"a conflict although it holds": {
+			write: &Write{Call: 21, Return: 25, Txn: demanding(putting("v3", single), single, 1), Outcome: Conflicted,
+				Conflict: conflict(&current)}, none: true},
+		"done although it does not hold": {
+			write: &Write{Call: 61, Return: 65, Txn: demanding(putting("v3", single), single, 1), Revision: 4},
+			none:  true},
+		"refused": {
+			write: &Write{Call: 61, Return: 65, Txn: putting("v3", single), Outcome: Refused}},
+		"a key that expires": {
+			write: &Write{Call: 61, Return: 65, Txn: demanding(putting("v3", "/t/1"), "/t/1", 9), Revision: 4}},
 	} {
 		h := known()
 		if c.write != nil {

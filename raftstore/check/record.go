@@ -239,13 +239,16 @@ func (r *Record) Terms() int {
 // Counts says how much happened.
 type Counts struct {
 	Writes, Unknown, Reads, Watches, Events, Terms int
-	Checked, Skipped                               int // answers, by the verdict: skipped are those about parts that no tap saw
+	// answers, by the verdict: skipped are those about parts that no tap saw
+	Checked, Skipped int
 }
 
 // Add adds the counts of another record.
 func (c *Counts) Add(o Counts) {
-	c.Writes, c.Unknown, c.Reads, c.Watches = c.Writes+o.Writes, c.Unknown+o.Unknown, c.Reads+o.Reads, c.Watches+o.Watches
-	c.Events, c.Terms, c.Checked, c.Skipped = c.Events+o.Events, c.Terms+o.Terms, c.Checked+o.Checked, c.Skipped+o.Skipped
+	c.Writes, c.Unknown, c.Reads, c.Watches = c.Writes+o.Writes, c.Unknown+o.Unknown, c.Reads+o.Reads,
+		c.Watches+o.Watches
+	c.Events, c.Terms, c.Checked, c.Skipped = c.Events+o.Events, c.Terms+o.Terms, c.Checked+o.Checked,
+		c.Skipped+o.Skipped
 }
 
 // Counts returns how much happened.
@@ -253,7 +256,8 @@ func (r *Record) Counts() Counts {
 	c := Counts{Terms: r.Terms()}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c.Writes, c.Reads, c.Watches, c.Checked, c.Skipped = len(r.writes), len(r.reads), len(r.watches), r.checked, r.skipped
+	c.Writes, c.Reads, c.Watches, c.Checked, c.Skipped = len(r.writes), len(r.reads), len(r.watches), r.checked,
+		r.skipped
 	for _, w := range r.writes {
 		if w.Outcome == Unknown {
 			c.Unknown++

@@ -64,12 +64,14 @@ func (r *Record) Verdict(opts Options) []history.Violation {
 
 // newJudge builds the history from the taps, and finds the cause of each revision.
 func newJudge(r *Record, opts Options) *judge {
-	j := &judge{Record: r, Log: history.New(), opts: opts, seen: make(map[uint64]int64), byValue: make(map[string]*Write), fleeting: make(map[string]bool)}
+	j := &judge{Record: r, Log: history.New(), opts: opts, seen: make(map[uint64]int64),
+		byValue: make(map[string]*Write), fleeting: make(map[string]bool)}
 	j.Full = true
 	for _, w := range j.writes {
 		w.made = &history.Write{What: w, Never: w.Outcome != Done && w.Outcome != Unknown}
 		for _, op := range w.Txn.Ops {
-			w.made.Ops = append(w.made.Ops, history.Op{Key: op.Key, Value: string(op.Value), Delete: op.Kind == raftstore.Delete})
+			w.made.Ops = append(w.made.Ops,
+				history.Op{Key: op.Key, Value: string(op.Value), Delete: op.Kind == raftstore.Delete})
 			if op.Kind == raftstore.Put {
 				j.byValue[string(op.Value)] = w
 			}
@@ -112,11 +114,13 @@ func (w *Watch) String() string {
 	if w.Tap {
 		return fmt.Sprintf("of everything on server %d in life %d", w.Server, w.Life)
 	}
-	return fmt.Sprintf("of client %d on server %d for %q after revision %d (%s)", w.Client, w.Server, w.Prefix, w.After, w.Err)
+	return fmt.Sprintf("of client %d on server %d for %q after revision %d (%s)", w.Client, w.Server, w.Prefix, w.After,
+		w.Err)
 }
 
 func (w *Write) String() string {
-	t := fmt.Sprintf("write of client %d by server %d (%v to %v, %s", w.Client, w.Server, time.Duration(w.Call), time.Duration(w.Return), w.Outcome)
+	t := fmt.Sprintf("write of client %d by server %d (%v to %v, %s", w.Client, w.Server, time.Duration(w.Call),
+		time.Duration(w.Return), w.Outcome)
 	if w.Revision != 0 {
 		t += fmt.Sprintf(" at revision %d", w.Revision)
 	}
@@ -136,7 +140,8 @@ func (j *judge) answers() {
 		if w.effect() != 0 {
 			for _, p := range w.Txn.Require {
 				if was := j.before(p.Key, w.effect()); was != p.ModRevision {
-					j.Violated(Preconditions, "%s was of revision %d before revision %d; %d was demanded by the %v", p.Key, was, w.effect(), p.ModRevision, w)
+					j.Violated(Preconditions, "%s was of revision %d before revision %d; %d was demanded by the %v",
+						p.Key, was, w.effect(), p.ModRevision, w)
 				}
 			}
 		}
@@ -165,7 +170,8 @@ func (j *judge) conflict(w *Write) {
 	}
 	for _, p := range w.Txn.Require {
 		if p.Key == key && item.Revision == p.ModRevision {
-			j.Violated(Preconditions, "%s was of revision %d at revision %d, as demanded by the %v", key, p.ModRevision, w.Revision, w)
+			j.Violated(Preconditions, "%s was of revision %d at revision %d, as demanded by the %v", key, p.ModRevision,
+				w.Revision, w)
 		}
 	}
 }
@@ -183,7 +189,8 @@ func (j *judge) survives(w *Write) {
 		for _, op := range w.Txn.Ops {
 			item, exists := j.At(op.Key, s.From)
 			if op.Kind == raftstore.Put && (!exists && !j.fleeting[op.Key] || exists && item.Revision < w.Revision) {
-				j.Violated(history.Acknowledged, "at revision %d %q is %v (there: %v), after the %v", s.From, op.Key, item, exists, w)
+				j.Violated(history.Acknowledged, "at revision %d %q is %v (there: %v), after the %v", s.From, op.Key,
+					item, exists, w)
 			}
 		}
 		return
@@ -239,7 +246,8 @@ func (j *judge) points() []point {
 }
 
 func (r *Read) String() string {
-	return fmt.Sprintf("read of client %d by server %d (%v to %v)", r.Client, r.Server, time.Duration(r.Call), time.Duration(r.Return))
+	return fmt.Sprintf("read of client %d by server %d (%v to %v)", r.Client, r.Server, time.Duration(r.Call),
+		time.Duration(r.Return))
 }
 
 // views checks the demands of reads, and that no server goes back.
@@ -280,10 +288,12 @@ func (j *judge) terms() {
 		}
 		for _, o := range byTerm {
 			if o.Term > w.Txn.Term && w.effect() > o.Revision {
-				j.Violated(Fence, "revision %d is of the %v, and the leader of term %d began at revision %d", w.effect(), w, o.Term, o.Revision)
+				j.Violated(Fence, "revision %d is of the %v, and the leader of term %d began at revision %d",
+					w.effect(), w, o.Term, o.Revision)
 			}
 			if o.Term == w.Txn.Term && w.effect() <= o.Revision {
-				j.Violated(Fence, "revision %d is of the %v, whose term began at revision %d", w.effect(), w, o.Revision)
+				j.Violated(Fence, "revision %d is of the %v, whose term began at revision %d", w.effect(), w,
+					o.Revision)
 			}
 		}
 	}

@@ -79,7 +79,9 @@ func TestUnknownAndDamaged(t *testing.T) {
 	if _, err := Decode(Encode(&Command{Requests: []Request{{Kind: 77}}})); !errors.Is(err, ErrVersion) {
 		t.Errorf("an unknown kind: %v", err)
 	}
-	if _, err := Decode(Encode(&Command{Requests: []Request{{Kind: KindRestore, Restore: Restore{Step: 9}}}})); !errors.Is(err, ErrVersion) {
+	if _, err := Decode(
+		Encode(&Command{Requests: []Request{{Kind: KindRestore, Restore: Restore{Step: 9}}}})); !errors.Is(err,
+		ErrVersion) {
 		t.Errorf("an unknown step: %v", err)
 	}
 	good := Encode(sample())
@@ -116,9 +118,14 @@ func FuzzDecode(f *testing.F) {
 // TestShortTTL: a time to live below the unit of an entry is not none at all.
 func TestShortTTL(t *testing.T) {
 	for given, want := range map[time.Duration]time.Duration{
-		0: 0, 1: time.Millisecond, 2500 * time.Microsecond: 2 * time.Millisecond, math.MaxInt64: math.MaxInt64 / time.Millisecond * time.Millisecond,
+		0: 0, 1: time.Millisecond, 2500 * time.Microsecond: 2 * time.Millisecond,
+		math.MaxInt64: math.MaxInt64 / time.Millisecond * time.Millisecond,
 	} {
-		c, err := Decode(Encode(&Command{Requests: []Request{{Kind: KindTxn, Txn: kv.Txn{Ops: []kv.Op{{Kind: kv.Put, Key: "k", TTL: given}}}}}}))
+		c, err := Decode(
+			Encode(
+				&Command{
+					Requests: []Request{
+						{Kind: KindTxn, Txn: kv.Txn{Ops: []kv.Op{{Kind: kv.Put, Key: "k", TTL: given}}}}}}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -52,14 +52,18 @@ func FuzzDecodeItem(f *testing.F) {
 // FuzzDecodeOutcome reads the answer of another server.
 func FuzzDecodeOutcome(f *testing.F) {
 	f.Add(AppendOutcome(nil, &Outcome{Code: Applied, Revision: 7}))
-	f.Add(AppendOutcome(nil, &Outcome{Code: Conflict, Revision: 7, Key: "/a", Current: &kv.Item{Key: "/a", Value: []byte("v"), ModRevision: 3, Expires: -1}}))
+	f.Add(
+		AppendOutcome(nil,
+			&Outcome{Code: Conflict, Revision: 7, Key: "/a",
+				Current: &kv.Item{Key: "/a", Value: []byte("v"), ModRevision: 3, Expires: -1}}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		o, err := DecodeOutcome(data)
 		if err != nil {
 			return
 		}
 		again, err := DecodeOutcome(AppendOutcome(nil, &o))
-		if err != nil || again.Code != o.Code || again.Revision != o.Revision || again.Key != o.Key || (again.Current == nil) != (o.Current == nil) {
+		if err != nil || again.Code != o.Code || again.Revision != o.Revision || again.Key != o.Key ||
+			(again.Current == nil) != (o.Current == nil) {
 			t.Fatalf("%+v became %+v: %v", o, again, err)
 		}
 	})

@@ -92,8 +92,9 @@ func (id *Identity) CheckLog(o *Options) error {
 		return nil
 	}
 	if _, err := LogKind(o.Dir); err != nil {
-		return fmt.Errorf("the log of server %q is lost: %w; bring it back, or remove this server from the cluster and let it join again "+
-			"with an empty directory", id.ServerID, err)
+		return fmt.Errorf(
+			"the log of server %q is lost: %w; bring it back, or remove this server from the cluster and let it join again "+
+				"with an empty directory", id.ServerID, err)
 	}
 	return nil
 }
@@ -177,7 +178,8 @@ func LockDir(dir string) (Lock, error) {
 		return Lock{}, fmt.Errorf("take hold of the store's directory: %w", err)
 	}
 	lock := Lock{file}
-	for _, name := range []string{identityFile, quarantineFile, removedFile, supersededFile, recoveryFile, TransferFile, WrongFile} {
+	for _, name := range []string{identityFile, quarantineFile, removedFile, supersededFile, recoveryFile, TransferFile,
+		WrongFile} {
 		if err := atomicfile.Sweep(filepath.Join(dir, name)); err != nil {
 			return Lock{}, errors.Join(fmt.Errorf("remove what was not finished: %w", err), lock.Release())
 		}

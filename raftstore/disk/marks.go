@@ -128,7 +128,8 @@ func BeginRecovery(dir, clusterID string) error {
 
 // EndRecovery removes the mark. The directory's record of a successor is void then.
 func EndRecovery(dir string) error {
-	return errors.Join(atomicfile.Remove(filepath.Join(dir, supersededFile)), atomicfile.Remove(filepath.Join(dir, recoveryFile)))
+	return errors.Join(atomicfile.Remove(filepath.Join(dir, supersededFile)),
+		atomicfile.Remove(filepath.Join(dir, recoveryFile)))
 }
 
 // MarkRemoved marks the directory of a server that has learned that it was taken out.
@@ -163,7 +164,8 @@ func ReadQuarantine(dir, joinAgain string) (reason string, err error) {
 	}
 	var m QuarantineMark
 	if err := json.Unmarshal(data, &m); err != nil || m.Reason == "" {
-		m.Reason = fmt.Sprintf("%s exists, but cannot be read: remove this server from the cluster and %s", QuarantinePath(dir), joinAgain)
+		m.Reason = fmt.Sprintf("%s exists, but cannot be read: remove this server from the cluster and %s",
+			QuarantinePath(dir), joinAgain)
 	}
 	return m.Reason, nil
 }

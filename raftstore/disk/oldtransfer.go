@@ -36,7 +36,9 @@ func EndOldTransfer(o *Options) error {
 		err = keepState(o, meta, filepath.Join(dir, "state.bin"))
 	}
 	if err != nil {
-		return fmt.Errorf("take over the state that an earlier version has got from the leader: %w; without it, move %s away", err, dir)
+		return fmt.Errorf(
+			"take over the state that an earlier version has got from the leader: %w; without it, move %s away", err,
+			dir)
 	}
 	if _, err := os.Stat(QuarantinePath(o.Dir)); err == nil { // it was not done
 		if err := atomicfile.Remove(filepath.Join(o.Dir, TransferFile)); err != nil {

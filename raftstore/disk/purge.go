@@ -36,7 +36,8 @@ func (s *Storage) Purge(ctx context.Context, log raft.LogStore, applied uint64) 
 	}
 	newest := all[0]
 	if newest.Index > applied {
-		return fmt.Errorf("%w: it is of entry %d, and the state of entry %d; nothing was removed", ErrInstalling, newest.Index, applied)
+		return fmt.Errorf("%w: it is of entry %d, and the state of entry %d; nothing was removed", ErrInstalling,
+			newest.Index, applied)
 	}
 	if err := s.verify(newest.ID); err != nil {
 		return fmt.Errorf("read the snapshot %s: %w; nothing was removed", s.written.Path(newest.ID), err)

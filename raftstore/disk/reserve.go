@@ -41,7 +41,8 @@ const (
 
 // errDiskFull is the error of writes that are refused while the disk is full, and another server
 // may take the lead.
-var errDiskFull = fmt.Errorf("%w: %w: it runs on its reserve and takes only what deletes; make room on the volume of the store, or delete something",
+var errDiskFull = fmt.Errorf(
+	"%w: %w: it runs on its reserve and takes only what deletes; make room on the volume of the store, or delete something",
 	kv.ErrUnavailable, logstore.ErrFull)
 
 // Reserve is disk space that is reserved for the time when the disk is full.
@@ -153,8 +154,11 @@ func (r *Reserve) Release() bool {
 	r.held = false
 	if !r.Full.Load() {
 		r.Full.Store(true)
-		r.logger.Error("the disk is full: this server runs on its reserve, refuses what would need more room, hands leadership over "+
-			"if another server has room, and shortens its log; make room on the volume", "dir", filepath.Dir(r.Path), "reserve", r.Size)
+		r.logger.Error(
+			"the disk is full: this server runs on its reserve, refuses what would need more room, hands leadership over "+
+				"if another server has room, and shortens its log; make room on the volume", "dir",
+			filepath.Dir(r.Path),
+			"reserve", r.Size)
 		for _, told := range []chan struct{}{r.freed, r.Filled} {
 			select {
 			case told <- struct{}{}:
@@ -204,7 +208,8 @@ func needsNoRoom(req *command.Request) bool {
 	case command.KindRestore: // the staged items are dropped, as with a deletion
 		return req.Restore.Step == command.RestoreAbort
 	case command.KindTxn:
-		return !slices.ContainsFunc(req.Txn.Ops, func(op kv.Op) bool { return op.Kind == kv.Put && !strings.HasPrefix(op.Key, kv.ReservedPrefix) })
+		return !slices.ContainsFunc(req.Txn.Ops,
+			func(op kv.Op) bool { return op.Kind == kv.Put && !strings.HasPrefix(op.Key, kv.ReservedPrefix) })
 	}
 	return false
 }
@@ -295,7 +300,8 @@ func (s *Storage) KeepLogSmall(ctx context.Context) {
 		case err != nil:
 			s.logger.Warn("the log keeps room on the volume that it does not need; it is tried again", "err", err)
 		case done.Before > 0:
-			s.logger.Info("the file of the log was made smaller", "bytes", done.After, "before", done.Before, "took", done.Took, "writesWaited", done.Waited)
+			s.logger.Info("the file of the log was made smaller", "bytes", done.After, "before", done.Before, "took",
+				done.Took, "writesWaited", done.Waited)
 		}
 	}
 }
@@ -308,7 +314,8 @@ func (s *Storage) LeaveRoom() {
 		return
 	}
 	if err := s.Log.Trim(); err != nil {
-		s.logger.Warn("the log has no room of its own on a full disk: where nothing at all is free, this server will not be elected after a start", "err", err)
+		s.logger.Warn(
+			"the log has no room of its own on a full disk: where nothing at all is free, this server will not be elected after a start", "err", err)
 	}
 }
 

@@ -75,7 +75,8 @@ func Open(o *Options, machine *fsm.FSM) (*Storage, error) {
 		return nil, err
 	}
 	opts := logstore.Options{
-		Kind: kind, Covered: s.Start.Snapshot, Timeout: o.WriteTimeout, Extension: o.Extension, Observe: o.Observe, Fatal: o.Fatal, MakeRoom: s.makeRoom,
+		Kind: kind, Covered: s.Start.Snapshot, Timeout: o.WriteTimeout, Extension: o.Extension, Observe: o.Observe,
+		Fatal: o.Fatal, MakeRoom: s.makeRoom,
 		Logger: o.Logger, Wrap: o.WrapLog, Fault: o.FaultPoint,
 	}
 	if !o.InMemory {
@@ -146,7 +147,8 @@ func (s *Storage) SetAside(id string, why error) error { return s.written.SetAsi
 // if there was no space for one; nil: unused.
 func openSnapshots(o *Options, done func(index uint64) error, full func()) (*snapdir.Store, error) {
 	return snapdir.Open(snapdir.Options{
-		Dir: filepath.Join(o.Dir, snapshotDir), Keep: keptSnapshots, Logger: o.Logger, Fault: o.FaultPoint, Done: done, Full: full,
+		Dir: filepath.Join(o.Dir, snapshotDir), Keep: keptSnapshots, Logger: o.Logger, Fault: o.FaultPoint, Done: done,
+		Full: full,
 	})
 }
 
@@ -154,7 +156,8 @@ func (s *Storage) openSnapshots(o *Options) error {
 	if o.InMemory {
 		s.Snapshots = raft.NewInmemSnapshotStore()
 	} else {
-		dir, err := openSnapshots(o, func(index uint64) error { return s.Log.Snapshotted(index) }, func() { s.Reserve.Release() })
+		dir, err := openSnapshots(o, func(index uint64) error { return s.Log.Snapshotted(index) },
+			func() { s.Reserve.Release() })
 		if err != nil {
 			return err
 		}
@@ -189,7 +192,8 @@ func (s *Storage) restore(logger *slog.Logger, machine *fsm.FSM) error {
 		if !snapdir.Damaged(err) {
 			return fmt.Errorf("read the snapshot %s: %w", path, err)
 		}
-		logger.Error("a snapshot cannot be read, the one before is tried", "snapshot", path, "index", meta.Index, "err", err)
+		logger.Error("a snapshot cannot be read, the one before is tried", "snapshot", path, "index", meta.Index, "err",
+			err)
 		s.Start.Damaged = append(s.Start.Damaged, path)
 		readable.hidden[meta.ID] = true
 		if s.written != nil {
@@ -239,10 +243,12 @@ func (r *readableSnapshots) List() ([]*raft.SnapshotMeta, error) {
 // tell logs the log and the snapshot that were read, in one line.
 func (s *Start) tell(logger *slog.Logger) {
 	args := []any{
-		"log", s.Log.Kind, "entries", fmt.Sprintf("%d-%d", s.Log.First, s.Log.Last), "logBytes", s.Log.Bytes, "took", s.Took.Round(time.Millisecond),
+		"log", s.Log.Kind, "entries", fmt.Sprintf("%d-%d", s.Log.First, s.Log.Last), "logBytes", s.Log.Bytes, "took",
+		s.Took.Round(time.Millisecond),
 	}
 	if s.Snapshot > 0 {
-		args = append(args, "snapshot", s.SnapshotPath, "snapshotIndex", s.Snapshot, "snapshotRevision", s.SnapshotRevision, "snapshotTaken", s.SnapshotTaken)
+		args = append(args, "snapshot", s.SnapshotPath, "snapshotIndex", s.Snapshot, "snapshotRevision",
+			s.SnapshotRevision, "snapshotTaken", s.SnapshotTaken)
 	}
 	args = append(args, "replay", s.Replayed)
 	for name, n := range map[string]uint64{"droppedEntries": s.Log.Dropped, "unacknowledgedEntries": s.Log.Unpromised} {
@@ -258,7 +264,9 @@ func (s *Start) tell(logger *slog.Logger) {
 		level, args = slog.LevelWarn, append(args, "damagedSnapshots", s.Damaged)
 	}
 	if s.Log.Unguarded {
-		level, args = slog.LevelWarn, append(args, "unguarded", "the record of what the log had promised is missing: a lost end would not have been noticed")
+		level, args = slog.LevelWarn,
+			append(args, "unguarded",
+				"the record of what the log had promised is missing: a lost end would not have been noticed")
 	}
 	logger.Log(context.Background(), level, "read what this server had on disk", args...)
 }

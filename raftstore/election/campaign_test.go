@@ -39,12 +39,15 @@ func TestCandidatesThatAreWaitedFor(t *testing.T) {
 	}{
 		{"it does not campaign yet", Answer{Campaign: term}, lost, false},
 		{"it campaigns for the same question", Answer{Candidate: true, Campaign: term + 1}, lost, false},
-		{"others refuse its pre-vote: they follow the lost leader", Answer{Candidate: true, Campaign: term}, lost, true},
-		{"the same, and the leader's process is gone", Answer{Candidate: true, Campaign: term}, question{Leader: "s1", Why: gone}, true},
+		{"others refuse its pre-vote: they follow the lost leader", Answer{Candidate: true, Campaign: term}, lost,
+			true},
+		{"the same, and the leader's process is gone", Answer{Candidate: true, Campaign: term},
+			question{Leader: "s1", Why: gone}, true},
 		{"the same, in a version that does not say its term", Answer{Candidate: true}, lost, false},
 		{"its election has brought no leader", Answer{Candidate: true, Campaign: term}, question{Why: absent}, true},
 		{"the same, in a version that does not say its term", Answer{Candidate: true}, question{Why: absent}, true},
-		{"it campaigns after an election in vain", Answer{Candidate: true, Campaign: term + 1}, question{Why: absent}, false},
+		{"it campaigns after an election in vain", Answer{Candidate: true, Campaign: term + 1}, question{Why: absent},
+			false},
 	} {
 		if got := c.answer.inVain(c.q, term); got != c.vain {
 			t.Errorf("%s: in vain %v, want %v", c.name, got, c.vain)

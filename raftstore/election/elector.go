@@ -87,7 +87,8 @@ type Elector struct {
 func New(opts Options, peers Peers, server Server) *Elector {
 	return &Elector{
 		opts: opts, server: server, peers: peers,
-		followers: newFollowers(opts.Timeouts.Heartbeat, opts.Logger), silence: newSilence(opts.Timeouts), hung: make(chan struct{}, 1),
+		followers: newFollowers(opts.Timeouts.Heartbeat, opts.Logger), silence: newSilence(opts.Timeouts),
+		hung: make(chan struct{}, 1),
 	}
 }
 

@@ -30,7 +30,8 @@ func (e *Elector) extend(leader raft.ServerID) {
 func (e *Elector) extendRaft(extension time.Duration) {
 	base := e.opts.Timeouts.Heartbeat
 	err := e.raft.Reload(func(c *raft.ReloadableConfig) {
-		c.HeartbeatTimeout = raftHeartbeat(c.HeartbeatTimeout, base, extension, e.raft.State() == raft.Leader, time.Since(e.raft.LastContact()))
+		c.HeartbeatTimeout = raftHeartbeat(c.HeartbeatTimeout, base, extension, e.raft.State() == raft.Leader,
+			time.Since(e.raft.LastContact()))
 		c.ElectionTimeout = max(e.opts.Timeouts.Election, base) + c.HeartbeatTimeout - base
 	})
 	if err != nil {

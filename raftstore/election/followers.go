@@ -124,7 +124,8 @@ func (s *followers) log(m group.Member, c *contact, before bool, now time.Time) 
 		}
 		s.logger.Warn("a member does not answer", args...)
 	case before && !c.silent:
-		s.logger.Info("a member answers again", "server", m.ID, "address", m.Address, "after", now.Sub(c.fell).Round(time.Millisecond))
+		s.logger.Info("a member answers again", "server", m.ID, "address", m.Address, "after",
+			now.Sub(c.fell).Round(time.Millisecond))
 	}
 }
 
@@ -171,7 +172,9 @@ type heard struct {
 
 // AppendEntries implements raft.Transport. Any answer is a sign of life. Of failures only those of
 // heartbeats count: another message may be too large for its time while heartbeats pass beside it.
-func (h *heard) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+func (h *heard) AppendEntries(
+	id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
+) error {
 	err := h.Transport.AppendEntries(id, target, args, resp)
 	if err == nil || raftfix.IsHeartbeat(args) {
 		h.followers.note(id, err)

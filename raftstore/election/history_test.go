@@ -89,7 +89,8 @@ func TestLeaderHistoryForgets(t *testing.T) {
 		c.leads(uint64(i), fmt.Sprint("s", i), "")
 	}
 	all := c.newest()
-	if len(all) != leaderChangesKept || all[0].Term != 3*leaderChangesKept-1 || all[len(all)-1].Term != 2*leaderChangesKept {
+	if len(all) != leaderChangesKept || all[0].Term != 3*leaderChangesKept-1 ||
+		all[len(all)-1].Term != 2*leaderChangesKept {
 		t.Errorf("%d changes, from term %d to %d", len(all), all[len(all)-1].Term, all[0].Term)
 	}
 }

@@ -22,6 +22,7 @@ func (e *Elector) nominate(ctx context.Context) {
 	e.opts.Logger.Info("another server is asked to lead", "server", m.ID)
 	err := e.server.TellToCampaign(m)
 	if err != nil {
-		e.opts.Logger.Warn("the other server could not be asked to lead; it will elect itself later", "server", m.ID, "err", err)
+		e.opts.Logger.Warn("the other server could not be asked to lead; it will elect itself later", "server", m.ID,
+			"err", err)
 	}
 }

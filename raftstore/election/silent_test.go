@@ -60,7 +60,8 @@ func TestSilence(t *testing.T) {
 		<-time.After(allowanceLasts/2 - 1)
 		expect("for some minutes", 5*allowance, false)
 		<-time.After(1)
-		expect("after them", 4*allowance, false) // this server has led meanwhile, say, and there was no leader to listen to
+		// this server has led meanwhile, say, and there was no leader to listen to
+		expect("after them", 4*allowance, false)
 		<-time.After(allowanceLasts / 2)
 		expect("when all is forgotten", group.SilenceTicks, false)
 		e.follow("a")

@@ -21,7 +21,8 @@ func (f *FSM) restore(r *command.Restore, now, limit int64, term uint64) command
 	case command.RestoreChunk:
 		err = f.stage(r, now, limit)
 	case command.RestoreCommit:
-		revision, err = f.state.CommitRestore(r.ID, mvcc.RestoreTotals{Seq: r.Seq, Items: r.Items, Sum: r.Sum}, r.AtLeast, now)
+		revision, err = f.state.CommitRestore(r.ID, mvcc.RestoreTotals{Seq: r.Seq, Items: r.Items, Sum: r.Sum},
+			r.AtLeast, now)
 	case command.RestoreAbort:
 		err = f.state.AbortRestore(r.ID, r.Seq, now)
 	}

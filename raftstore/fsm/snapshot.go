@@ -31,10 +31,11 @@ func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
 	if f.omitHistory != nil && f.omitHistory() {
 		history = 0
 	}
-	return &stateSnapshot{view: view, history: f.state.History(history), sessions: f.sessions.save(), staging: f.state.FreezeStaging(), meta: snapshot.Meta{
-		Index: f.index, Term: f.term, Revision: view.Revision(), Now: f.state.Now(),
-		Hash: view.Hash(), Items: uint64(view.Len()),
-	}}, nil
+	return &stateSnapshot{view: view, history: f.state.History(history), sessions: f.sessions.save(),
+		staging: f.state.FreezeStaging(), meta: snapshot.Meta{
+			Index: f.index, Term: f.term, Revision: view.Revision(), Now: f.state.Now(),
+			Hash: view.Hash(), Items: uint64(view.Len()),
+		}}, nil
 }
 
 // stateSnapshot is one moment of the state. It implements raft.FSMSnapshot.
@@ -54,7 +55,8 @@ func (p *stateSnapshot) write(w io.Writer) error {
 		Sessions: p.sessions,
 	}
 	if st := p.staging; st != nil {
-		source.Staging = &snapshot.Staging{ID: st.ID, Seq: st.Seq, Sum: st.Sum, Bytes: st.Bytes, Touched: st.Touched, Items: st.Items}
+		source.Staging = &snapshot.Staging{ID: st.ID, Seq: st.Seq, Sum: st.Sum, Bytes: st.Bytes, Touched: st.Touched,
+			Items: st.Items}
 		source.Staged = st.Ascend
 	}
 	return snapshot.Write(w, source)

@@ -125,8 +125,9 @@ func read() reading {
 	metrics.Read(samples)
 	return reading{
 		live: samples[0].Value.Uint64(), allocated: samples[1].Value.Uint64(), cycles: samples[2].Value.Uint64(),
-		collect: samples[3].Value.Float64() + samples[4].Value.Float64() + samples[5].Value.Float64(), user: samples[6].Value.Float64(),
-		idle: samples[7].Value.Float64(),
+		collect: samples[3].Value.Float64() + samples[4].Value.Float64() + samples[5].Value.Float64(),
+		user:    samples[6].Value.Float64(),
+		idle:    samples[7].Value.Float64(),
 	}
 }
 

@@ -139,7 +139,8 @@ func (h *heap) pass(seconds int, rate uint64, used float64) (collections int) {
 }
 
 func newHeap(live uint64, mark float64) *heap {
-	return &heap{process: process{live: live, mark: mark}, keeper: keeper{policy: Policy{}.withDefaults(), percent: normal, told: normal}}
+	return &heap{process: process{live: live, mark: mark},
+		keeper: keeper{policy: Policy{}.withDefaults(), percent: normal, told: normal}}
 }
 
 // TestALargeHeapIsLooseBeforeItIsCollected: after a rest, a collection of seconds would come at

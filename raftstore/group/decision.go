@@ -122,6 +122,7 @@ type RemovedError struct {
 }
 
 func (e *RemovedError) Error() string {
-	return fmt.Sprintf("this server, %s, was taken out of its cluster at %s (%s): it can join again, as a new one, with an empty directory in place of %s",
+	return fmt.Sprintf(
+		"this server, %s, was taken out of its cluster at %s (%s): it can join again, as a new one, with an empty directory in place of %s",
 		e.Removal.Name, e.Removal.At.Format(time.RFC3339), e.Removal.Why, e.Dir)
 }

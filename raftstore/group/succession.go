@@ -43,7 +43,8 @@ type Succession struct {
 func (s Succession) Survivor() string { return NameOf(s.By) }
 
 func (s Succession) String() string {
-	return fmt.Sprintf("cluster %q goes on as cluster %q, which server %q began at %s", s.Cluster, s.Successor, s.By, s.At.Format(time.RFC3339))
+	return fmt.Sprintf("cluster %q goes on as cluster %q, which server %q began at %s", s.Cluster, s.Successor, s.By,
+		s.At.Format(time.RFC3339))
 }
 
 // PredecessorPrefix is the prefix of the keys of a cluster's predecessors; the ID follows. Backups
@@ -90,6 +91,8 @@ type SupersededError struct {
 }
 
 func (e *SupersededError) Error() string {
-	return fmt.Sprintf("%s, without this server, whose directory is %s: it must not serve the old state beside that. It can join again, as a new server, "+
-		"with an empty directory; or, when that other cluster is given up for good, this directory is recovered itself", e.Succession, e.Dir)
+	return fmt.Sprintf(
+		"%s, without this server, whose directory is %s: it must not serve the old state beside that. It can join again, as a new server, "+
+			"with an empty directory; or, when that other cluster is given up for good, this directory is recovered itself",
+		e.Succession, e.Dir)
 }

@@ -12,7 +12,8 @@ func TestExtension(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 1000 {
 		timeouts := Timeouts{Heartbeat: time.Duration(1+rnd.Int64N(10_000)) * time.Millisecond}.WithDefaults()
-		a, b := time.Duration(rnd.Int64N(int64(4*timeouts.Heartbeat))), time.Duration(rnd.Int64N(int64(4*timeouts.Heartbeat)))
+		a, b := time.Duration(rnd.Int64N(int64(4*timeouts.Heartbeat))),
+			time.Duration(rnd.Int64N(int64(4*timeouts.Heartbeat)))
 		less, more := timeouts.Extension(min(a, b)), timeouts.Extension(max(a, b))
 		if less > more {
 			t.Errorf("of %v: %v extends by %v, and %v by %v", timeouts.Heartbeat, min(a, b), less, max(a, b), more)

@@ -98,7 +98,8 @@ func (g *Guard) askStates(ctx context.Context, c *comparison, members []group.Me
 		asking.Go(func() {
 			answer, err := g.askState(ctx, m, c.question)
 			if err != nil {
-				g.opts.Logger.Debug("a server does not say what state it has", "server", m.ID, "revision", c.question.Revision, "err", err)
+				g.opts.Logger.Debug("a server does not say what state it has", "server", m.ID, "revision",
+					c.question.Revision, "err", err)
 				return
 			}
 			mu.Lock()
@@ -227,7 +228,8 @@ func (g *Guard) HandleVerdict(payload []byte) (byte, []byte) {
 	if err := json.Unmarshal(payload, &v); err != nil {
 		return peer.AnswerRefused, []byte(err.Error())
 	}
-	if hash, err := g.server.State().HashAt(v.Yours.Revision); err != nil || hash != v.Yours.Hash || v.Yours == v.Right {
+	if hash, err := g.server.State().HashAt(v.Yours.Revision); err != nil || hash != v.Yours.Hash ||
+		v.Yours == v.Right {
 		return peer.AnswerRefused, fmt.Appendf(nil, "this server does not have %v", v.Yours)
 	}
 	g.isolate(v.reason(g))

@@ -59,7 +59,10 @@ func (g *Guard) GuardTransport(inner raftfix.Transport) raftfix.Transport {
 }
 
 // InstallSnapshot implements raft.Transport.
-func (t *guardedTransport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+func (t *guardedTransport) InstallSnapshot(
+	id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse,
+	data io.Reader,
+) error {
 	if err := t.quarantine.Err(); err != nil {
 		return err
 	}

@@ -102,7 +102,8 @@ func (g *Guard) isolate(reason string) {
 		return
 	}
 	if err := disk.WriteJSON(g.path, disk.QuarantineMark{Since: time.Now().UTC(), Reason: reason}); err != nil {
-		g.opts.Logger.Error("the quarantine will not outlive a restart: do not restart this server before it was removed from the cluster",
+		g.opts.Logger.Error(
+			"the quarantine will not outlive a restart: do not restart this server before it was removed from the cluster",
 			"file", g.path, "err", err)
 	}
 }
@@ -138,7 +139,8 @@ func (g *Guard) Keep(ctx context.Context, superseded func() bool) {
 	if superseded() {
 		return
 	}
-	g.opts.Logger.Error("this server is in quarantine and serves nothing: "+g.Why(), "server", g.opts.ServerID, "mark", g.path)
+	g.opts.Logger.Error("this server is in quarantine and serves nothing: "+g.Why(), "server", g.opts.ServerID, "mark",
+		g.path)
 	var healing sync.WaitGroup
 	healing.Go(func() { g.heal(ctx) }) // ends with ctx
 	defer healing.Wait()

@@ -61,14 +61,17 @@ func (g *Guard) heal(ctx context.Context) {
 		return
 	}
 	var last transferred
-	if data, err := os.ReadFile(filepath.Join(g.opts.Dir, disk.TransferFile)); err == nil && json.Unmarshal(data, &last) == nil && time.Since(last.At) < transferPause {
-		g.opts.Logger.Error("this server got a right state not long ago and differs again, so it stays in quarantine: look for a fault of this machine, its memory first; "+
-			"then remove it from the cluster and "+g.opts.JoinAgain, "last", last.At, "lastReason", last.Reason)
+	if data, err := os.ReadFile(filepath.Join(g.opts.Dir, disk.TransferFile)); err == nil &&
+		json.Unmarshal(data, &last) == nil && time.Since(last.At) < transferPause {
+		g.opts.Logger.Error(
+			"this server got a right state not long ago and differs again, so it stays in quarantine: look for a fault of this machine, its memory first; "+
+				"then remove it from the cluster and "+g.opts.JoinAgain, "last", last.At, "lastReason", last.Reason)
 		g.treat("it got a right state not long ago already, so it stays so: look for a fault of this machine")
 		return
 	}
 	if err := g.keepWrongState(); err != nil {
-		g.opts.Logger.Warn("the wrong state could not be written to be looked at", "file", filepath.Join(g.opts.Dir, disk.WrongFile), "err", err)
+		g.opts.Logger.Warn("the wrong state could not be written to be looked at", "file",
+			filepath.Join(g.opts.Dir, disk.WrongFile), "err", err)
 	}
 	g.treat("it is getting a right state from the leader")
 	for pause := transferRetry; ; pause = min(2*pause, transferRetryMax) {
@@ -138,7 +141,8 @@ func (g *Guard) TakeState(m *raft.InstallSnapshotRequest, state io.Reader) error
 	if g.Err() == nil {
 		return fmt.Errorf("server %s is not in quarantine", g.opts.ServerID)
 	}
-	sink, err := g.server.Snapshots().Create(m.SnapshotVersion, m.LastLogIndex, m.LastLogTerm, raft.DecodeConfiguration(m.Configuration), m.ConfigurationIndex, nil)
+	sink, err := g.server.Snapshots().Create(m.SnapshotVersion, m.LastLogIndex, m.LastLogTerm,
+		raft.DecodeConfiguration(m.Configuration), m.ConfigurationIndex, nil)
 	if err != nil {
 		return err
 	}
@@ -194,7 +198,8 @@ func (g *Guard) adopt(ctx context.Context) error {
 	fault := faultpoint.Func(g.opts.FaultPoint)
 	fault.At(faultpoint.TransferWritten)
 	for _, wrong := range all[1:] {
-		if err := g.server.SetAside(wrong.ID, errors.New("this server is in quarantine: its state may be wrong")); err != nil {
+		if err := g.server.SetAside(wrong.ID,
+			errors.New("this server is in quarantine: its state may be wrong")); err != nil {
 			return err
 		}
 	}
@@ -203,6 +208,9 @@ func (g *Guard) adopt(ctx context.Context) error {
 		return err
 	}
 	fault.At(faultpoint.TransferUnmarked)
-	g.opts.Logger.Warn("this server was in quarantine and has got a right state from the leader: it takes it when it is opened again", "index", index, "reason", g.Why())
-	return disk.WriteJSON(filepath.Join(g.opts.Dir, disk.TransferFile), transferred{At: time.Now().UTC(), Reason: g.Why(), Index: index})
+	g.opts.Logger.Warn(
+		"this server was in quarantine and has got a right state from the leader: it takes it when it is opened again",
+		"index", index, "reason", g.Why())
+	return disk.WriteJSON(filepath.Join(g.opts.Dir, disk.TransferFile),
+		transferred{At: time.Now().UTC(), Reason: g.Why(), Index: index})
 }

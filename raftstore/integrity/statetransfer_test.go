@@ -78,9 +78,11 @@ func TestLostAnswer(t *testing.T) {
 		asked, ready := 0, false
 		server := &asking{Store: own, state: mvcc.New(mvcc.Limits{})}
 		dir := t.TempDir()
-		g := &Guard{Quarantine: &Quarantine{begun: make(chan struct{}), path: disk.QuarantinePath(dir)}, server: server, opts: Options{
-			Dir: dir, Logger: slog.New(slog.DiscardHandler), CallTimeout: time.Second, OnNewState: func() { ready = true },
-		}}
+		g := &Guard{Quarantine: &Quarantine{begun: make(chan struct{}), path: disk.QuarantinePath(dir)}, server: server,
+			opts: Options{
+				Dir: dir, Logger: slog.New(slog.DiscardHandler), CallTimeout: time.Second,
+				OnNewState: func() { ready = true },
+			}}
 		g.persisting.RLock()
 		g.isolate("because")
 		server.answer = func() error {
@@ -92,7 +94,8 @@ func TestLostAnswer(t *testing.T) {
 			defer state.Close()
 			return errors.Join(errors.New("the answer is lost"), g.TakeState(&raft.InstallSnapshotRequest{
 				SnapshotVersion: 1, LastLogIndex: meta.Index, LastLogTerm: meta.Term, Size: meta.Size,
-				Configuration: raft.EncodeConfiguration(meta.Configuration), ConfigurationIndex: meta.ConfigurationIndex,
+				Configuration:      raft.EncodeConfiguration(meta.Configuration),
+				ConfigurationIndex: meta.ConfigurationIndex,
 			}, state))
 		}
 		done := make(chan struct{})
@@ -129,7 +132,8 @@ func TestLeaderOfAnotherVersion(t *testing.T) {
 			asked = append(asked, time.Since(began))
 			return peer.Refusedf("this server does not know requests of kind %d", peer.CallSendState)
 		}}
-		g := &Guard{Quarantine: &Quarantine{begun: make(chan struct{})}, server: server, opts: Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}}
+		g := &Guard{Quarantine: &Quarantine{begun: make(chan struct{})}, server: server,
+			opts: Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}}
 		g.begin("because")
 		done := make(chan struct{})
 		go func() {
@@ -137,7 +141,8 @@ func TestLeaderOfAnotherVersion(t *testing.T) {
 			g.heal(ctx)
 		}()
 		<-time.After(time.Minute)
-		if err := g.Explain(); !strings.Contains(err.Error(), "because; it has no right state from the leader yet: the leader is of another version") {
+		if err := g.Explain(); !strings.Contains(err.Error(),
+			"because; it has no right state from the leader yet: the leader is of another version") {
 			t.Errorf("it says %v", err)
 		}
 		cancel()
@@ -145,7 +150,8 @@ func TestLeaderOfAnotherVersion(t *testing.T) {
 		if len(asked) != 5 || asked[4] != 30*time.Second { // after 2, 4, 8 and 16 s
 			t.Errorf("asked at %v", asked)
 		}
-		if kind, text := g.HandleSendState(t.Context(), []byte(`"b"`)); kind != peer.AnswerUnavailable || !strings.Contains(string(text), "because") {
+		if kind, text := g.HandleSendState(t.Context(), []byte(`"b"`)); kind != peer.AnswerUnavailable ||
+			!strings.Contains(string(text), "because") {
 			t.Errorf("asked for its own state it answers %d, %s", kind, text)
 		}
 	})

@@ -69,7 +69,8 @@ type NoSpaceError struct {
 }
 
 func (e *NoSpaceError) Error() string {
-	return fmt.Sprintf("%v: it holds %d bytes, the limit is %d, and the transaction needs %d more; delete something, or raise the limit",
+	return fmt.Sprintf(
+		"%v: it holds %d bytes, the limit is %d, and the transaction needs %d more; delete something, or raise the limit",
 		ErrNoSpace, e.Size, e.Limit, e.Needed)
 }
 

@@ -58,8 +58,9 @@ func (l *Leadership) begin(ctx context.Context) {
 func (l *Leadership) followDisk(ctx context.Context, told bool) bool {
 	if err := l.parts.Disk.Check(); err != nil {
 		if !told {
-			l.opts.Logger.Error("the disk hangs: this server neither leads nor campaigns until the write to the log is done; "+
-				"look for the cause in the kernel's log and at the volume below the directory, and stop this server if it lasts",
+			l.opts.Logger.Error(
+				"the disk hangs: this server neither leads nor campaigns until the write to the log is done; "+
+					"look for the cause in the kernel's log and at the volume below the directory, and stop this server if it lasts",
 				"dir", l.opts.Dir, "limit", l.opts.Timeouts.DiskWrite, "err", err)
 			if l.parts.Raft.State() == raft.Leader {
 				l.parts.Elections.Disk()
@@ -87,7 +88,9 @@ func (l *Leadership) whyDeposed() error {
 	if m, ok := group.Find(l.server.Members(), l.opts.ID); !ok || !m.Voter {
 		return &endedError{"it has no vote any more"}
 	}
-	return &endedError{fmt.Sprintf("too few servers have answered it for %s: it may be cut off", l.opts.Timeouts.Lease.Round(time.Millisecond))}
+	return &endedError{
+		fmt.Sprintf("too few servers have answered it for %s: it may be cut off",
+			l.opts.Timeouts.Lease.Round(time.Millisecond))}
 }
 
 // firstEntryAgain is how long a server waits that could not bring its first entry through the log.

@@ -84,7 +84,8 @@ func (l *Leadership) withRoom(ctx context.Context, limit time.Duration) (to grou
 		}
 		asking.Go(func() {
 			s, err := l.parts.Survey.Ask(ctx, m)
-			if err != nil || s.Quarantined != "" || s.DiskFull || s.DiskError != "" || s.LastIndex+maxHandOverLag < last {
+			if err != nil || s.Quarantined != "" || s.DiskFull || s.DiskError != "" ||
+				s.LastIndex+maxHandOverLag < last {
 				return
 			}
 			found.Do(func() { to, ok = m, true })

@@ -65,11 +65,13 @@ func (f *fake) Silent() ([]election.SilentMember, <-chan struct{}) { return nil,
 type server struct{ *fake }
 
 func (s server) Members() []group.Member {
-	return []group.Member{{ID: "a", Name: "a", Voter: true, Self: true}, {ID: "b", Name: "b", Voter: true}, {ID: "c", Name: "c", Voter: true}}
+	return []group.Member{{ID: "a", Name: "a", Voter: true, Self: true}, {ID: "b", Name: "b", Voter: true},
+		{ID: "c", Name: "c", Voter: true}}
 }
 func (s server) State() *mvcc.Store { return mvcc.New(mvcc.Limits{}) }
 func (s server) Observe(context.Context) []autopilot.Server {
-	return []autopilot.Server{{ID: "a", Voter: true, Leader: true, Answers: true}, {ID: "b", Voter: true, Answers: true}, {ID: "c", Voter: true, Answers: true, Lag: 1}}
+	return []autopilot.Server{{ID: "a", Voter: true, Leader: true, Answers: true},
+		{ID: "b", Voter: true, Answers: true}, {ID: "c", Voter: true, Answers: true, Lag: 1}}
 }
 func (s server) MayServe() error {
 	if s.sick.Load() {
@@ -142,7 +144,8 @@ func TestATermBeginsAndEnds(t *testing.T) {
 			t.Fatalf("elected: term %d, %d, %d at work: %v", term, l.Term(), working.Load(), err)
 		}
 		f.depose(l)
-		if cause := context.Cause(leading); !errors.Is(cause, ErrEnded) || !strings.Contains(cause.Error(), "it may be cut off") {
+		if cause := context.Cause(leading); !errors.Is(cause, ErrEnded) ||
+			!strings.Contains(cause.Error(), "it may be cut off") {
 			t.Errorf("it was deposed, and the context ended with %v", cause)
 		}
 		if l.Term() != 0 || working.Load() != 0 || len(f.lost) != 1 {
@@ -213,7 +216,8 @@ func TestAQuarantinedLeaderDoesNoWork(t *testing.T) {
 		if l.Term() != 0 || working.Load() != 0 {
 			t.Errorf("term %d, %d at work", l.Term(), working.Load())
 		}
-		if err := l.HandOver(t.Context(), "it is in quarantine", true); err != nil || f.transferTo.Load() != raft.ServerID("b") {
+		if err := l.HandOver(t.Context(), "it is in quarantine", true); err != nil ||
+			f.transferTo.Load() != raft.ServerID("b") {
 			t.Errorf("leadership goes to %v: %v", f.transferTo.Load(), err)
 		}
 	})

@@ -20,12 +20,14 @@ func (l *Leadership) Transfer(ctx context.Context, m group.Member, why string) e
 	id, term := raft.ServerID(m.ID), l.parts.Raft.CurrentTerm()
 	if newest, is := l.transfers.Pending(term, id); is {
 		if err := l.awaitReplication(ctx, m, newest); err != nil {
-			return fmt.Errorf("%w: transfer leadership to server %q: an earlier attempt is not over: %w", kv.ErrUnavailable, m.ID, err)
+			return fmt.Errorf("%w: transfer leadership to server %q: an earlier attempt is not over: %w",
+				kv.ErrUnavailable, m.ID, err)
 		}
 		l.transfers.Done(id)
 	}
 	l.transferee.Store(new(m.Name + ", because " + why))
-	err := l.parts.Raft.Ask(ctx, func() raft.Future { return l.parts.Raft.LeadershipTransferToServer(id, raft.ServerAddress(m.Address)) })
+	err := l.parts.Raft.Ask(ctx,
+		func() raft.Future { return l.parts.Raft.LeadershipTransferToServer(id, raft.ServerAddress(m.Address)) })
 	if err != nil {
 		l.transferee.Store(nil)
 		l.transfers.GaveUp(term, id, l.parts.Raft.LastIndex())
@@ -43,7 +45,8 @@ func (l *Leadership) awaitReplication(ctx context.Context, m group.Member, newes
 	ctx, cancel := context.WithTimeout(ctx, l.opts.Timeouts.Call)
 	defer cancel()
 	if l.parts.Raft.LastIndex() <= newest {
-		_ = l.parts.Raft.Ask(ctx, func() raft.Future { return l.server.NoOp() }) // the check below looks for a newer entry
+		// the check below looks for a newer entry
+		_ = l.parts.Raft.Ask(ctx, func() raft.Future { return l.server.NoOp() })
 	}
 	for {
 		status, err := l.parts.Survey.Ask(ctx, m)
@@ -108,7 +111,8 @@ func (l *Leadership) HandOverTo(ctx context.Context, why string, may func(id str
 	if err != nil {
 		return err
 	}
-	to, ok := autopilot.Transferee(slices.DeleteFunc(servers, func(s autopilot.Server) bool { return !may(s.ID) }), l.opts.ID)
+	to, ok := autopilot.Transferee(slices.DeleteFunc(servers, func(s autopilot.Server) bool { return !may(s.ID) }),
+		l.opts.ID)
 	if !ok {
 		return ErrNoTransferee
 	}
@@ -152,7 +156,8 @@ func (l *Leadership) observe(ctx context.Context, limit time.Duration) []autopil
 func (l *Leadership) deserted() bool {
 	silent, _ := l.parts.Elections.Silent()
 	for _, m := range l.server.Members() {
-		if !m.Self && m.Voter && !slices.ContainsFunc(silent, func(s election.SilentMember) bool { return s.ID == m.ID }) {
+		if !m.Self && m.Voter &&
+			!slices.ContainsFunc(silent, func(s election.SilentMember) bool { return s.ID == m.ID }) {
 			return false
 		}
 	}

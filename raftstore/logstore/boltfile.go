@@ -79,7 +79,8 @@ func readBolt(path string, whole bool, visit func(at boltPlace, key, value []byt
 	}
 	r.page, r.pages = int64(meta.pageSize), meta.pages
 	if need := int64(r.pages) * r.page; r.pages > uint64(r.size) || need > r.size {
-		return corrupt(path, fmt.Sprintf("offset %d", r.size), "the file ends here and should have %d pages of %d bytes", r.pages, r.page)
+		return corrupt(path, fmt.Sprintf("offset %d", r.size),
+			"the file ends here and should have %d pages of %d bytes", r.pages, r.page)
 	}
 	r.used = make([]bool, r.pages)
 	if err := errors.Join(r.take(0, 0), r.take(1, 0)); err != nil {
@@ -116,8 +117,11 @@ func (r *boltFileReader) meta(whole bool) (newest boltHead, err error) {
 	case found == 1 && whole:
 		return newest, corrupt(r.path, boltPlace{}.String(), "one of the first two pages is not valid")
 	}
-	if newest.pageSize < 1024 || newest.pageSize > 65536 || newest.pageSize&(newest.pageSize-1) != 0 || newest.pages < 3 {
-		return newest, corrupt(r.path, boltPlace{Page: newest.txid % 2}.String(), "it tells of %d pages of %d bytes", newest.pages, newest.pageSize)
+	if newest.pageSize < 1024 || newest.pageSize > 65536 || newest.pageSize&(newest.pageSize-1) != 0 ||
+		newest.pages < 3 {
+		return newest,
+			corrupt(r.path, boltPlace{Page: newest.txid % 2}.String(), "it tells of %d pages of %d bytes", newest.pages,
+				newest.pageSize)
 	}
 	return newest, nil
 }
@@ -201,7 +205,9 @@ func (r *boltFileReader) tree(bucket string, id uint64, least, most []byte, dept
 	return r.elements(bucket, id, page, flags == boltLeaf, least, most, depth)
 }
 
-func (r *boltFileReader) elements(bucket string, id uint64, page []byte, leaf bool, least, most []byte, depth int) error {
+func (r *boltFileReader) elements(
+	bucket string, id uint64, page []byte, leaf bool, least, most []byte, depth int,
+) error {
 	count := int(binary.LittleEndian.Uint16(page[10:]))
 	end := boltPageHead + count*boltElement // of the elements, and of the data so far
 	if end > len(page) {
@@ -212,11 +218,13 @@ func (r *boltFileReader) elements(bucket string, id uint64, page []byte, leaf bo
 		at := boltPageHead + i*boltElement
 		item, n, err := decodeBoltElement(page, at, leaf)
 		if err != nil || item.from < end {
-			return corrupt(r.path, r.at(bucket, id, int64(at)).String(), "its element %d points to another place than its own", i)
+			return corrupt(r.path, r.at(bucket, id, int64(at)).String(),
+				"its element %d points to another place than its own", i)
 		}
 		end = n
 		item.place = r.at(bucket, id, int64(item.from))
-		if i > 0 && bytes.Compare(keys[i-1].key, item.key) >= 0 || least != nil && i == 0 && bytes.Compare(item.key, least) < 0 ||
+		if i > 0 && bytes.Compare(keys[i-1].key, item.key) >= 0 ||
+			least != nil && i == 0 && bytes.Compare(item.key, least) < 0 ||
 			most != nil && bytes.Compare(item.key, most) >= 0 {
 			return corrupt(r.path, item.place.String(), "its key %x is out of order", item.key)
 		}

@@ -27,7 +27,8 @@ func TestCacheIsInvisible(t *testing.T) {
 		t.Helper()
 		var want, got raft.Log
 		wantErr, gotErr := plain.GetLog(index, &want), c.GetLog(index, &got)
-		if !errors.Is(gotErr, wantErr) || want.Index != got.Index || want.Term != got.Term || !bytes.Equal(want.Data, got.Data) {
+		if !errors.Is(gotErr, wantErr) || want.Index != got.Index || want.Term != got.Term ||
+			!bytes.Equal(want.Data, got.Data) {
 			t.Fatalf("entry %d is %v (%v), want %v (%v)", index, got, gotErr, want, wantErr)
 		}
 	}

@@ -148,10 +148,12 @@ func TestCrashAtEachPoint(t *testing.T) {
 			if term, err2 := l.GetUint64([]byte(keyCurrentTerm)); err2 != nil || term != c.term && term != c.term+1 {
 				t.Errorf("crash %d, at %s: term %d, want %d: %v", i, c.point, term, c.term, err2)
 			}
-			if voteTerm, err := l.GetUint64([]byte(keyVoteTerm)); err != nil && c.voteTerm > 0 || voteTerm != c.voteTerm && voteTerm != c.voteTerm+1 {
+			if voteTerm, err := l.GetUint64([]byte(keyVoteTerm)); err != nil && c.voteTerm > 0 ||
+				voteTerm != c.voteTerm && voteTerm != c.voteTerm+1 {
 				t.Errorf("crash %d, at %s: voted in term %d, want %d: %v", i, c.point, voteTerm, c.voteTerm, err)
 			}
-			if vote, err := l.Get([]byte(keyVote)); err != nil && c.vote != "" || string(vote) != c.vote && string(vote) != candidate(c.voteTerm) {
+			if vote, err := l.Get([]byte(keyVote)); err != nil && c.vote != "" ||
+				string(vote) != c.vote && string(vote) != candidate(c.voteTerm) {
 				t.Errorf("crash %d, at %s: voted for %q, want %q: %v", i, c.point, vote, c.vote, err)
 			}
 			if err != nil {
@@ -160,7 +162,8 @@ func TestCrashAtEachPoint(t *testing.T) {
 			shut(t, l)
 		}
 		for _, point := range []string{
-			faultpoint.LogBeforeSync, faultpoint.LogAfterSync, faultpoint.LogBeforeTruncate, faultpoint.LogAfterTruncate,
+			faultpoint.LogBeforeSync, faultpoint.LogAfterSync, faultpoint.LogBeforeTruncate,
+			faultpoint.LogAfterTruncate,
 			faultpoint.LogBeforeSwitch, faultpoint.LogAfterSwitch, faultpoint.TermBeforeSync, faultpoint.TermAfterSync,
 			faultpoint.VoteBeforeSync, faultpoint.VoteAfterSync,
 		} {
@@ -299,9 +302,11 @@ func TestRefusals(t *testing.T) {
 			{60, func() error {
 				return l.mark.set(true, func(p *promises) { p.Last = 103 })
 			}, []string{"entries 101 to 103 had been stored", "remove it from the cluster"}},
-			{60, func() error { return l.mark.set(true, func(p *promises) { p.Last, p.Term = 100, 8 }) }, []string{"CurrentTerm", "was 8"}},
+			{60, func() error { return l.mark.set(true, func(p *promises) { p.Last, p.Term = 100, 8 }) },
+				[]string{"CurrentTerm", "was 8"}},
 			{60, func() error { return l.mark.set(true, func(p *promises) { p.Term = 0 }) }, nil},
-			{60, func() error { return os.Remove(filepath.Join(opts.Dir, recordFile)) }, []string{recordFile, "is missing"}},
+			{60, func() error { return os.Remove(filepath.Join(opts.Dir, recordFile)) },
+				[]string{recordFile, "is missing"}},
 		} {
 			if c.edit != nil {
 				file, err := os.OpenFile(filepath.Join(opts.Dir, markFile), os.O_RDWR, 0)

@@ -17,8 +17,10 @@ func (e *CorruptError) Error() string {
 	if e.Place != "" {
 		place = " at " + e.Place
 	}
-	return fmt.Sprintf("%s is damaged%s: %v; this server cannot be trusted with this directory any more: remove it from "+
-		"the cluster and let it join again with an empty one, or, when no other server is left, restore a backup", e.File, place, e.Reason)
+	return fmt.Sprintf(
+		"%s is damaged%s: %v; this server cannot be trusted with this directory any more: remove it from "+
+			"the cluster and let it join again with an empty one, or, when no other server is left, restore a backup",
+		e.File, place, e.Reason)
 }
 
 func (e *CorruptError) Unwrap() error { return e.Reason }

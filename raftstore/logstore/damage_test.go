@@ -25,14 +25,16 @@ type victim struct {
 // newVictim makes a log with all that a real one has: entries, of which some were deleted at both
 // ends, in several segments when it is a WAL; a term and a vote.
 func newVictim(t *testing.T, kind Kind) *victim {
-	v := &victim{opts: Options{Dir: t.TempDir(), Kind: kind, Timeout: time.Hour, segment: 32 << 10}, first: 101, last: 500}
+	v := &victim{opts: Options{Dir: t.TempDir(), Kind: kind, Timeout: time.Hour, segment: 32 << 10}, first: 101,
+		last: 500}
 	l := open(t, v.opts)
 	store(t, l, 1, 600)
 	if err := errors.Join(l.Snapshotted(100), l.DeleteRange(1, 100), l.DeleteRange(401, 600)); err != nil {
 		t.Fatal(err)
 	}
 	store(t, l, 401, 500)
-	if err := errors.Join(l.SetUint64([]byte(keyCurrentTerm), 7), l.SetUint64([]byte(keyVoteTerm), 7), l.Set([]byte(keyVote), []byte("someone"))); err != nil {
+	if err := errors.Join(l.SetUint64([]byte(keyCurrentTerm), 7), l.SetUint64([]byte(keyVoteTerm), 7),
+		l.Set([]byte(keyVote), []byte("someone"))); err != nil {
 		t.Fatal(err)
 	}
 	shut(t, l)
@@ -146,7 +148,8 @@ func TestFlippedBytes(t *testing.T) {
 // that ends up where nanoseconds in 64 bits begin again.
 func TestFlippedFields(t *testing.T) {
 	at := time.Date(2026, 11, 21, 5, 0, 0, 123456789, time.UTC)
-	good := raft.Log{Index: 1 << 40, Term: 7, Type: raft.LogCommand, Data: []byte("data"), Extensions: []byte("x"), AppendedAt: at}
+	good := raft.Log{Index: 1 << 40, Term: 7, Type: raft.LogCommand, Data: []byte("data"), Extensions: []byte("x"),
+		AppendedAt: at}
 	far := good
 	far.AppendedAt = at.AddDate(1000, 0, 0)
 	for name, e := range map[string]raft.Log{"now": good, "in the year 3026": far} {
@@ -160,7 +163,8 @@ func TestFlippedFields(t *testing.T) {
 			damaged[fmt.Sprint("index, bit ", bit)], damaged[fmt.Sprint("term, bit ", bit)] = index, term
 			damaged[fmt.Sprint("type, bit ", bit%8)], damaged[fmt.Sprint("seconds, bit ", bit)] = kind, seconds
 		}
-		damaged["no time"] = raft.Log{Index: e.Index, Term: e.Term, Type: e.Type, Data: e.Data, Extensions: e.Extensions}
+		damaged["no time"] = raft.Log{Index: e.Index, Term: e.Term, Type: e.Type, Data: e.Data,
+			Extensions: e.Extensions}
 		stored := protect([]*raft.Log{&e})[0]
 		for what, d := range damaged {
 			d.Extensions = stored.Extensions

@@ -83,7 +83,8 @@ func TestTermOnFullDisk(t *testing.T) {
 			t.Errorf("term %d, %v", term, err)
 		}
 		for what, err := range map[string]error{
-			"an entry": l.StoreLog(entry(6)), "a vote": l.SetUint64([]byte(keyVoteTerm), 4), "its candidate": l.Set([]byte(keyVote), []byte("a")),
+			"an entry": l.StoreLog(entry(6)), "a vote": l.SetUint64([]byte(keyVoteTerm), 4),
+			"its candidate": l.Set([]byte(keyVote), []byte("a")),
 		} {
 			if !errors.Is(err, ErrFull) || !errors.Is(err, syscall.ENOSPC) {
 				t.Errorf("%s on a full disk: %v", what, err)
@@ -164,7 +165,8 @@ func TestSwitchThatMayNotLast(t *testing.T) {
 		l := open(t, opts)
 		store(t, l, 1, 10)
 		l.home.put = func(path string, data []byte, mode os.FileMode) error {
-			return errors.Join(atomicfile.Write(path, data, mode), &os.PathError{Op: "sync", Path: l.home.dir, Err: sick})
+			return errors.Join(atomicfile.Write(path, data, mode),
+				&os.PathError{Op: "sync", Path: l.home.dir, Err: sick})
 		}
 		if err := l.DeleteRange(8, 10); !errors.Is(err, ErrBroken) || errors.Is(err, ErrFull) { // it rebuilds a WAL
 			t.Errorf("%v: %v", sick, err)

@@ -85,7 +85,8 @@ func (h *home) readRecord() error {
 		return corrupt(path, "", "%w", errSum)
 	}
 	if h.rec.Format > homeFormat {
-		return fmt.Errorf("%s has format %d and this program knows up to %d: a newer version wrote it; run that version",
+		return fmt.Errorf(
+			"%s has format %d and this program knows up to %d: a newer version wrote it; run that version",
 			path, h.rec.Format, homeFormat)
 	}
 	if _, err := ParseKind(string(h.rec.Kind)); err != nil || h.rec.Generation == 0 {

@@ -96,7 +96,8 @@ func openWAL(dir string, segment int) (Store, error) {
 		return nil, err
 	}
 	meta := new(metadb.BoltMetaDB)
-	log, err := wal.Open(dir, wal.WithMetaStore(meta), wal.WithSegmentSize(segment), wal.WithLogger(hclog.NewNullLogger()))
+	log, err := wal.Open(dir, wal.WithMetaStore(meta), wal.WithSegmentSize(segment),
+		wal.WithLogger(hclog.NewNullLogger()))
 	if err != nil {
 		return nil, errors.Join(err, meta.Close())
 	}

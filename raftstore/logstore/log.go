@@ -119,7 +119,8 @@ func Open(opts Options) (*Log, error) {
 		opts.Wrap = func(s Store) Store { return s }
 	}
 	began := time.Now()
-	l := &Log{opts: opts, disk: NewWatchdog(opts.Timeout, opts.Extension), mark: new(mark), writing: make(turn, 1), report: Report{Kind: opts.Kind}}
+	l := &Log{opts: opts, disk: NewWatchdog(opts.Timeout, opts.Extension), mark: new(mark), writing: make(turn, 1),
+		report: Report{Kind: opts.Kind}}
 	err := l.open()
 	if err == nil {
 		err = l.verify(opts.Covered)
@@ -165,7 +166,8 @@ func (l *Log) open() (err error) {
 // create makes the first log of a directory, in which nothing may have been promised.
 func (l *Log) create() error {
 	if said := l.mark.get(); said != (promises{}) {
-		return corrupt(filepath.Join(l.home.dir, recordFile), "", "it is missing, and %s tells of a log up to entry %d in term %d",
+		return corrupt(filepath.Join(l.home.dir, recordFile), "",
+			"it is missing, and %s tells of a log up to entry %d in term %d",
 			markFile, said.Last, said.Term)
 	}
 	next := l.home.next(l.opts.Kind)

@@ -41,8 +41,10 @@ func shut(t *testing.T, l *Log) {
 // entry returns the entry that stands at an index in these tests.
 func entry(index uint64) *raft.Log {
 	return &raft.Log{
-		Index: index, Term: 1 + index/100, Type: raft.LogType(index % 3), AppendedAt: time.Unix(int64(index), int64(index)),
-		Data: bytes.Repeat([]byte{byte(index), byte(index >> 8)}, int(index%500)), Extensions: fmt.Appendf(nil, "x%d", index)[:index%3],
+		Index: index, Term: 1 + index/100, Type: raft.LogType(index % 3),
+		AppendedAt: time.Unix(int64(index), int64(index)),
+		Data:       bytes.Repeat([]byte{byte(index), byte(index >> 8)}, int(index%500)),
+		Extensions: fmt.Appendf(nil, "x%d", index)[:index%3],
 	}
 }
 
@@ -106,7 +108,8 @@ func TestEntriesAndValues(t *testing.T) {
 		}
 		store(t, l, 1, 1000)
 		for i := range uint64(10) {
-			if err := errors.Join(l.SetUint64([]byte(keyCurrentTerm), i), l.SetUint64([]byte(keyVoteTerm), i), l.Set([]byte(keyVote), fmt.Append(nil, "v", i))); err != nil {
+			if err := errors.Join(l.SetUint64([]byte(keyCurrentTerm), i), l.SetUint64([]byte(keyVoteTerm), i),
+				l.Set([]byte(keyVote), fmt.Append(nil, "v", i))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -191,7 +194,8 @@ func TestConversion(t *testing.T) {
 	forEachKind(t, func(t *testing.T, opts Options) {
 		l := open(t, opts)
 		store(t, l, 1, 3000)
-		if err := errors.Join(l.SetUint64([]byte(keyCurrentTerm), 31), l.Set([]byte(keyVote), []byte("a")), l.DeleteRange(1, 10)); err != nil {
+		if err := errors.Join(l.SetUint64([]byte(keyCurrentTerm), 31), l.Set([]byte(keyVote), []byte("a")),
+			l.DeleteRange(1, 10)); err != nil {
 			t.Fatal(err)
 		}
 		opts.Covered = 10

@@ -40,7 +40,8 @@ func withForgotten(t *testing.T, opts Options) *Log {
 }
 
 func remembers(files map[string][]byte) bool {
-	return slices.ContainsFunc(slices.Collect(maps.Values(files)), func(data []byte) bool { return bytes.Contains(data, []byte(forgotten)) })
+	return slices.ContainsFunc(slices.Collect(maps.Values(files)),
+		func(data []byte) bool { return bytes.Contains(data, []byte(forgotten)) })
 }
 
 // TestRenew: nothing of deleted entries is left. The log takes entries all the while, and is whole
@@ -79,7 +80,8 @@ func TestRenew(t *testing.T) {
 						wrote <- nil
 						return
 					}
-					if err := l.StoreLog(&raft.Log{Index: i, Term: 2, Data: []byte(fmt.Sprint("new ", i))}); err != nil {
+					if err := l.StoreLog(
+						&raft.Log{Index: i, Term: 2, Data: []byte(fmt.Sprint("new ", i))}); err != nil {
 						wrote <- err
 						return
 					}
@@ -149,7 +151,8 @@ func TestRenewWithoutRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Renew(t.Context()); !errors.Is(err, ErrNoRoom) || !strings.Contains(err.Error(), "4096 bytes are free") {
+	if err := l.Renew(t.Context()); !errors.Is(err, ErrNoRoom) ||
+		!strings.Contains(err.Error(), "4096 bytes are free") {
 		t.Errorf("%v", err)
 	}
 	after, err := os.ReadDir(dir)

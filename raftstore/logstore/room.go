@@ -75,7 +75,8 @@ func (l *Log) furnish(fresh Store, kind Kind, last uint64) error {
 	}
 	err := l.takeRoom(fresh, l.room(last))
 	if isFull(err) {
-		l.opts.Logger.Warn("the disk has no room to spare for the log: where nothing at all is free, this server will not be elected after a start", "err", err)
+		l.opts.Logger.Warn(
+			"the disk has no room to spare for the log: where nothing at all is free, this server will not be elected after a start", "err", err)
 		return nil
 	}
 	return err

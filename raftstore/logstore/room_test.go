@@ -59,7 +59,8 @@ func TestRoomOfItsOwn(t *testing.T) {
 			if c.entries > 100 { // at once: one by one they would leave free pages
 				var batch []*raft.Log
 				for i := range c.entries {
-					batch = append(batch, &raft.Log{Index: i + 1, Term: 1, Data: bytes.Repeat([]byte{byte(i)}, c.bytes)})
+					batch = append(batch,
+						&raft.Log{Index: i + 1, Term: 1, Data: bytes.Repeat([]byte{byte(i)}, c.bytes)})
 				}
 				if err := l.StoreLogs(batch); err != nil {
 					t.Fatal(err)
@@ -85,7 +86,8 @@ func TestRoomOfItsOwn(t *testing.T) {
 			opts.Covered = c.cut
 			l = open(t, opts)
 			has := onDisk(t, l)
-			if err := errors.Join(l.SetUint64([]byte(keyCurrentTerm), 7), l.SetUint64([]byte(keyVoteTerm), 7), l.Set([]byte(keyVote), []byte("somebody"))); err != nil {
+			if err := errors.Join(l.SetUint64([]byte(keyCurrentTerm), 7), l.SetUint64([]byte(keyVoteTerm), 7),
+				l.Set([]byte(keyVote), []byte("somebody"))); err != nil {
 				t.Fatal(err)
 			}
 			for i := range uint64(100) {
@@ -257,9 +259,11 @@ func TestNotAByteFree(t *testing.T) {
 		votes := func() {
 			t.Helper()
 			term++
-			err := errors.Join(l.SetUint64([]byte(keyCurrentTerm), term), l.SetUint64([]byte(keyVoteTerm), term), l.Set([]byte(keyVote), []byte("somebody")))
+			err := errors.Join(l.SetUint64([]byte(keyCurrentTerm), term), l.SetUint64([]byte(keyVoteTerm), term),
+				l.Set([]byte(keyVote), []byte("somebody")))
 			if on, e := l.GetUint64([]byte(keyVoteTerm)); err != nil || e != nil || on != term || l.pending() != 0 {
-				t.Errorf("a vote in term %d: %v; it is %d, %v, and term %d is not on disk", term, err, on, e, l.pending())
+				t.Errorf("a vote in term %d: %v; it is %d, %v, and term %d is not on disk", term, err, on, e,
+					l.pending())
 			}
 		}
 		votes()
@@ -317,12 +321,14 @@ func TestTooLittleRoom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := volume(t, 8<<20)
 			tries := 0
-			opts := Options{Dir: filepath.Join(dir, "log"), Timeout: time.Hour, Wrap: func(s Store) Store { return takings{s, &tries} }}
+			opts := Options{Dir: filepath.Join(dir, "log"), Timeout: time.Hour,
+				Wrap: func(s Store) Store { return takings{s, &tries} }}
 			l := open(t, opts)
 			defer func() { shut(t, l) }()
 			var used []*raft.Log // of the room that it was made with
 			for taken := int64(0); taken < roomBytes-c.own; taken += 4 << 10 {
-				used = append(used, &raft.Log{Index: uint64(len(used) + 1), Term: 1, Data: bytes.Repeat([]byte("x"), 4<<10)})
+				used = append(used,
+					&raft.Log{Index: uint64(len(used) + 1), Term: 1, Data: bytes.Repeat([]byte("x"), 4<<10)})
 			}
 			if err := l.StoreLogs(used); err != nil {
 				t.Fatal(err)

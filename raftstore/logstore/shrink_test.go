@@ -45,7 +45,8 @@ func grown(t *testing.T, opts Options) *Log {
 		}
 	}
 	store(t, l, 2001, 2100)
-	err := errors.Join(l.SetUint64([]byte(keyCurrentTerm), 7), l.SetUint64([]byte(keyVoteTerm), 7), l.Set([]byte(keyVote), []byte("somebody")),
+	err := errors.Join(l.SetUint64([]byte(keyCurrentTerm), 7), l.SetUint64([]byte(keyVoteTerm), 7),
+		l.Set([]byte(keyVote), []byte("somebody")),
 		l.Snapshotted(2000), l.DeleteRange(1, 2000))
 	if err != nil {
 		t.Fatal(err)
@@ -132,9 +133,11 @@ func TestShrinkLater(t *testing.T) {
 		first, last uint64 // of the log in the end
 		err         error
 	}{
-		"the beginning goes":   {func(l *Log) error { return l.DeleteRange(2001, 2010) }, 2011, 2100, nil},
-		"the end goes":         {func(l *Log) error { return l.DeleteRange(2051, 2100) }, 2001, 2050, nil},
-		"the end is another":   {func(l *Log) error { return errors.Join(l.DeleteRange(2100, 2100), l.StoreLog(entry(2100))) }, 2001, 2100, nil},
+		"the beginning goes": {func(l *Log) error { return l.DeleteRange(2001, 2010) }, 2011, 2100, nil},
+		"the end goes":       {func(l *Log) error { return l.DeleteRange(2051, 2100) }, 2001, 2050, nil},
+		"the end is another": {
+			func(l *Log) error { return errors.Join(l.DeleteRange(2100, 2100), l.StoreLog(entry(2100))) }, 2001, 2100,
+			nil},
 		"the disk is full":     {func(l *Log) error { return l.Trim() }, 2001, 2100, nil},
 		"the server stops":     {func(*Log) error { stop(); return nil }, 2001, 2100, nil},
 		"the log is broken":    {func(l *Log) error { l.breaks(errSum); return nil }, 2001, 2100, errNoWrites},
@@ -145,7 +148,8 @@ func TestShrinkLater(t *testing.T) {
 			defer cancel()
 			stop = cancel
 			hook := func(uint64) {}
-			opts := Options{Dir: t.TempDir(), Timeout: time.Hour, shrink: 1 << 20, Wrap: func(s Store) Store { return watched{s, func(i uint64) { hook(i) }} }}
+			opts := Options{Dir: t.TempDir(), Timeout: time.Hour, shrink: 1 << 20,
+				Wrap: func(s Store) Store { return watched{s, func(i uint64) { hook(i) }} }}
 			l := grown(t, opts)
 			defer func() { shut(t, l) }()
 			came, began := make(chan struct{}), false
@@ -171,7 +175,8 @@ func TestShrinkLater(t *testing.T) {
 			rec := l.home.rec
 			done, err := l.Shrink(ctx)
 			if !began {
-				t.Fatalf("nothing was copied: %+v, %v; of %d bytes %d are free", done, err, fileSize(t, l), l.freePages())
+				t.Fatalf("nothing was copied: %+v, %v; of %d bytes %d are free", done, err, fileSize(t, l),
+					l.freePages())
 			}
 			<-came
 			if name == "and nothing happened" {
@@ -183,7 +188,8 @@ func TestShrinkLater(t *testing.T) {
 			} else if name != "the disk is full" && l.home.rec != rec {
 				t.Errorf("the log is %+v and was %+v", l.home.rec, rec)
 			}
-			if files, err := filepath.Glob(filepath.Join(opts.Dir, string(Boltdb)+"-*")); err != nil || !slices.Equal(files, []string{l.home.path(l.home.rec)}) {
+			if files, err := filepath.Glob(filepath.Join(opts.Dir, string(Boltdb)+"-*")); err != nil ||
+				!slices.Equal(files, []string{l.home.path(l.home.rec)}) {
 				t.Errorf("there are %q, %v", files, err)
 			}
 			expect(t, l, c.first, c.last)
@@ -197,7 +203,8 @@ func TestShrinkLater(t *testing.T) {
 func TestCrashWhileShrinking(t *testing.T) {
 	shots := make(map[string]map[string][]byte)
 	hook := func(uint64) {}
-	opts := Options{Dir: t.TempDir(), Timeout: time.Hour, shrink: 1 << 20, Wrap: func(s Store) Store { return watched{s, func(i uint64) { hook(i) }} }}
+	opts := Options{Dir: t.TempDir(), Timeout: time.Hour, shrink: 1 << 20,
+		Wrap: func(s Store) Store { return watched{s, func(i uint64) { hook(i) }} }}
 	var shoot func(name string)
 	opts.Fault = func(name string) {
 		if shoot != nil {
@@ -229,7 +236,8 @@ func TestCrashWhileShrinking(t *testing.T) {
 			defer func() { shut(t, l) }()
 			expect(t, l, 2001, 2100)
 			hasVoted(t, l)
-			if files, err := filepath.Glob(filepath.Join(opts.Dir, string(Boltdb)+"-*")); err != nil || len(files) != 1 {
+			if files, err := filepath.Glob(filepath.Join(opts.Dir, string(Boltdb)+"-*")); err != nil ||
+				len(files) != 1 {
 				t.Errorf("there are %q, %v", files, err)
 			}
 			if _, err := l.Shrink(t.Context()); err != nil {

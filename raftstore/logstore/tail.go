@@ -134,7 +134,9 @@ func (t *Tail) StoreLogs(entries []*raft.Log) error {
 func (t *Tail) checkMembers(again []*raft.Log, err error) {
 	for _, e := range again {
 		if e.Type == raft.LogConfiguration {
-			t.fatal(fmt.Errorf("the end of the log, with a change of the members in it, was deleted and could not be replaced: this server must start again: %w", err))
+			t.fatal(
+				fmt.Errorf(
+					"the end of the log, with a change of the members in it, was deleted and could not be replaced: this server must start again: %w", err))
 			return
 		}
 	}

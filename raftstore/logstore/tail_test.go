@@ -95,7 +95,8 @@ func TestTailAndMembers(t *testing.T) {
 	disk := &moody{InmemStore: raft.NewInmemStore()}
 	var fatal error
 	tail := NewTail(disk, func(err error) { fatal = err })
-	if err := tail.StoreLogs([]*raft.Log{{Index: 1, Term: 1}, {Index: 2, Term: 1, Type: raft.LogConfiguration}}); err != nil {
+	if err := tail.StoreLogs(
+		[]*raft.Log{{Index: 1, Term: 1}, {Index: 2, Term: 1, Type: raft.LogConfiguration}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := tail.DeleteRange(2, 2); err != nil {

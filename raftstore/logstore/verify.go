@@ -43,7 +43,9 @@ func (l *Log) verify(covered uint64) error {
 		if covered == 0 {
 			return l.corrupt(r.First-1, "the log begins with entry %d, and there is no valid snapshot", r.First)
 		}
-		return l.corrupt(r.First-1, "the newest valid snapshot ends with entry %d and the log begins with entry %d: what lies between is lost", covered, r.First)
+		return l.corrupt(r.First-1,
+			"the newest valid snapshot ends with entry %d and the log begins with entry %d: what lies between is lost",
+			covered, r.First)
 	}
 	have := max(r.Last, covered)
 	if promised := max(said.Last, said.Snapshot); have < promised {

@@ -58,13 +58,16 @@ func TestWatchdog(t *testing.T) {
 		extension time.Duration
 		limit     time.Duration
 	}{
-		"an ordinary disk":                {limit: 2 * time.Second},
-		"a fast disk":                     {before: []time.Duration{600 * time.Millisecond}, limit: 2 * time.Second},
-		"a slow disk":                     {before: []time.Duration{1500 * time.Millisecond, time.Millisecond}, limit: 4500 * time.Millisecond},
-		"a very slow disk":                {before: []time.Duration{1500 * time.Millisecond, 4 * time.Second}, limit: 6 * time.Second},
-		"a disk that has hung":            {before: []time.Duration{2100 * time.Millisecond}, limit: 2 * time.Second},
-		"a machine that is short of CPU":  {extension: time.Second, limit: 3 * time.Second},
-		"a slow disk, and too little CPU": {before: []time.Duration{time.Second}, extension: time.Second, limit: 4 * time.Second},
+		"an ordinary disk": {limit: 2 * time.Second},
+		"a fast disk":      {before: []time.Duration{600 * time.Millisecond}, limit: 2 * time.Second},
+		"a slow disk": {before: []time.Duration{1500 * time.Millisecond, time.Millisecond},
+			limit: 4500 * time.Millisecond},
+		"a very slow disk": {before: []time.Duration{1500 * time.Millisecond, 4 * time.Second},
+			limit: 6 * time.Second},
+		"a disk that has hung":           {before: []time.Duration{2100 * time.Millisecond}, limit: 2 * time.Second},
+		"a machine that is short of CPU": {extension: time.Second, limit: 3 * time.Second},
+		"a slow disk, and too little CPU": {before: []time.Duration{time.Second}, extension: time.Second,
+			limit: 4 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

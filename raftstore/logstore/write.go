@@ -271,7 +271,8 @@ func (l *Log) SetUint64(key []byte, value uint64) error {
 	l.mu.Unlock()
 	err := l.write(Vote, faultpoint.TermBeforeSync, faultpoint.TermAfterSync, l.flushTerm)
 	if err != nil {
-		l.opts.Logger.Error("cannot write the term to disk: this server neither votes nor takes entries until it can", "term", value, "err", err)
+		l.opts.Logger.Error("cannot write the term to disk: this server neither votes nor takes entries until it can",
+			"term", value, "err", err)
 	}
 	return nil
 }

@@ -19,7 +19,9 @@ type Origin struct {
 // they are. Watchers go on when the new history has all that they have not seen, and end with
 // ErrCompacted when not. Nothing changes when items or undos fails, or when their results do not
 // fit together or to the origin. It is for the one writer.
-func (s *Store) Load(origin Origin, items func(yield func(*kv.Item)) error, undos func(yield func(kv.Undo) error) error) error {
+func (s *Store) Load(
+	origin Origin, items func(yield func(*kv.Item)) error, undos func(yield func(kv.Undo) error) error,
+) error {
 	work, deadlines, hash := s.work, s.deadlines, s.hash
 	s.work, s.deadlines, s.hash = newTree(), newDeadlines(), 0
 	var history []*entry
@@ -103,7 +105,8 @@ func (p *past) redo(u kv.Undo) ([]change, error) {
 		case c.after == "" && c.before == "":
 			return nil, fmt.Errorf("revision %d made nothing of nothing at key %q", u.Revision, b.Key)
 		case c.after != "" && c.after.modRevision() != u.Revision:
-			return nil, fmt.Errorf("key %q was changed at revision %d, and not at %d", b.Key, c.after.modRevision(), u.Revision)
+			return nil,
+				fmt.Errorf("key %q was changed at revision %d, and not at %d", b.Key, c.after.modRevision(), u.Revision)
 		case c.before != "" && b.ModRevision >= u.Revision:
 			return nil, fmt.Errorf("key %q at revision %d comes from revision %d", b.Key, u.Revision-1, b.ModRevision)
 		}

@@ -17,7 +17,8 @@ func TestLoadChecksHistory(t *testing.T) {
 	}
 	var good []kv.Undo
 	from.History(1 << 20)(func(u kv.Undo) bool { good = append(good, u); return true })
-	if len(good) != 3 || good[0].Revision != 3 || good[0].Before[0].ModRevision != 1 || good[1].Before[0].ModRevision != 0 {
+	if len(good) != 3 || good[0].Revision != 3 || good[0].Before[0].ModRevision != 1 ||
+		good[1].Before[0].ModRevision != 0 {
 		t.Fatalf("%+v", good)
 	}
 	load := func(undos []kv.Undo) (*Store, error) {
@@ -105,8 +106,10 @@ func TestWatchOverALoad(t *testing.T) {
 	}
 	_, err := behind.Next(ctx)
 	var compacted *kv.CompactedError
-	if !errors.As(err, &compacted) || !errors.Is(err, kv.ErrCompacted) || compacted.Revision != 1 || compacted.Oldest != 3 {
-		t.Errorf("a watcher that has not seen revisions 2 and 3: %v, want ErrCompacted, at 1, with 3 as the oldest", err)
+	if !errors.As(err, &compacted) || !errors.Is(err, kv.ErrCompacted) || compacted.Revision != 1 ||
+		compacted.Oldest != 3 {
+		t.Errorf("a watcher that has not seen revisions 2 and 3: %v, want ErrCompacted, at 1, with 3 as the oldest",
+			err)
 	}
 	revision := put(s, "/b", 3)
 	if b, err := idle.Next(ctx); err != nil || b.Revision != revision {

@@ -177,7 +177,8 @@ func checkView(t *testing.T, v *View, want map[string]kv.Item) {
 				}
 			}
 			if n, b := v.Size(prefix, from); n != items || b != bytes || v.Count(prefix, from) != items {
-				t.Fatalf("revision %d: Size(%q, %q) = %d, %d; want %d, %d", v.Revision(), prefix, from, n, b, items, bytes)
+				t.Fatalf("revision %d: Size(%q, %q) = %d, %d; want %d, %d", v.Revision(), prefix, from, n, b, items,
+					bytes)
 			}
 		}
 	}
@@ -306,7 +307,8 @@ func checkWatch(t *testing.T, w kv.Watcher, m *model, prefix string, after uint6
 		}
 		b, err := w.Next(context.Background())
 		if err != nil || b.Revision != revision || len(b.Events) != len(want) {
-			t.Fatalf("watch of %q: %d events at %d, %v; want %d at %d", prefix, len(b.Events), b.Revision, err, len(want), revision)
+			t.Fatalf("watch of %q: %d events at %d, %v; want %d at %d", prefix, len(b.Events), b.Revision, err,
+				len(want), revision)
 		}
 		for i, e := range b.Events {
 			if e.Kind != want[i].Kind || !equal(e.Item, want[i].Item) || (e.Prev == nil) != (want[i].Prev == nil) ||

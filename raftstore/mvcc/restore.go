@@ -163,11 +163,13 @@ func (s *Store) CommitRestore(id uint64, want RestoreTotals, atLeast uint64, now
 		return 0, misfit("this restore is not under way any more: it was given up")
 	}
 	if got := (RestoreTotals{st.Seq, st.Items, st.Sum}); got != want {
-		return 0, misfit("the restore has %d items in %d chunks with the sum %016x, and should have %d in %d with %016x",
-			got.Items, got.Seq, got.Sum, want.Items, want.Seq, want.Sum)
+		return 0,
+			misfit("the restore has %d items in %d chunks with the sum %016x, and should have %d in %d with %016x",
+				got.Items, got.Seq, got.Sum, want.Items, want.Seq, want.Sum)
 	}
 	if atLeast > maxRestored {
-		return 0, misfit("the restore asks for revision %d, above which there would be no room for those to come", atLeast)
+		return 0,
+			misfit("the restore asks for revision %d, above which there would be no room for those to come", atLeast)
 	}
 	before := s.work
 	s.revision = max(s.revision+1, atLeast)

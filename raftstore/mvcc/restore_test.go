@@ -123,7 +123,8 @@ func TestFrozenStaging(t *testing.T) {
 		n := 0
 		c.frozen.Ascend(func(item kv.Item) bool {
 			if n >= len(c.want) || !equal(item, c.want[n]) {
-				t.Errorf("%s: item %d is %q, create %d, mod %d", name, n, item.Key, item.CreateRevision, item.ModRevision)
+				t.Errorf("%s: item %d is %q, create %d, mod %d", name, n, item.Key, item.CreateRevision,
+					item.ModRevision)
 			}
 			n++
 			return true

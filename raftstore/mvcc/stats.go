@@ -36,7 +36,8 @@ func (s *Store) Stats() Stats {
 		stats.Oldest = l.entries[0].at
 	}
 	l.mu.RUnlock()
-	stats.Events, stats.Expired, stats.LagSum = l.counts.events.Load(), l.counts.compacted.Load(), l.counts.lagSum.Load()
+	stats.Events, stats.Expired, stats.LagSum = l.counts.events.Load(), l.counts.compacted.Load(),
+		l.counts.lagSum.Load()
 	for i := range stats.Lag {
 		stats.Lag[i] = l.counts.lag[i].Load()
 	}

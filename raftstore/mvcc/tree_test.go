@@ -33,7 +33,8 @@ func (n *node) check(depth int, low, high string) error {
 		return fmt.Errorf("a node sums up to %v and says %v", want.sum, n.sum)
 	}
 	if n.width() > fanout || n.children != nil && len(n.bounds) != len(n.children)-1 {
-		return fmt.Errorf("a node has %d records, %d children and %d bounds", len(n.records), len(n.children), len(n.bounds))
+		return fmt.Errorf("a node has %d records, %d children and %d bounds", len(n.records), len(n.children),
+			len(n.bounds))
 	}
 	for i, r := range n.records {
 		if key := r.key(); key < low || high != "" && key >= high || i > 0 && n.records[i-1].key() >= key {
@@ -187,7 +188,8 @@ func TestRecord(t *testing.T) {
 	} {
 		r := pack(&item)
 		if got := r.item(); !equal(got, item) || r.key() != item.Key || r.modRevision() != item.ModRevision ||
-			r.createRevision() != item.CreateRevision || r.size() != int64(len(item.Key)+len(item.Value)+kv.ItemOverhead) {
+			r.createRevision() != item.CreateRevision ||
+			r.size() != int64(len(item.Key)+len(item.Value)+kv.ItemOverhead) {
 			t.Errorf("%.40q became %.40q", fmt.Sprint(item), fmt.Sprint(got))
 		}
 	}

@@ -28,13 +28,15 @@ func TestADecisionOfAnEarlierTerm(t *testing.T) {
 		now := s.nodes[s.leader(before)]
 		id := s.nodes[3-before-index(s, now)].id.ServerID
 		s.await("it knows who leads", func() bool { _, local, err := old.leaderAt(); return err == nil && !local })
-		if err := old.autopilot.Decide(s.ctx, term, id, group.Decision{}, group.Decision{State: group.Removed}); !errors.Is(err, kv.ErrUnavailable) {
+		if err := old.autopilot.Decide(s.ctx, term, id, group.Decision{},
+			group.Decision{State: group.Removed}); !errors.Is(err, kv.ErrUnavailable) {
 			t.Errorf("a decision of an earlier term: %v", err)
 		}
 		if got := now.decision(id); got.State != group.Regular {
 			t.Errorf("server %s is %s by the word of one who does not lead", id, got.State)
 		}
-		if err := now.autopilot.Decide(s.ctx, now.leader.Term(), id, group.Decision{}, group.Decision{State: group.Standby}); err != nil {
+		if err := now.autopilot.Decide(s.ctx, now.leader.Term(), id, group.Decision{},
+			group.Decision{State: group.Standby}); err != nil {
 			t.Errorf("a decision of this term: %v", err)
 		}
 	})
@@ -85,10 +87,13 @@ func TestFrozenLeaderTakesNobodyForDead(t *testing.T) {
 
 // blockedDeparture has five servers of which one is to leave, which cannot be done because two
 // others died: the first of them is dead since long.
-func blockedDeparture(t *testing.T, cleanAfter time.Duration) (s *sickbay, leader, leaves, dead *Node, log *syncbuf.Buffer) {
+func blockedDeparture(
+	t *testing.T, cleanAfter time.Duration,
+) (s *sickbay, leader, leaves, dead *Node, log *syncbuf.Buffer) {
 	log = new(syncbuf.Buffer)
 	s = newSickbayOf(t, 5, func(cfg *Config) {
-		cfg.Timeouts, cfg.CleanAfter = group.Timeouts{Heartbeat: 10 * time.Second, PromoteAfter: time.Millisecond}, cleanAfter
+		cfg.Timeouts, cfg.CleanAfter = group.Timeouts{Heartbeat: 10 * time.Second, PromoteAfter: time.Millisecond},
+			cleanAfter
 		cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
 	})
 	at := s.leader(-1)
@@ -96,7 +101,8 @@ func blockedDeparture(t *testing.T, cleanAfter time.Duration) (s *sickbay, leade
 	s.hosts[(at+2)%5].Close()
 	<-time.After(9 * time.Minute)
 	s.hosts[(at+3)%5].Close()
-	if err := leader.autopilot.Decide(s.ctx, leader.leader.Term(), leaves.ID(), group.Decision{}, group.Decision{State: group.Leaving, Name: leaves.cfg.Name}); err != nil {
+	if err := leader.autopilot.Decide(s.ctx, leader.leader.Term(), leaves.ID(), group.Decision{},
+		group.Decision{State: group.Leaving, Name: leaves.cfg.Name}); err != nil {
 		t.Fatal(err)
 	}
 	return s, leader, leaves, dead, log
@@ -107,7 +113,8 @@ func blockedDeparture(t *testing.T, cleanAfter time.Duration) (s *sickbay, leade
 func TestADepartureThatIsBlockedHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, leader, leaves, dead, _ := blockedDeparture(t, 10*time.Minute)
-		for end := time.Now().Add(5 * time.Minute); time.Now().Before(end) && leader.decision(leaves.ID()).State != group.Removed; {
+		for end := time.Now().Add(5 * time.Minute); time.Now().Before(end) &&
+			leader.decision(leaves.ID()).State != group.Removed; {
 			<-time.After(time.Second)
 		}
 		for _, n := range []*Node{dead, leaves} {
@@ -148,7 +155,8 @@ func TestADepartureThatIsBlockedIsLookedAtInPeace(t *testing.T) {
 			t.Errorf("%d looks in a minute", looks)
 		}
 		const want = "a server is to leave, or to lose its vote, and cannot yet; to keep it after all, promote it"
-		if text := log.String(); strings.Count(text, want) != 1 || !strings.Contains(text, "bring servers back, remove one that is lost for good, or let new ones join") {
+		if text := log.String(); strings.Count(text, want) != 1 ||
+			!strings.Contains(text, "bring servers back, remove one that is lost for good, or let new ones join") {
 			t.Errorf("it says %d times why it is blocked, want once:\n%s", strings.Count(text, want), text)
 		}
 		if got := leader.decision(leaves.ID()).State; got != group.Leaving {

@@ -179,7 +179,8 @@ func (c *Config) dir() string {
 // disk returns how the server keeps its data.
 func (c *Config) disk() disk.Options {
 	return disk.Options{
-		Dir: c.Dir, InMemory: c.InMemory, LogStore: c.LogStore, WriteTimeout: c.Timeouts.DiskWrite, Reserve: c.DiskReserve, TrailingLogs: c.TrailingLogs,
+		Dir: c.Dir, InMemory: c.InMemory, LogStore: c.LogStore, WriteTimeout: c.Timeouts.DiskWrite,
+		Reserve: c.DiskReserve, TrailingLogs: c.TrailingLogs,
 		Logger: c.Logger, WrapLog: c.WrapLog, WrapSnapshots: c.WrapSnapshots, FaultPoint: c.FaultPoint,
 	}
 }

@@ -207,7 +207,8 @@ func (s *sickbay) check() {
 	hash := s.nodes[0].Status().StateHash
 	for i, n := range s.nodes {
 		status := n.Status()
-		if status.Revision != want || status.Keys != int(s.done.Load()) || status.StateHash != hash || status.DiskError != "" {
+		if status.Revision != want || status.Keys != int(s.done.Load()) || status.StateHash != hash ||
+			status.DiskError != "" {
 			s.t.Errorf("server %d is at revision %d with %d keys, want %d with %d; state %s, want %s; disk %q",
 				i, status.Revision, status.Keys, want, s.done.Load(), status.StateHash, hash, status.DiskError)
 		}

@@ -28,7 +28,8 @@ func TestAStopLeavesTheLogItsRoom(t *testing.T) {
 		dir := t.TempDir()
 		n, err := Open(Config{
 			Dir: dir, Bootstrap: true, Stream: new(memnet.Network).Host("alone"),
-			Timeouts: group.Timeouts{DiskWrite: time.Hour}, // none of its writes is repeated here, so however slow the disk is it leads on
+			// none of its writes is repeated here, so however slow the disk is it leads on
+			Timeouts: group.Timeouts{DiskWrite: time.Hour},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -40,7 +41,8 @@ func TestAStopLeavesTheLogItsRoom(t *testing.T) {
 		r.Full.Store(true)   // and the log is not shortened for that
 		for i := range 500 { // 1.5 MB, in entries so small that a write to the file moves little, and frees little
 			ops := []kv.Op{{Kind: kv.Delete, Key: fmt.Sprintf("/%d/%s", i, strings.Repeat("k", 3<<10))}}
-			if _, err := n.Propose(t.Context(), &command.Request{Kind: command.KindTxn, Txn: kv.Txn{Ops: ops}}); err != nil {
+			if _, err := n.Propose(t.Context(),
+				&command.Request{Kind: command.KindTxn, Txn: kv.Txn{Ops: ops}}); err != nil {
 				t.Fatal(err)
 			}
 		}

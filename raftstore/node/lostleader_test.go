@@ -18,7 +18,9 @@ func TestSplitVotesAreNotWaitedFor(t *testing.T) {
 	again := 0
 	for round := range 12 {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSickbayWith(t, 5, group.Timeouts{Heartbeat: 10 * time.Second, Silence: 500 * time.Millisecond, PromoteAfter: time.Millisecond})
+			s := newSickbayWith(t, 5,
+				group.Timeouts{Heartbeat: 10 * time.Second, Silence: 500 * time.Millisecond,
+					PromoteAfter: time.Millisecond})
 			if err := s.write(0); err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +83,8 @@ func TestACandidateFollowsNobody(t *testing.T) {
 		const long = 2 * time.Minute
 		<-time.After(long)
 		if _, named := n.raft.LeaderWithID(); string(named) != winner.id.ServerID || n.raft.State() != raft.Candidate {
-			t.Fatalf("Raft says %v, led by %q: its case has gone, and raftfix.Leader is not needed", n.raft.State(), named)
+			t.Fatalf("Raft says %v, led by %q: its case has gone, and raftfix.Leader is not needed", n.raft.State(),
+				named)
 		}
 		if _, leader := n.raft.leader(); leader != "" {
 			t.Errorf("it follows %q", leader)
@@ -99,7 +102,9 @@ func TestVotesThatTakeLongAreWaitedFor(t *testing.T) {
 	for _, fast := range []int{-1, 1, 2, 3, 4} {
 		for range 3 {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSickbayWith(t, 5, group.Timeouts{Heartbeat: time.Minute, Silence: 500 * time.Millisecond, Call: 5 * time.Second, PromoteAfter: time.Millisecond})
+				s := newSickbayWith(t, 5,
+					group.Timeouts{Heartbeat: time.Minute, Silence: 500 * time.Millisecond, Call: 5 * time.Second,
+						PromoteAfter: time.Millisecond})
 				if err := s.write(0); err != nil {
 					t.Fatal(err)
 				}

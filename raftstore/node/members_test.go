@@ -43,7 +43,8 @@ func TestADemotionIsDoneWhenItIsCommitted(t *testing.T) {
 			t.Error(err)
 		}
 		for i, n := range s.nodes {
-			s.await("all have applied it", func() bool { _, voter, _ := n.autopilot.Committed().Place(id); return !voter })
+			s.await("all have applied it",
+				func() bool { _, voter, _ := n.autopilot.Committed().Place(id); return !voter })
 			if member, _, _ := n.autopilot.Committed().Place(id); !member {
 				t.Errorf("server %d takes it for no member", i)
 			}
@@ -63,7 +64,8 @@ func TestADemotionIsDoneWhenItIsSettled(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer n.autopilot.Unlock()
-		if err := n.autopilot.Decide(s.ctx, n.leader.Term(), id, group.Decision{}, group.Decision{State: group.Standby, Name: "s"}); err != nil {
+		if err := n.autopilot.Decide(s.ctx, n.leader.Term(), id, group.Decision{},
+			group.Decision{State: group.Standby, Name: "s"}); err != nil {
 			t.Fatal(err)
 		}
 		without := n.raft.GetConfiguration().Configuration()
@@ -74,7 +76,9 @@ func TestADemotionIsDoneWhenItIsSettled(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		n.autopilot.Committed().Note([]*raft.Log{{Index: n.raft.AppliedIndex(), Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(without)}})
+		n.autopilot.Committed().Note(
+			[]*raft.Log{
+				{Index: n.raft.AppliedIndex(), Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(without)}})
 		if done, err := n.autopilot.Departed(s.ctx, change); done || err != nil {
 			t.Errorf("with no entry behind it: done %v, %v", done, err)
 		}
@@ -99,7 +103,8 @@ func TestADemotionIsDoneInAnIdleGroup(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer n.autopilot.Unlock()
-		if err := n.autopilot.Decide(s.ctx, n.leader.Term(), id, group.Decision{}, group.Decision{State: group.Standby, Name: "s"}); err != nil {
+		if err := n.autopilot.Decide(s.ctx, n.leader.Term(), id, group.Decision{},
+			group.Decision{State: group.Standby, Name: "s"}); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(10 * time.Second)
@@ -108,7 +113,8 @@ func TestADemotionIsDoneInAnIdleGroup(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
 		defer cancel()
-		if err := s.nodes[(leader+2)%3].autopilot.AwaitDeparture(ctx, autopilot.Change{Kind: autopilot.DemoteMember, ID: id}); err != nil {
+		if err := s.nodes[(leader+2)%3].autopilot.AwaitDeparture(ctx,
+			autopilot.Change{Kind: autopilot.DemoteMember, ID: id}); err != nil {
 			t.Errorf("in an idle group: %v", err)
 		}
 	})
@@ -125,8 +131,12 @@ func TestAMemberIsOneWhenThatIsCommitted(t *testing.T) {
 				n, id := s.nodes[leader], s.nodes[(leader+1)%3].ID()
 				synctest.Wait()
 				without := n.raft.GetConfiguration().Configuration()
-				without.Servers = slices.DeleteFunc(slices.Clone(without.Servers), func(s raft.Server) bool { return string(s.ID) == id })
-				n.autopilot.Committed().Note([]*raft.Log{{Index: n.raft.AppliedIndex(), Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(without)}})
+				without.Servers = slices.DeleteFunc(slices.Clone(without.Servers),
+					func(s raft.Server) bool { return string(s.ID) == id })
+				n.autopilot.Committed().Note(
+					[]*raft.Log{
+						{Index: n.raft.AppliedIndex(), Type: raft.LogConfiguration,
+							Data: raft.EncodeConfiguration(without)}})
 				m, _ := n.member(id)
 				if err := n.Apply(s.ctx, autopilot.Change{Kind: kind, ID: id, Address: m.Address}); err != nil {
 					t.Fatal(err)
@@ -146,12 +156,14 @@ func TestWhatANewerVersionRecordedIsNoEndlessWait(t *testing.T) {
 		s := newSickbay(t, 3)
 		leader := s.leader(-1)
 		n, id := s.nodes[leader], s.nodes[(leader+1)%3].ID()
-		txn := kv.Txn{Ops: []kv.Op{{Kind: kv.Put, Key: group.DecisionPrefix + id, Value: []byte(`{"state":{"kind":"witness"}}`)}}}
+		txn := kv.Txn{
+			Ops: []kv.Op{{Kind: kv.Put, Key: group.DecisionPrefix + id, Value: []byte(`{"state":{"kind":"witness"}}`)}}}
 		if _, err := n.Propose(s.ctx, &command.Request{Kind: command.KindTxn, Txn: txn}); err != nil {
 			t.Fatal(err)
 		}
 		err := n.autopilot.AwaitDeparture(s.ctx, autopilot.Change{Kind: autopilot.DemoteMember, ID: id})
-		if !errors.Is(err, kv.ErrUnknownOutcome) || !strings.Contains(err.Error(), "newer version") || s.ctx.Err() != nil {
+		if !errors.Is(err, kv.ErrUnknownOutcome) || !strings.Contains(err.Error(), "newer version") ||
+			s.ctx.Err() != nil {
 			t.Errorf("who waits is told %v", err)
 		}
 	})
@@ -162,7 +174,8 @@ func TestConfigurationsAreSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
 		for i, n := range s.nodes {
-			s.await(fmt.Sprintf("server %d knows that the configuration is settled", i), func() bool { return n.autopilot.Committed().Settled(n.raft.AppliedIndex()) })
+			s.await(fmt.Sprintf("server %d knows that the configuration is settled", i),
+				func() bool { return n.autopilot.Committed().Settled(n.raft.AppliedIndex()) })
 		}
 		<-time.After(time.Minute) // the changes that were begun are over
 		n := s.nodes[s.leader(-1)]
@@ -183,7 +196,8 @@ func TestAPromotionTakesADemotionBack(t *testing.T) {
 		if err := n.autopilot.Lock(s.ctx); err != nil { // so the autopilot cannot carry it out
 			t.Fatal(err)
 		}
-		if err := n.autopilot.Decide(s.ctx, n.leader.Term(), id, group.Decision{}, group.Decision{State: group.Standby, Name: "s"}); err != nil {
+		if err := n.autopilot.Decide(s.ctx, n.leader.Term(), id, group.Decision{},
+			group.Decision{State: group.Standby, Name: "s"}); err != nil {
 			t.Fatal(err)
 		}
 		answer := make(chan error, 1)
@@ -191,7 +205,8 @@ func TestAPromotionTakesADemotionBack(t *testing.T) {
 			answer <- n.autopilot.AwaitDeparture(s.ctx, autopilot.Change{Kind: autopilot.DemoteMember, ID: id})
 		}()
 		<-time.After(time.Second)
-		if err := n.autopilot.Decide(s.ctx, n.leader.Term(), id, n.decision(id), group.Decision{}); err != nil { // as Promote does
+		// as Promote does
+		if err := n.autopilot.Decide(s.ctx, n.leader.Term(), id, n.decision(id), group.Decision{}); err != nil {
 			t.Fatal(err)
 		}
 		n.autopilot.Unlock()
@@ -226,7 +241,8 @@ func TestABlockedDepartureWaits(t *testing.T) {
 				if err := n.autopilot.Lock(s.ctx); err != nil { // so the autopilot cannot carry it out yet
 					t.Fatal(err)
 				}
-				if err := n.autopilot.Decide(s.ctx, n.leader.Term(), goes.ID(), group.Decision{}, group.Decision{State: c.to, Name: "s"}); err != nil {
+				if err := n.autopilot.Decide(s.ctx, n.leader.Term(), goes.ID(), group.Decision{},
+					group.Decision{State: c.to, Name: "s"}); err != nil {
 					t.Fatal(err)
 				}
 				s.net.Mute(fmt.Sprintf("s%d:1", away))
@@ -244,7 +260,8 @@ func TestABlockedDepartureWaits(t *testing.T) {
 					}
 				}
 				if c.back {
-					if err := n.Apply(s.ctx, autopilot.Change{Kind: autopilot.PromoteMember, ID: goes.ID()}); err != nil {
+					if err := n.Apply(s.ctx,
+						autopilot.Change{Kind: autopilot.PromoteMember, ID: goes.ID()}); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -87,7 +87,8 @@ func open(cfg Config) (*Node, error) {
 	if err := disk.CheckNotRemoved(&opts, cfg.Name); err != nil {
 		return nil, err
 	}
-	id, err := disk.OpenIdentity(&opts, disk.Owner{Name: cfg.Name, ServerID: cfg.ServerID, ClusterID: cfg.ClusterID, Bootstrap: cfg.Bootstrap})
+	id, err := disk.OpenIdentity(&opts,
+		disk.Owner{Name: cfg.Name, ServerID: cfg.ServerID, ClusterID: cfg.ClusterID, Bootstrap: cfg.Bootstrap})
 	if err != nil {
 		return nil, err
 	}
@@ -109,15 +110,19 @@ func open(cfg Config) (*Node, error) {
 		own = n.meter.Delay
 	}
 	n.lateness = lateness.New(own, cfg.Timeouts)
-	n.leader = leader.New(leader.Options{ID: id.ServerID, Dir: cfg.Dir, Timeouts: cfg.Timeouts, Stats: n.stats, Logger: cfg.Logger}, wiring{n})
+	n.leader = leader.New(
+		leader.Options{ID: id.ServerID, Dir: cfg.Dir, Timeouts: cfg.Timeouts, Stats: n.stats, Logger: cfg.Logger},
+		wiring{n})
 	n.succession = succession.New(succession.Options{
-		ID: id.ServerID, Dir: cfg.Dir, InMemory: cfg.InMemory, JoinAgain: cfg.JoinAgain, OnSuperseded: cfg.OnSuperseded, Logger: cfg.Logger,
+		ID: id.ServerID, Dir: cfg.Dir, InMemory: cfg.InMemory, JoinAgain: cfg.JoinAgain, OnSuperseded: cfg.OnSuperseded,
+		Logger: cfg.Logger,
 	}, wiring{n})
 	if err := disk.EndOldTransfer(&opts); err != nil {
 		return nil, err
 	}
 	n.guard, err = integrity.New(integrity.Options{
-		ServerID: id.ServerID, Dir: cfg.dir(), Keep: cfg.KeepQuarantine, OnNewState: cfg.OnNewState, JoinAgain: cfg.JoinAgain,
+		ServerID: id.ServerID, Dir: cfg.dir(), Keep: cfg.KeepQuarantine, OnNewState: cfg.OnNewState,
+		JoinAgain:   cfg.JoinAgain,
 		CallTimeout: cfg.Timeouts.Call, History: cfg.History, FaultPoint: cfg.FaultPoint, Logger: cfg.Logger,
 	}, wiring{n})
 	if err != nil {
@@ -130,12 +135,15 @@ func open(cfg Config) (*Node, error) {
 		Self: peer.Identity{ClusterID: id.ClusterID, ServerID: id.ServerID}, Name: cfg.Name, Stream: cfg.Stream,
 		CallTimeout: cfg.Timeouts.Call, Known: cfg.Peers, JoinAgain: cfg.JoinAgain, Logger: cfg.Logger,
 	}, wiring{n})
-	n.election = election.New(election.Options{ID: raft.ServerID(id.ServerID), Name: cfg.Name, Timeouts: cfg.Timeouts, Stats: n.stats, Logger: cfg.Logger}, n.peers, wiring{n})
+	n.election = election.New(
+		election.Options{ID: raft.ServerID(id.ServerID), Name: cfg.Name, Timeouts: cfg.Timeouts, Stats: n.stats,
+			Logger: cfg.Logger}, n.peers, wiring{n})
 	n.space = status.NewSpace(n.state, n.stateLimit, cfg.Logger)
 	n.board = status.NewBoard(wiring{n}, cfg.Report)
 	n.autopilot = autopilot.New(autopilot.Options{
-		ID: id.ServerID, Addr: cfg.Stream.Addr, Dir: cfg.dir(), Timeouts: cfg.Timeouts, CleanAfter: cfg.CleanAfter, MinVoters: cfg.MinVoters,
-		Now: cfg.Now, OnRemoved: cfg.OnRemoved, OnChange: cfg.OnChange, Logger: cfg.Logger,
+		ID: id.ServerID, Addr: cfg.Stream.Addr, Dir: cfg.dir(), Timeouts: cfg.Timeouts, CleanAfter: cfg.CleanAfter,
+		MinVoters: cfg.MinVoters,
+		Now:       cfg.Now, OnRemoved: cfg.OnRemoved, OnChange: cfg.OnChange, Logger: cfg.Logger,
 	}, n.peers, n.board, wiring{n})
 	opts.Observe, opts.Fatal = n.stats.ObserveLog, n.halt
 	opts.Extension = func() time.Duration { return n.lateness.Extension(id.ServerID) }
@@ -162,7 +170,8 @@ func (n *Node) start() {
 	n.election.Attach(n.raft)
 	n.autopilot.Attach(n.raft)
 	n.leader.Attach(leader.Parts{
-		Raft: n.raft, Disk: n.storage.Log.Disk(), Reserve: n.storage.Reserve, Elections: n.election, Survey: n.board, Work: n.leaderWork(),
+		Raft: n.raft, Disk: n.storage.Log.Disk(), Reserve: n.storage.Reserve, Elections: n.election, Survey: n.board,
+		Work: n.leaderWork(),
 	})
 	apply := func(data []byte) raft.ApplyFuture { return n.raft.Apply(data, 0) }
 	n.proposer = newProposer(apply, n.cfg.Now, n.cfg.QueueLength, n.ctx.Done(), n.storage.Log.Disk(), n.stats)
@@ -194,7 +203,8 @@ func (n *Node) start() {
 // leaderWork is this server's work while it leads.
 func (n *Node) leaderWork() leader.Work {
 	broadcast := &raftfix.CommitBroadcast{
-		Raft: n.raft.Raft, Transport: n.raft.network, Header: n.raft.header, Logger: n.cfg.Logger, AwaitApplied: n.fsm.Waiter().Wait,
+		Raft: n.raft.Raft, Transport: n.raft.network, Header: n.raft.header, Logger: n.cfg.Logger,
+		AwaitApplied: n.fsm.Waiter().Wait,
 		Applied: func() (index, term uint64) {
 			newest := n.fsm.Applied()
 			return newest.Index, newest.Term

@@ -57,7 +57,8 @@ func (n *Node) condition() *status.Condition {
 	_, leader := n.raft.leader()
 	_, member := n.member(n.id.ServerID)
 	c := &status.Condition{
-		Closed: n.ctx.Err() != nil, Superseded: n.succession.Err(), Quarantined: n.guard.Explain(), DiskHangs: n.storage.Log.Disk().Check(),
+		Closed: n.ctx.Err() != nil, Superseded: n.succession.Err(), Quarantined: n.guard.Explain(),
+		DiskHangs: n.storage.Log.Disk().Check(),
 		HasLeader: leader != "", LeaderlessSince: n.election.LeaderlessSince(),
 		ElectionTimeout: max(n.cfg.Timeouts.Election, n.cfg.Timeouts.Heartbeat), Member: member, Voters: n.voters(),
 		Restoring: n.machine.Restoring(), Applied: n.fsm.Applied().Index, Committed: n.raft.CommitIndex(),

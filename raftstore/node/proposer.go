@@ -70,7 +70,10 @@ type flight struct {
 	start     time.Time
 }
 
-func newProposer(apply func([]byte) raft.ApplyFuture, now func() time.Time, length int, done <-chan struct{}, disk *logstore.Watchdog, stats *status.Metrics) *proposer {
+func newProposer(
+	apply func([]byte) raft.ApplyFuture, now func() time.Time, length int, done <-chan struct{},
+	disk *logstore.Watchdog, stats *status.Metrics,
+) *proposer {
 	return &proposer{
 		apply: apply, now: now, queue: make(chan *proposal, length), flights: make(chan flight, maxInFlight),
 		slots: make(chan struct{}, maxInFlight), done: done, disk: disk, stats: stats,
@@ -109,7 +112,8 @@ func (p *proposer) gather() {
 			<-p.slots
 			continue
 		}
-		c := command.Command{Now: p.now().UnixMilli(), StateBytes: p.stateBytes, Requests: make([]command.Request, len(batch))}
+		c := command.Command{Now: p.now().UnixMilli(), StateBytes: p.stateBytes,
+			Requests: make([]command.Request, len(batch))}
 		for i, each := range batch {
 			c.Requests[i] = each.req
 		}
@@ -201,7 +205,8 @@ func (n *Node) proposeAnywhere(ctx context.Context, req *command.Request) (comma
 		return n.proposer.propose(ctx, req)
 	}
 	began := time.Now()
-	f, err := n.peers.At(leader).CallUntil(ctx, over, peer.ErrLeaderChanged, peer.CallPropose, command.AppendRequest(nil, req))
+	f, err := n.peers.At(leader).CallUntil(ctx, over, peer.ErrLeaderChanged, peer.CallPropose,
+		command.AppendRequest(nil, req))
 	n.stats.Forwarded("write", began, err)
 	if err != nil {
 		return command.Outcome{}, peer.CallError(err, kv.ErrUnknownOutcome)
@@ -262,5 +267,6 @@ func (p *proposer) enqueue(each *proposal) bool {
 // noOp proposes an empty entry, past the queue. Raft's Barrier is no substitute: it does not reach
 // the state machine, for whose index linearizable reads wait.
 func (n *Node) noOp() raft.ApplyFuture {
-	return n.raft.Apply(command.Encode(&command.Command{Now: n.cfg.Now().UnixMilli(), StateBytes: n.cfg.StateBytes}), n.cfg.Timeouts.Call)
+	return n.raft.Apply(command.Encode(&command.Command{Now: n.cfg.Now().UnixMilli(), StateBytes: n.cfg.StateBytes}),
+		n.cfg.Timeouts.Call)
 }

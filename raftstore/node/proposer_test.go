@@ -59,7 +59,8 @@ func TestWaitingRequestsShareEntries(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				slow, done := &slowRaft{release: make(chan struct{})}, make(chan struct{})
-				p := newProposer(slow.apply, time.Now, c.waiting, done, logstore.NewWatchdog(time.Hour, nil), status.NewMetrics(nil))
+				p := newProposer(slow.apply, time.Now, c.waiting, done, logstore.NewWatchdog(time.Hour, nil),
+					status.NewMetrics(nil))
 				var running sync.WaitGroup
 				running.Go(p.run)
 				answers := make(chan error, maxInFlight+c.waiting)
@@ -76,14 +77,16 @@ func TestWaitingRequestsShareEntries(t *testing.T) {
 					synctest.Wait()
 				}
 				if len(slow.entries) != maxInFlight {
-					t.Errorf("before the first answer %d entries are under way, want %d", len(slow.entries), maxInFlight)
+					t.Errorf("before the first answer %d entries are under way, want %d", len(slow.entries),
+						maxInFlight)
 				}
 				for range c.waiting {
 					ask()
 				}
 				synctest.Wait()
 				if len(slow.entries) != maxInFlight || len(answers) != 0 {
-					t.Errorf("%d entries are under way, %d requests answered; want %d and none", len(slow.entries), len(answers), maxInFlight)
+					t.Errorf("%d entries are under way, %d requests answered; want %d and none", len(slow.entries),
+						len(answers), maxInFlight)
 				}
 				close(slow.release)
 				synctest.Wait()
@@ -118,7 +121,8 @@ func TestFullQueue(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				slow, done := &slowRaft{release: make(chan struct{})}, make(chan struct{})
-				p := newProposer(slow.apply, time.Now, length, done, logstore.NewWatchdog(time.Hour, nil), status.NewMetrics(nil))
+				p := newProposer(slow.apply, time.Now, length, done, logstore.NewWatchdog(time.Hour, nil),
+					status.NewMetrics(nil))
 				var running sync.WaitGroup
 				running.Go(p.run)
 				ctx, cancel := context.WithCancel(t.Context())

@@ -53,7 +53,8 @@ func (c *consensus) Reload(change func(*raft.ReloadableConfig)) error {
 // startRaft starts Raft between the three chains of decorators. Each chain reads from the inside
 // (the network, the disk or the state machine) to the outside (Raft's view).
 func (n *Node) startRaft() (*consensus, error) {
-	c := &consensus{id: raft.ServerID(n.id.ServerID), addr: n.cfg.Stream.Addr, stream: n.peers.RaftStream(), stopped: make(chan struct{})}
+	c := &consensus{id: raft.ServerID(n.id.ServerID), addr: n.cfg.Stream.Addr, stream: n.peers.RaftStream(),
+		stopped: make(chan struct{})}
 	cfg := n.cfg.raft(n.id.ServerID, n.leader.Notify())
 	c.network = n.network(c.stream)
 	fail := func(err error) (*consensus, error) { return nil, errors.Join(err, c.network.Close()) }
@@ -114,10 +115,11 @@ func (n *Node) filtered(c *consensus) raftfix.Transport {
 	t = raftfix.Lease(t, n.cfg.Timeouts.Lease, n.leaseExtension) // followers that are short of CPU answer late
 	t = n.guard.GuardTransport(t)                                // a wrong state goes nowhere
 	t = raftfix.DrainPipelines(t)                                // no message waits for an answer to be taken
-	t = raftfix.RepeatVotes(t, raftPool, n.awaitsVote)           // neither a broken connection nor a late answer is a refusal
-	t = raftfix.SendGate(t, n.storage.Log.Disk())                // a leader with a hanging disk sends nothing
-	t = raftfix.AwaitHeartbeats(t)                               // none is handled when the log is closed
-	return c.filter.Transport(t)                                 // messages that come late
+	// neither a broken connection nor a late answer is a refusal
+	t = raftfix.RepeatVotes(t, raftPool, n.awaitsVote)
+	t = raftfix.SendGate(t, n.storage.Log.Disk()) // a leader with a hanging disk sends nothing
+	t = raftfix.AwaitHeartbeats(t)                // none is handled when the log is closed
+	return c.filter.Transport(t)                  // messages that come late
 }
 
 // leaseExtension is by how much the lease of a leader is extended for a follower.
@@ -150,7 +152,8 @@ func (n *Node) stateMachine() (raft.BatchingFSM, error) {
 		return nil, fmt.Errorf("list the snapshots in %s: %w", n.cfg.Dir, err)
 	}
 	guarded := n.guard.GuardFSM(n.fsm) // no snapshots of a wrong state
-	n.machine = status.NewMachine(guarded, n.state, n.autopilot.Committed(), n.storage.Snapshots, known, n.stats, n.cfg.Logger)
+	n.machine = status.NewMachine(guarded, n.state, n.autopilot.Committed(), n.storage.Snapshots, known, n.stats,
+		n.cfg.Logger)
 	return n.machine, nil
 }
 

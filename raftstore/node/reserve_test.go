@@ -61,7 +61,8 @@ func TestAServerThatLeavesIsNoTransferee(t *testing.T) {
 		n, term := s.nodes[leader], s.nodes[leader].leader.Term()
 		s.disks[sick].hang()
 		id := s.nodes[leaver].ID()
-		if err := n.autopilot.Decide(s.ctx, term, id, n.decision(id), group.Decision{State: group.Leaving, Name: "leaver"}); err != nil {
+		if err := n.autopilot.Decide(s.ctx, term, id, n.decision(id),
+			group.Decision{State: group.Leaving, Name: "leaver"}); err != nil {
 			t.Fatal(err)
 		}
 		s.fill(leader)
@@ -107,7 +108,8 @@ func TestWhoDoesNotAnswerIsWaitedFor(t *testing.T) {
 		stuck := &s.nodes[leader].storage.Reserve.Stuck
 		began := time.Now()
 		s.await("it is stuck", stuck.Load)
-		if took := time.Since(began); took < stuckAfter || took > stuckAfter+2*fullLook { // a look may begin just before, and after a pause
+		// a look may begin just before, and after a pause
+		if took := time.Since(began); took < stuckAfter || took > stuckAfter+2*fullLook {
 			t.Errorf("it is said after %v that nobody can lead in its place", took)
 		}
 		s.net.Heal()

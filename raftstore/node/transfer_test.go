@@ -43,7 +43,8 @@ func TestTransferTwice(t *testing.T) {
 		s.await("the transferee leads", func() bool { return s.nodes[transferee].leader.Term() != 0 })
 		s.disks[ill].recover()
 		back, _ := s.nodes[transferee].member(n.id.ServerID)
-		s.await("it goes back", func() bool { return s.nodes[transferee].leader.Transfer(s.ctx, back, "the test wants it") == nil })
+		s.await("it goes back",
+			func() bool { return s.nodes[transferee].leader.Transfer(s.ctx, back, "the test wants it") == nil })
 		s.await("the first one leads", func() bool { return n.leader.Term() != 0 })
 		if err := s.write(leader); err != nil {
 			t.Errorf("it leads and takes no write: %v", err)
@@ -63,7 +64,8 @@ func TestTransferWhileTheDiskHangs(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		if err := s.nodes[leader].leader.Transfer(ctx, transferee, "the test wants it"); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, kv.ErrUnavailable) {
+		if err := s.nodes[leader].leader.Transfer(ctx, transferee,
+			"the test wants it"); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, kv.ErrUnavailable) {
 			t.Errorf("got %v", err)
 		}
 		if took := time.Since(began); took > 2*time.Second {

@@ -90,10 +90,12 @@ func (w wiring) sendState(m group.Member) error {
 		return err
 	}
 	defer state.Close()
-	return w.raft.network.InstallSnapshot(raft.ServerID(m.ID), raft.ServerAddress(m.Address), &raft.InstallSnapshotRequest{
-		RPCHeader: w.raft.header(), SnapshotVersion: meta.Version, LastLogIndex: meta.Index, LastLogTerm: meta.Term, Size: meta.Size,
-		Configuration: raft.EncodeConfiguration(meta.Configuration), ConfigurationIndex: meta.ConfigurationIndex,
-	}, &raft.InstallSnapshotResponse{}, state)
+	return w.raft.network.InstallSnapshot(raft.ServerID(m.ID), raft.ServerAddress(m.Address),
+		&raft.InstallSnapshotRequest{
+			RPCHeader: w.raft.header(), SnapshotVersion: meta.Version, LastLogIndex: meta.Index, LastLogTerm: meta.Term,
+			Size:          meta.Size,
+			Configuration: raft.EncodeConfiguration(meta.Configuration), ConfigurationIndex: meta.ConfigurationIndex,
+		}, &raft.InstallSnapshotResponse{}, state)
 }
 
 // SchedulingDelay implements status.Server.
@@ -116,8 +118,9 @@ func (w wiring) Reading() status.Reading {
 	return status.Reading{
 		QueueLength: len(w.proposer.queue), QueueBytes: w.proposer.queued.Load(),
 		View: w.state.Latest(), Stats: w.state.Stats(), StateLimit: w.stateLimit(), Now: w.cfg.Now(),
-		Term: w.raft.CurrentTerm(), LastIndex: w.raft.LastIndex(), CommitIndex: w.raft.CommitIndex(), AppliedIndex: w.fsm.Applied().Index,
-		Leads: w.raft.State() == raft.Leader, HasLeader: leader != "", Voters: w.voters(), Silent: len(silent),
+		Term: w.raft.CurrentTerm(), LastIndex: w.raft.LastIndex(), CommitIndex: w.raft.CommitIndex(),
+		AppliedIndex: w.fsm.Applied().Index,
+		Leads:        w.raft.State() == raft.Leader, HasLeader: leader != "", Voters: w.voters(), Silent: len(silent),
 		Space: w.space.Alarm(), Quarantined: w.guard.Why() != "",
 		DiskHangs: disk.Disk().Check() != nil, DiskFull: w.storage.Reserve.Full.Load(), LogFails: disk.Err() != nil,
 	}
@@ -176,7 +179,8 @@ func (w wiring) Campaign(ctx context.Context, still func() error) error {
 
 // TellToCampaign implements election.Server.
 func (w wiring) TellToCampaign(m group.Member) error {
-	return w.raft.network.TimeoutNow(raft.ServerID(m.ID), raft.ServerAddress(m.Address), &raft.TimeoutNowRequest{RPCHeader: w.raft.header()}, &raft.TimeoutNowResponse{})
+	return w.raft.network.TimeoutNow(raft.ServerID(m.ID), raft.ServerAddress(m.Address),
+		&raft.TimeoutNowRequest{RPCHeader: w.raft.header()}, &raft.TimeoutNowResponse{})
 }
 
 // WhyFirst implements election.Server.
@@ -185,10 +189,12 @@ func (w wiring) WhyFirst() string {
 	if read.Log.Last > 0 || read.Snapshot > 0 {
 		for _, p := range w.Predecessors() {
 			if p.Successor == w.id.ClusterID && read.Log.Last <= read.Snapshot { // nothing was written since
-				return fmt.Sprintf("%s was recovered as the only server of this cluster at %s, from cluster %s", group.NameOf(p.By), p.At.Format(time.RFC3339), p.Cluster)
+				return fmt.Sprintf("%s was recovered as the only server of this cluster at %s, from cluster %s",
+					group.NameOf(p.By), p.At.Format(time.RFC3339), p.Cluster)
 			}
 		}
-		return fmt.Sprintf("no server led when %s was started at %s", w.cfg.Name, w.storage.Opened.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("no server led when %s was started at %s", w.cfg.Name,
+			w.storage.Opened.UTC().Format(time.RFC3339))
 	}
 	if w.cfg.Bootstrap {
 		return "the cluster began with it"

@@ -102,7 +102,9 @@ func (t *Transport) EncodePeer(id raft.ServerID, addr raft.ServerAddress) []byte
 }
 
 // AppendEntries implements raft.Transport.
-func (t *Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+func (t *Transport) AppendEntries(
+	id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
+) error {
 	return t.NetworkTransport.AppendEntries(id, t.at(id, target), args, resp)
 }
 
@@ -112,21 +114,30 @@ func (t *Transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAd
 }
 
 // InstallSnapshot implements raft.Transport.
-func (t *Transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+func (t *Transport) InstallSnapshot(
+	id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse,
+	data io.Reader,
+) error {
 	return t.NetworkTransport.InstallSnapshot(id, t.at(id, target), args, resp, data)
 }
 
 // RequestVote implements raft.Transport.
-func (t *Transport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+func (t *Transport) RequestVote(
+	id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse,
+) error {
 	return t.NetworkTransport.RequestVote(id, t.at(id, target), args, resp)
 }
 
 // RequestPreVote implements raft.WithPreVote.
-func (t *Transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+func (t *Transport) RequestPreVote(
+	id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse,
+) error {
 	return t.NetworkTransport.RequestPreVote(id, t.at(id, target), args, resp)
 }
 
 // TimeoutNow implements raft.Transport.
-func (t *Transport) TimeoutNow(id raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
+func (t *Transport) TimeoutNow(
+	id raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse,
+) error {
 	return t.NetworkTransport.TimeoutNow(id, t.at(id, target), args, resp)
 }

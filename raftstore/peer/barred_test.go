@@ -58,7 +58,9 @@ func (site) RemovalOf(id string) *group.Removal {
 // TestCallsOfOthersThanMembers: a removed server learns of its removal, and a stranger may ask to
 // become a member. Neither gets an answer to any other call.
 func TestCallsOfOthersThanMembers(t *testing.T) {
-	p := New(Options{Self: self, Name: "s1", Stream: new(memnet.Network).Host("s1"), Logger: slog.New(slog.DiscardHandler)}, site{})
+	p := New(
+		Options{Self: self, Name: "s1", Stream: new(memnet.Network).Host("s1"), Logger: slog.New(slog.DiscardHandler)},
+		site{})
 	t.Cleanup(p.Close)
 	reached := map[byte]bool{}
 	handler := rpc.Handler{
@@ -106,7 +108,8 @@ func TestCallsOfOthersThanMembers(t *testing.T) {
 		barred       error
 		all, removal bool
 	}{{"a removed server", "s3-z", removed, false, true}, {"a stranger", "s9-z", stranger, true, false}} {
-		kind, data := p.guarded(&barredConn{err: c.barred}, handler).Answer(t.Context(), CallHello, fmt.Appendf(nil, `{"id":%q,"address":"somewhere"}`, c.id))
+		kind, data := p.guarded(&barredConn{err: c.barred}, handler).Answer(t.Context(), CallHello,
+			fmt.Appendf(nil, `{"id":%q,"address":"somewhere"}`, c.id))
 		var answer hello
 		if err := json.Unmarshal(data, &answer); kind != AnswerOK || err != nil {
 			t.Fatalf("%s: %d, %v", c.what, kind, err)
@@ -129,7 +132,8 @@ func TestRaftIsForMembers(t *testing.T) {
 		}()
 		err := beWelcome(there, "there", "cluster", "s1-x")
 		var refused *BarredError
-		if (barred == nil) != (err == nil) || barred != nil && (!errors.As(err, &refused) || !strings.Contains(err.Error(), barred.Error())) {
+		if (barred == nil) != (err == nil) ||
+			barred != nil && (!errors.As(err, &refused) || !strings.Contains(err.Error(), barred.Error())) {
 			t.Errorf("barred because %v, told %v", barred, err)
 		}
 		there.Close()

@@ -16,13 +16,14 @@ func TestAnswersKeepTheirMeaning(t *testing.T) {
 		err  error
 		want error
 	}{
-		"unknown":                    {kv.ErrUnknownOutcome, kv.ErrUnknownOutcome},
-		"unknown because it closes":  {fmt.Errorf("%w: %w", kv.ErrUnknownOutcome, kv.ErrClosed), kv.ErrUnknownOutcome},
-		"unknown, later unavailable": {fmt.Errorf("%w: %w", kv.ErrUnknownOutcome, kv.ErrUnavailable), kv.ErrUnknownOutcome},
-		"something else":             {errors.New("what"), kv.ErrUnknownOutcome},
-		"unavailable":                {kv.ErrUnavailable, kv.ErrUnavailable},
-		"overloaded":                 {kv.ErrOverloaded, kv.ErrOverloaded},
-		"closed before it began":     {kv.ErrClosed, kv.ErrUnavailable},
+		"unknown":                   {kv.ErrUnknownOutcome, kv.ErrUnknownOutcome},
+		"unknown because it closes": {fmt.Errorf("%w: %w", kv.ErrUnknownOutcome, kv.ErrClosed), kv.ErrUnknownOutcome},
+		"unknown, later unavailable": {fmt.Errorf("%w: %w", kv.ErrUnknownOutcome, kv.ErrUnavailable),
+			kv.ErrUnknownOutcome},
+		"something else":         {errors.New("what"), kv.ErrUnknownOutcome},
+		"unavailable":            {kv.ErrUnavailable, kv.ErrUnavailable},
+		"overloaded":             {kv.ErrOverloaded, kv.ErrOverloaded},
+		"closed before it began": {kv.ErrClosed, kv.ErrUnavailable},
 	} {
 		kind, payload := Refuse(c.err)
 		got := AnswerError(rpc.Frame{Kind: kind, Payload: payload})

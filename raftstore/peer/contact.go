@@ -70,7 +70,8 @@ func (p *Peers) move(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, p.opts.CallTimeout)
 	defer cancel()
 	if err := p.server.Move(ctx, p.opts.Stream.Addr()); err != nil {
-		p.opts.Logger.Warn("the group does not have this server's new address yet", "old", m.Address, "new", p.opts.Stream.Addr(), "err", err)
+		p.opts.Logger.Warn("the group does not have this server's new address yet", "old", m.Address, "new",
+			p.opts.Stream.Addr(), "err", err)
 	}
 }
 
@@ -86,10 +87,12 @@ func (p *Peers) rejoin(ctx context.Context, addr string) {
 	var refused *RefusedError
 	switch {
 	case err == nil:
-		p.opts.Logger.Warn("another server has a leader and does not know this one as a member, as after a long absence: it has joined again", "by", addr)
+		p.opts.Logger.Warn(
+			"another server has a leader and does not know this one as a member, as after a long absence: it has joined again", "by", addr)
 	case errors.As(err, &refused) && p.refusal != refused.Reason:
 		p.refusal = refused.Reason
-		p.opts.Logger.Error("this server is no member any more, as after a long absence, and is not let in again", "by", addr, "err", err)
+		p.opts.Logger.Error("this server is no member any more, as after a long absence, and is not let in again", "by",
+			addr, "err", err)
 	}
 }
 
@@ -149,8 +152,9 @@ func (p *Peers) noteRefusal(addr string, err error) {
 	var wrong *WrongServerError
 	if errors.As(err, &wrong) && wrong.Cluster != "" && wrong.Succession == nil {
 		if p.foreign.note(addr, wrong.Cluster, time.Now()) {
-			p.opts.Logger.Warn("a server of another cluster is where one of this was expected; if that one took the place of this server's cluster, "+
-				p.opts.JoinAgain, "address", addr, "its", wrong.Cluster, "this", p.opts.Self.ClusterID)
+			p.opts.Logger.Warn(
+				"a server of another cluster is where one of this was expected; if that one took the place of this server's cluster, "+
+					p.opts.JoinAgain, "address", addr, "its", wrong.Cluster, "this", p.opts.Self.ClusterID)
 		}
 		return
 	}
@@ -163,11 +167,14 @@ func (p *Peers) noteEnd(from net.Addr, err error) {
 	var wrong *WrongServerError
 	host, _, splitErr := net.SplitHostPort(from.String())
 	if errors.As(err, &wrong) && wrong.Cluster != "" && splitErr == nil {
-		if !p.callers.note(host+" of "+wrong.Cluster, wrong.Cluster, time.Now()) { // one address may have servers of several
+		// one address may have servers of several
+		if !p.callers.note(host+" of "+wrong.Cluster, wrong.Cluster, time.Now()) {
 			return
 		}
 		if p.server.Succeeded(wrong.Cluster) != nil {
-			p.opts.Logger.Warn("an old server ran, of a cluster in whose place this one goes on: it was told, and stops; "+p.opts.JoinAgain,
+			p.opts.Logger.Warn(
+				"an old server ran, of a cluster in whose place this one goes on: it was told, and stops; "+
+					p.opts.JoinAgain,
 				"from", from, "its", wrong.Cluster, "this", p.opts.Self.ClusterID)
 			return
 		}
@@ -227,7 +234,8 @@ func (p *Peers) sayHello(ctx context.Context, addr string) (hello, error) {
 	var answer hello
 	ctx, cancel := context.WithTimeout(ctx, p.opts.CallTimeout)
 	defer cancel()
-	data, err := p.TellUnknown(ctx, addr, CallHello, hello{ID: p.opts.Self.ServerID, Address: p.opts.Stream.Addr(), Known: p.known()})
+	data, err := p.TellUnknown(ctx, addr, CallHello,
+		hello{ID: p.opts.Self.ServerID, Address: p.opts.Stream.Addr(), Known: p.known()})
 	if err == nil {
 		err = json.Unmarshal(data, &answer)
 	}
@@ -235,7 +243,9 @@ func (p *Peers) sayHello(ctx context.Context, addr string) (hello, error) {
 		return answer, err
 	}
 	if answer.ID == p.opts.Self.ServerID {
-		p.opts.Logger.Error("another process runs with a copy of this server's directory: stop one of them at once and remove its copy", "here", p.opts.Stream.Addr(), "there", addr)
+		p.opts.Logger.Error(
+			"another process runs with a copy of this server's directory: stop one of them at once and remove its copy",
+			"here", p.opts.Stream.Addr(), "there", addr)
 		return answer, nil
 	}
 	if answer.Removed != nil {
@@ -272,7 +282,8 @@ func (p *Peers) handleHello(payload []byte, all bool) (byte, []byte) {
 // learn records a member's address.
 func (p *Peers) learn(id, addr string) {
 	if m, ok := p.member(id); ok && p.addresses.learn(id, addr, m.Address) && addr != m.Address {
-		p.opts.Logger.Info("a server has another address than the group has for it", "server", id, "is", addr, "was", m.Address)
+		p.opts.Logger.Info("a server has another address than the group has for it", "server", id, "is", addr, "was",
+			m.Address)
 	}
 }
 

@@ -103,7 +103,8 @@ func TestUnknownPeersAreLoggedRarely(t *testing.T) {
 func TestSuccessorIsNoUnknownPeer(t *testing.T) {
 	var out bytes.Buffer
 	p := New(Options{Logger: slog.New(slog.NewTextHandler(&out, nil))}, noSuccessor{})
-	told := &WrongServerError{Address: "s1:6444", Cluster: "new", Succession: &group.Succession{Cluster: "old", Successor: "new", By: "s1.x"}}
+	told := &WrongServerError{Address: "s1:6444", Cluster: "new",
+		Succession: &group.Succession{Cluster: "old", Successor: "new", By: "s1.x"}}
 	p.noteRefusal("s1:6444", fmt.Errorf("connect: %w", told))
 	if met := p.Foreign(); len(met) > 0 || out.Len() > 0 {
 		t.Errorf("met %v, told\n%s", met, out.String())

@@ -80,7 +80,8 @@ func FuzzWelcome(f *testing.F) {
 		if errors.As(err, &wrong) && len(wrong.Cluster)+len(wrong.Server) > maxText {
 			t.Fatal("a name that is too long")
 		}
-		if wrong != nil && wrong.Succession != nil && (wrong.Succession.Cluster != "cluster" || wrong.Succession.Successor == "cluster") {
+		if wrong != nil && wrong.Succession != nil &&
+			(wrong.Succession.Cluster != "cluster" || wrong.Succession.Successor == "cluster") {
 			t.Fatalf("told of %+v", wrong.Succession)
 		}
 	})

@@ -132,7 +132,8 @@ func readSuccession(conn net.Conn, addr, cluster string) error {
 		}
 	}
 	if s.At, err = time.Parse(time.RFC3339Nano, at); err != nil || s.Successor == "" || s.Successor == cluster {
-		return fmt.Errorf("the server at %s does not say well how it became the successor of cluster %q: %w", addr, cluster, errors.Join(err, errGreeting))
+		return fmt.Errorf("the server at %s does not say well how it became the successor of cluster %q: %w", addr,
+			cluster, errors.Join(err, errGreeting))
 	}
 	return &WrongServerError{Address: addr, Cluster: s.Successor, Succession: s}
 }

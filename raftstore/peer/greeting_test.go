@@ -101,9 +101,10 @@ func TestSuccessorTellsWhoItIs(t *testing.T) {
 		answer []byte
 		want   *group.Succession
 	}{
-		"a successor":                       {said, &s},
-		"one that says for how long":        {appendText(slices.Clone(said), "3600000000000"), &s},
-		"one that says it is this cluster":  {appendSuccession([]byte{successor}, &group.Succession{Successor: "cluster", By: "s2-y"}), nil},
+		"a successor":                {said, &s},
+		"one that says for how long": {appendText(slices.Clone(said), "3600000000000"), &s},
+		"one that says it is this cluster": {
+			appendSuccession([]byte{successor}, &group.Succession{Successor: "cluster", By: "s2-y"}), nil},
 		"one that says no name":             {appendSuccession([]byte{successor}, &group.Succession{By: "s2-y"}), nil},
 		"one that says half of it":          {said[:len(said)-5], nil},
 		"another cluster, with the same CA": {appendText([]byte{otherCluster}, "new"), nil},
@@ -128,9 +129,10 @@ func TestSuccessorTellsWhoItIs(t *testing.T) {
 func TestEarlierVersionsHearOfTheSuccessor(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
-	server := &checked{Conn: here, self: Identity{ClusterID: "new", ServerID: "s2-y"}, succeeded: func(string) *group.Succession {
-		return &group.Succession{Cluster: "old", Successor: "new", By: "s2-y", At: time.Unix(1e9, 0)}
-	}}
+	server := &checked{Conn: here, self: Identity{ClusterID: "new", ServerID: "s2-y"},
+		succeeded: func(string) *group.Succession {
+			return &group.Succession{Cluster: "old", Successor: "new", By: "s2-y", At: time.Unix(1e9, 0)}
+		}}
 	go func() {
 		defer here.Close()
 		_, _ = server.Read(make([]byte, 1)) // it fails: the other one is of another cluster

@@ -110,7 +110,8 @@ func (s *RaftStream) makeRoom(from string) bool {
 	var silent *accepted
 	for a := range s.accepted[from] {
 		_, open := s.open[a.Conn.(*tracked).Conn]
-		if open && time.Since(a.lastHeard()) > raftSilence && (silent == nil || a.lastHeard().Before(silent.lastHeard())) {
+		if open && time.Since(a.lastHeard()) > raftSilence &&
+			(silent == nil || a.lastHeard().Before(silent.lastHeard())) {
 			silent = a
 		}
 	}

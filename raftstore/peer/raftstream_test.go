@@ -28,7 +28,8 @@ func TestRaftConnectionsAreBounded(t *testing.T) {
 		open := func(name string) (*raft.NetworkTransport, *RaftStream) {
 			stream := newRaftStream(network.Host(name+":1"), Identity{ClusterID: "test", ServerID: name})
 			trans := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-				Stream: stream, MaxPool: 1, Timeout: time.Second, Logger: raftlog.New(slog.New(slog.DiscardHandler)), MsgpackUseNewTimeFormat: true,
+				Stream: stream, MaxPool: 1, Timeout: time.Second, Logger: raftlog.New(slog.New(slog.DiscardHandler)),
+				MsgpackUseNewTimeFormat: true,
 			})
 			t.Cleanup(func() { trans.Close() })
 			return trans, stream

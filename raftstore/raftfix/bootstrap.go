@@ -10,7 +10,10 @@ import (
 // that a crash has interrupted between Raft's two writes: the term, and the first entry of the log.
 // Raft counts the term as existing state, and without members no server would ever be elected
 // (TestCrashInTheMiddleOfABootstrap of package node).
-func Bootstrap(cfg *raft.Config, log raft.LogStore, stable raft.StableStore, snapshots raft.SnapshotStore, transport raft.Transport, alone raft.Configuration) error {
+func Bootstrap(
+	cfg *raft.Config, log raft.LogStore, stable raft.StableStore, snapshots raft.SnapshotStore,
+	transport raft.Transport, alone raft.Configuration,
+) error {
 	has, err := raft.HasExistingState(log, stable, snapshots)
 	if err != nil {
 		return fmt.Errorf("read the log: %w", err)

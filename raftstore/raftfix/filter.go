@@ -165,11 +165,13 @@ func (f *Filter) pass(rpc raft.RPC, stopped <-chan struct{}) bool {
 		}
 		f.awaitRaft(nil, stopped)
 		own := f.log.raft.Load()
-		if m.Term < own.CurrentTerm() || m.LastLogIndex > own.AppliedIndex() && !f.log.agrees(m.LastLogIndex, m.LastLogTerm) {
+		if m.Term < own.CurrentTerm() ||
+			m.LastLogIndex > own.AppliedIndex() && !f.log.agrees(m.LastLogIndex, m.LastLogTerm) {
 			return true
 		}
 		f.answers.Go(func() {
-			_, _ = io.Copy(io.Discard, rpc.Reader) // as Raft does before any answer; an error ends the connection by itself
+			// as Raft does before any answer; an error ends the connection by itself
+			_, _ = io.Copy(io.Discard, rpc.Reader)
 			rpc.Respond(&raft.InstallSnapshotResponse{Term: m.Term, Success: true}, nil)
 		})
 		return false

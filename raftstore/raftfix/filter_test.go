@@ -39,7 +39,8 @@ type gapless struct{ *raft.InmemStore }
 func (gapless) IsMonotonic() bool { return true }
 
 func newLog(t *testing.T, log raft.LogStore, snapshots raft.SnapshotStore, sever func(uint64)) *Log {
-	return NewLog(logstore.NewCache(log, 1<<20), LogOptions{Snapshots: snapshots, Sever: sever, Fatal: func(err error) { t.Error(err) }})
+	return NewLog(logstore.NewCache(log, 1<<20),
+		LogOptions{Snapshots: snapshots, Sever: sever, Fatal: func(err error) { t.Error(err) }})
 }
 
 // filteredInmem is an InmemTransport behind a filter.
@@ -79,9 +80,11 @@ func newFollowerWith(t *testing.T, log raft.LogStore, stable raft.StableStore, s
 	_, own := raft.NewInmemTransportWithTimeout("s1", time.Minute)
 	f := &follower{
 		t: t, log: newLog(t, log, snapshots, sever), fsm: &countingFSM{applied: make(chan uint64, 100)},
-		header: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("s0"), Addr: []byte("s0")}, peers: raft.EncodeConfiguration(servers),
+		header: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("s0"), Addr: []byte("s0")},
+		peers:  raft.EncodeConfiguration(servers),
 	}
-	_, f.leader = raft.NewInmemTransportWithTimeout("s0", time.Minute) // its own half second may be too short for a disk
+	// its own half second may be too short for a disk
+	_, f.leader = raft.NewInmemTransportWithTimeout("s0", time.Minute)
 	f.leader.Connect("s1", own)
 	if err := raft.BootstrapCluster(cfg, log, stable, snapshots, own, servers); err != nil {
 		t.Fatal(err)
@@ -108,7 +111,8 @@ func newFollowerWith(t *testing.T, log raft.LogStore, stable raft.StableStore, s
 // append sends entries, after one of prevTerm, and returns whether they are taken.
 func (f *follower) append(term, prev, prevTerm, commit uint64, entries ...*raft.Log) bool {
 	f.t.Helper()
-	m := raft.AppendEntriesRequest{RPCHeader: f.header, Term: term, PrevLogEntry: prev, PrevLogTerm: prevTerm, LeaderCommitIndex: commit, Entries: entries}
+	m := raft.AppendEntriesRequest{RPCHeader: f.header, Term: term, PrevLogEntry: prev, PrevLogTerm: prevTerm,
+		LeaderCommitIndex: commit, Entries: entries}
 	var answer raft.AppendEntriesResponse
 	if err := f.leader.AppendEntries("s1", "s1", &m, &answer); err != nil {
 		f.t.Fatal(err)
@@ -121,7 +125,8 @@ func (f *follower) install(term, index, indexTerm uint64) {
 	f.t.Helper()
 	state := []byte("state")
 	m := raft.InstallSnapshotRequest{
-		RPCHeader: f.header, SnapshotVersion: raft.SnapshotVersionMax, Term: term, LastLogIndex: index, LastLogTerm: indexTerm,
+		RPCHeader: f.header, SnapshotVersion: raft.SnapshotVersionMax, Term: term, LastLogIndex: index,
+		LastLogTerm:   indexTerm,
 		Configuration: f.peers, ConfigurationIndex: 1, Size: int64(len(state)),
 	}
 	var answer raft.InstallSnapshotResponse
@@ -271,7 +276,8 @@ func TestALogIsDroppedOnlyIfItEndsWithTheSnapshotOrBefore(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, trans := raft.NewInmemTransport("s1")
-			sink, err := snapshots.Create(raft.SnapshotVersionMax, test.index, test.term, raft.Configuration{}, 1, trans)
+			sink, err := snapshots.Create(raft.SnapshotVersionMax, test.index, test.term, raft.Configuration{}, 1,
+				trans)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -336,7 +342,8 @@ func TestCampaign(t *testing.T) {
 					}
 				}
 				asked.Go(func() {
-					vote := raft.RequestVoteRequest{RPCHeader: f.header, Term: 3, LastLogIndex: 9, LastLogTerm: 2, LeadershipTransfer: true}
+					vote := raft.RequestVoteRequest{RPCHeader: f.header, Term: 3, LastLogIndex: 9, LastLogTerm: 2,
+						LeadershipTransfer: true}
 					var answer raft.RequestVoteResponse
 					if err := f.leader.RequestVote("s1", "s1", &vote, &answer); err != nil || !answer.Granted {
 						t.Errorf("vote %+v, %v", answer, err)
@@ -378,7 +385,8 @@ func (f *follower) campaign(term uint64) error {
 func (f *follower) expect(state raft.RaftState, term uint64) {
 	f.t.Helper()
 	if f.raft.State() != state || f.raft.CurrentTerm() != term {
-		f.t.Errorf("it is a %v of term %d, and should be a %v of term %d", f.raft.State(), f.raft.CurrentTerm(), state, term)
+		f.t.Errorf("it is a %v of term %d, and should be a %v of term %d", f.raft.State(), f.raft.CurrentTerm(), state,
+			term)
 	}
 }
 
@@ -392,7 +400,8 @@ func TestACampaignIsCalledOff(t *testing.T) {
 		synctest.Wait() // it writes
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := f.filter.Campaign(ctx, f.header, func() error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
+		if err := f.filter.Campaign(ctx, f.header, func() error { return nil }); !errors.Is(err,
+			context.DeadlineExceeded) {
 			t.Errorf("campaign while the disk is slow: %v", err)
 		}
 		close(store.may)

@@ -49,7 +49,9 @@ func Lease(inner Transport, length time.Duration, extension func(id raft.ServerI
 }
 
 // AppendEntries implements raft.Transport.
-func (l *lease) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+func (l *lease) AppendEntries(
+	id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
+) error {
 	if !IsHeartbeat(args) {
 		return l.Transport.AppendEntries(id, target, args, resp)
 	}
@@ -96,7 +98,9 @@ func (l *lease) of(id raft.ServerID, term uint64) *answers {
 }
 
 // ask sends a heartbeat unless one is under way, and returns a channel that is closed with its end.
-func (l *lease) ask(a *answers, id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest) <-chan struct{} {
+func (l *lease) ask(
+	a *answers, id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest,
+) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if a.asked == nil {

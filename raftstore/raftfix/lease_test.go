@@ -35,7 +35,9 @@ func (f *lateFollower) ask() (takes time.Duration, err error) {
 	return f.takes, f.err
 }
 
-func (f *lateFollower) AppendEntries(_ raft.ServerID, _ raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+func (f *lateFollower) AppendEntries(
+	_ raft.ServerID, _ raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
+) error {
 	takes, err := f.ask()
 	<-time.After(takes)
 	if err == nil {

@@ -44,7 +44,9 @@ func (l *Log) IsMonotonic() bool {
 	}
 	drop, err := l.endsBeforeSnapshot()
 	if err != nil {
-		l.opts.Fatal(fmt.Errorf("a snapshot from the leader is installed, and the log cannot be made to go on from it: this server must start again: %w", err))
+		l.opts.Fatal(
+			fmt.Errorf(
+				"a snapshot from the leader is installed, and the log cannot be made to go on from it: this server must start again: %w", err))
 	}
 	return drop
 }

@@ -49,7 +49,8 @@ func TestPipelineSendsWhileNobodyTakesAnswers(t *testing.T) {
 		sent := make(chan error, 1)
 		go func() { // ends when all is sent, or with the pipeline
 			for range 10 {
-				if _, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 1}, &raft.AppendEntriesResponse{}); err != nil {
+				if _, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 1},
+					&raft.AppendEntriesResponse{}); err != nil {
 					sent <- err
 					return
 				}

@@ -10,7 +10,8 @@ import (
 // whether to campaign for the same term.
 func TestAVoteIsPromisedOnce(t *testing.T) {
 	f := newFollower(t)
-	servers := raft.Configuration{Servers: []raft.Server{{ID: "s0", Address: "s0"}, {ID: "s1", Address: "s1"}, {ID: "s2", Address: "s2"}}}
+	servers := raft.Configuration{
+		Servers: []raft.Server{{ID: "s0", Address: "s0"}, {ID: "s1", Address: "s1"}, {ID: "s2", Address: "s2"}}}
 	members := &raft.Log{Index: 2, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(servers)}
 	f.must(f.append(1, 1, 1, 2, members))
 	header := func(server string) raft.RPCHeader {
@@ -26,7 +27,8 @@ func TestAVoteIsPromisedOnce(t *testing.T) {
 		return answer.Granted, answer.Term
 	}
 	var vote raft.RequestVoteResponse
-	m := raft.RequestVoteRequest{RPCHeader: header("s0"), Term: 2, LastLogIndex: 2, LastLogTerm: 1, LeadershipTransfer: true}
+	m := raft.RequestVoteRequest{RPCHeader: header("s0"), Term: 2, LastLogIndex: 2, LastLogTerm: 1,
+		LeadershipTransfer: true}
 	if err := f.leader.RequestVote("s1", "s1", &m, &vote); err != nil || !vote.Granted {
 		t.Fatalf("s1 does not vote for s0: %v", err)
 	}

@@ -23,7 +23,9 @@ type sendGate struct {
 func SendGate(inner Transport, disk *logstore.Watchdog) Transport { return &sendGate{inner, disk} }
 
 // AppendEntries implements raft.Transport.
-func (g *sendGate) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+func (g *sendGate) AppendEntries(
+	id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
+) error {
 	if err := g.disk.Check(); err != nil {
 		return err
 	}
@@ -43,7 +45,10 @@ func (g *sendGate) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAdd
 }
 
 // InstallSnapshot implements raft.Transport.
-func (g *sendGate) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+func (g *sendGate) InstallSnapshot(
+	id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse,
+	data io.Reader,
+) error {
 	if err := g.disk.Check(); err != nil {
 		return err
 	}
@@ -51,7 +56,9 @@ func (g *sendGate) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, 
 }
 
 // RequestVote implements raft.Transport.
-func (g *sendGate) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+func (g *sendGate) RequestVote(
+	id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse,
+) error {
 	if err := g.disk.Check(); err != nil {
 		return err
 	}
@@ -59,7 +66,9 @@ func (g *sendGate) RequestVote(id raft.ServerID, target raft.ServerAddress, args
 }
 
 // RequestPreVote implements raft.WithPreVote.
-func (g *sendGate) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+func (g *sendGate) RequestPreVote(
+	id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse,
+) error {
 	if err := g.disk.Check(); err != nil {
 		return err
 	}
@@ -73,7 +82,9 @@ type gatedPipeline struct {
 }
 
 // AppendEntries implements raft.AppendPipeline.
-func (p *gatedPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+func (p *gatedPipeline) AppendEntries(
+	args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
+) (raft.AppendFuture, error) {
 	if err := p.disk.Check(); err != nil {
 		return nil, err
 	}

@@ -35,12 +35,16 @@ func RepeatVotes(inner Transport, idle int, waits func(id raft.ServerID) time.Du
 }
 
 // RequestVote implements raft.Transport.
-func (v *votes) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+func (v *votes) RequestVote(
+	id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse,
+) error {
 	return v.repeat(id, func() error { return v.Transport.RequestVote(id, target, args, resp) })
 }
 
 // RequestPreVote implements raft.WithPreVote.
-func (v *votes) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+func (v *votes) RequestPreVote(
+	id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse,
+) error {
 	return v.repeat(id, func() error { return v.Transport.RequestPreVote(id, target, args, resp) })
 }
 

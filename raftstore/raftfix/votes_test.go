@@ -32,13 +32,17 @@ func (v *voter) vote() error {
 	return v.err
 }
 
-func (v *voter) RequestVote(_ raft.ServerID, _ raft.ServerAddress, _ *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+func (v *voter) RequestVote(
+	_ raft.ServerID, _ raft.ServerAddress, _ *raft.RequestVoteRequest, resp *raft.RequestVoteResponse,
+) error {
 	err := v.vote()
 	resp.Granted = err == nil
 	return err
 }
 
-func (v *voter) RequestPreVote(_ raft.ServerID, _ raft.ServerAddress, _ *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+func (v *voter) RequestPreVote(
+	_ raft.ServerID, _ raft.ServerAddress, _ *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse,
+) error {
 	err := v.vote()
 	resp.Granted = err == nil
 	return err
@@ -60,11 +64,14 @@ func TestRepeatVotes(t *testing.T) {
 	}{
 		{"a vote", voter{}, time.Second, 1, nil},
 		{"connections from before a restart", voter{err: io.EOF, fails: idle}, time.Second, idle + 1, nil},
-		{"connections that always break", voter{err: syscall.ECONNRESET, fails: 100}, time.Second, idle + 1, syscall.ECONNRESET},
+		{"connections that always break", voter{err: syscall.ECONNRESET, fails: 100}, time.Second, idle + 1,
+			syscall.ECONNRESET},
 		{"a server that is gone", voter{err: syscall.ECONNREFUSED, fails: 100}, time.Minute, 1, syscall.ECONNREFUSED},
 		{"late, in an ordinary election", voter{err: decoder, takes: call, fails: 100}, time.Second, 1, decoder},
 		{"late, where it is waited for", voter{err: decoder, takes: call, fails: 1}, 4 * time.Second, 2, nil},
-		{"connected too late", voter{err: fmt.Errorf("connect to s1: %w", context.DeadlineExceeded), takes: call, fails: 1}, 4 * time.Second, 2, nil},
+		{"connected too late",
+			voter{err: fmt.Errorf("connect to s1: %w", context.DeadlineExceeded), takes: call, fails: 1},
+			4 * time.Second, 2, nil},
 		{"never answered", voter{err: decoder, takes: call, fails: 100}, 4 * time.Second, 2, decoder},
 	} {
 		for kind, ask := range map[string]func(Transport) (bool, error){
@@ -84,7 +91,8 @@ func TestRepeatVotes(t *testing.T) {
 					v := c.voter
 					granted, err := ask(RepeatVotes(&v, idle, func(raft.ServerID) time.Duration { return c.waits }))
 					if !errors.Is(err, c.err) || granted != (c.err == nil) || v.asked != c.asked {
-						t.Errorf("granted %v, %v, asked %d times; want %v, %v, %d times", granted, err, v.asked, c.err == nil, c.err, c.asked)
+						t.Errorf("granted %v, %v, asked %d times; want %v, %v, %d times", granted, err, v.asked,
+							c.err == nil, c.err, c.asked)
 					}
 				})
 			})

@@ -67,7 +67,8 @@ func (s *sink) repeated(msg string) bool {
 // position to continue from.
 func usual(msg string) bool {
 	switch msg {
-	case "heartbeat timeout reached, starting election", "failed to heartbeat to", "failed to appendEntries to", "failed to make requestVote RPC", "failed to contact",
+	case "heartbeat timeout reached, starting election", "failed to heartbeat to", "failed to appendEntries to",
+		"failed to make requestVote RPC", "failed to contact",
 		"failed to get previous log", "previous log term mis-match", "appendEntries rejected, sending older logs",
 		"failed to decode incoming command", "failed to flush response", "failed to pipeline appendEntries",
 		"rejecting pre-vote request since we have a leader", "rejecting vote request since we have a leader":

@@ -34,7 +34,8 @@ func TestRaftRepeatsItselfLessAndLess(t *testing.T) {
 		}
 		l.Error("failed to heartbeat to", "peer", "s2")
 		l.Error("failed to take snapshot", "error", "disk")
-		if s := text.String(); strings.Contains(s, "heartbeat") || !strings.Contains(s, "level=WARN msg=\"failed to take snapshot\"") {
+		if s := text.String(); strings.Contains(s, "heartbeat") ||
+			!strings.Contains(s, "level=WARN msg=\"failed to take snapshot\"") {
 			t.Errorf("it says %s", s)
 		}
 	})

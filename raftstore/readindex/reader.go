@@ -64,7 +64,8 @@ type Reader struct {
 
 // New returns a Reader, which answers while Run runs, and not after stopped was closed.
 func New(opts Options, machine *fsm.FSM, consensus Raft, peers Peers, server Server, stopped <-chan struct{}) *Reader {
-	r := &Reader{opts: opts, fsm: machine, raft: consensus, peers: peers, server: server, started: make(chan struct{}), stopped: stopped}
+	r := &Reader{opts: opts, fsm: machine, raft: consensus, peers: peers, server: server, started: make(chan struct{}),
+		stopped: stopped}
 	r.rounds = newRounds(opts.CallTimeout, opts.Stats, r.round)
 	r.quorum = &quorum{members: peers.Dialed, waiting: make(map[string][]*acks)}
 	return r

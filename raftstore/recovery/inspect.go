@@ -88,7 +88,8 @@ func inspect(o *disk.Options) (*Report, error) {
 // existing returns the options for reading the directory of a stopped server.
 func existing(dir string, logger *slog.Logger) disk.Options {
 	return disk.Options{
-		Dir: dir, WriteTimeout: group.Timeouts{}.WithDefaults().DiskWrite, Reserve: -1, Logger: logger, Fatal: func(error) {},
+		Dir: dir, WriteTimeout: group.Timeouts{}.WithDefaults().DiskWrite, Reserve: -1, Logger: logger,
+		Fatal: func(error) {},
 	}
 }
 
@@ -129,7 +130,8 @@ func (r *Report) read(s *disk.Storage, machine *fsm.FSM) error {
 	if len(list) > 0 {
 		members, r.SnapshotIndex, r.LastTerm = list[0].Configuration, list[0].Index, list[0].Term
 	}
-	if r.Term, err = s.Log.GetUint64([]byte("CurrentTerm")); err != nil && err.Error() != "not found" { // Raft's own words
+	// Raft's own words
+	if r.Term, err = s.Log.GetUint64([]byte("CurrentTerm")); err != nil && err.Error() != "not found" {
 		return fmt.Errorf("read the term in %s: %w", r.Dir, err)
 	}
 	last, err := s.Log.LastIndex()
@@ -155,7 +157,8 @@ func (r *Report) read(s *disk.Storage, machine *fsm.FSM) error {
 	r.Predecessors = group.Predecessors(view)
 	for _, m := range members.Servers {
 		r.Members = append(r.Members, group.Member{
-			ID: string(m.ID), Name: group.NameOf(string(m.ID)), Address: string(m.Address), Voter: m.Suffrage == raft.Voter, Self: string(m.ID) == r.ServerID,
+			ID: string(m.ID), Name: group.NameOf(string(m.ID)), Address: string(m.Address),
+			Voter: m.Suffrage == raft.Voter, Self: string(m.ID) == r.ServerID,
 		})
 	}
 	return nil

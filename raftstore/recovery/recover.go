@@ -98,7 +98,8 @@ func recoverLocked(cfg Config) error {
 	if err := disk.EndRecovery(cfg.Dir); err != nil {
 		return fmt.Errorf("end the recovery: %w", err)
 	}
-	cfg.Logger.Warn("the store was recovered as the only member of a new cluster", "server", id.ServerID, "cluster", id.ClusterID)
+	cfg.Logger.Warn("the store was recovered as the only member of a new cluster", "server", id.ServerID, "cluster",
+		id.ClusterID)
 	return nil
 }
 

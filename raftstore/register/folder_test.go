@@ -35,7 +35,8 @@ func TestFolder(t *testing.T) {
 		"list":  func() (map[string][]byte, error) { return f.List(t.Context(), "token/") },
 		"known": func() (map[string][]byte, error) { return f.Known(t.Context(), "token/") },
 	} {
-		if all, err := list(); err != nil || !maps.EqualFunc(all, map[string]string{"a": "2"}, func(a []byte, b string) bool { return string(a) == b }) {
+		if all, err := list(); err != nil ||
+			!maps.EqualFunc(all, map[string]string{"a": "2"}, func(a []byte, b string) bool { return string(a) == b }) {
 			t.Errorf("%s: %q, %v", name, all, err)
 		}
 	}

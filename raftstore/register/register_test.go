@@ -74,7 +74,8 @@ func TestFollowFromTheFirstRevision(t *testing.T) {
 	store := raftstore.NewInMemory(raftstore.Options{})
 	t.Cleanup(func() { store.Close() })
 	got := make(chan string, 10)
-	go New(&late{Store: store, t: t}, "/barque/ca").Follow(t.Context(), func(state []byte, _ uint64) { got <- string(state) })
+	go New(&late{Store: store, t: t}, "/barque/ca").Follow(t.Context(),
+		func(state []byte, _ uint64) { got <- string(state) })
 	for {
 		if await.Value(t, "the value that was written meanwhile", got) == "a" {
 			return

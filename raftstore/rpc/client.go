@@ -46,7 +46,9 @@ func (c *Client) Call(ctx context.Context, kind byte, payload []byte) (Frame, er
 
 // CallUntil is Call, but waits for the answer no longer than until over is closed, and fails with
 // why then.
-func (c *Client) CallUntil(ctx context.Context, over <-chan struct{}, why error, kind byte, payload []byte) (Frame, error) {
+func (c *Client) CallUntil(
+	ctx context.Context, over <-chan struct{}, why error, kind byte, payload []byte,
+) (Frame, error) {
 	if len(payload) > MaxPayload {
 		return Frame{}, ErrTooLarge
 	}

@@ -31,7 +31,8 @@ type Link struct {
 
 func newLink(conn net.Conn) *Link {
 	return &Link{
-		conn: conn, out: make(chan Frame, 256), w: bufio.NewWriterSize(conn, 64<<10), done: make(chan struct{}), began: time.Now(),
+		conn: conn, out: make(chan Frame, 256), w: bufio.NewWriterSize(conn, 64<<10), done: make(chan struct{}),
+		began: time.Now(),
 	}
 }
 

@@ -112,7 +112,8 @@ func TestWrongLengths(t *testing.T) {
 
 // TestFramesOfAllSizes reads written frames back, around the sizes at which memory is taken.
 func TestFramesOfAllSizes(t *testing.T) {
-	for _, n := range []int{0, 1, trustedBytes - 1, trustedBytes, trustedBytes + 1, 2*trustedBytes + 1, 5 * trustedBytes, MaxPayload} {
+	for _, n := range []int{0, 1, trustedBytes - 1, trustedBytes, trustedBytes + 1, 2*trustedBytes + 1,
+		5 * trustedBytes, MaxPayload} {
 		payload := make([]byte, n)
 		for i := range payload {
 			payload[i] = byte(i * 31)
@@ -135,16 +136,18 @@ func TestManyCalls(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var mu sync.Mutex
 				open, release := 0, make(chan struct{})
-				peer, _ := host(t, Handler{AtOnce: echoes.AtOnce, TooLarge: echoes.TooLarge, Answer: func(ctx context.Context, _ byte, _ []byte) (byte, []byte) {
-					mu.Lock()
-					open++
-					mu.Unlock()
-					select {
-					case <-release:
-					case <-ctx.Done():
-					}
-					return fine, nil
-				}})
+				peer, _ := host(t,
+					Handler{AtOnce: echoes.AtOnce, TooLarge: echoes.TooLarge,
+						Answer: func(ctx context.Context, _ byte, _ []byte) (byte, []byte) {
+							mu.Lock()
+							open++
+							mu.Unlock()
+							select {
+							case <-release:
+							case <-ctx.Done():
+							}
+							return fine, nil
+						}})
 				call := encoded(Frame{Call: 1, Kind: ask, Payload: make([]byte, c.size)})
 				go func() { // ends when all is sent, or with the connection
 					for range c.calls {
@@ -196,16 +199,19 @@ func TestPeerThatReadsNothing(t *testing.T) {
 func TestTooLargeToSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var links sync.WaitGroup
-		peer, ended := host(t, Handler{AtOnce: echoes.AtOnce, TooLarge: echoes.TooLarge, Answer: func(_ context.Context, kind byte, payload []byte) (byte, []byte) {
-			if kind == swell {
-				payload = make([]byte, maxFrame)
-			}
-			return fine, payload
-		}})
+		peer, ended := host(t,
+			Handler{AtOnce: echoes.AtOnce, TooLarge: echoes.TooLarge,
+				Answer: func(_ context.Context, kind byte, payload []byte) (byte, []byte) {
+					if kind == swell {
+						payload = make([]byte, maxFrame)
+					}
+					return fine, payload
+				}})
 		c := NewClient(ClientConfig{
 			Dial: func(context.Context) (net.Conn, error) { return peer, nil }, Running: &links, Patience: time.Minute,
 		})
-		if _, err := c.Call(t.Context(), ask, make([]byte, maxFrame)); !errors.Is(err, ErrTooLarge) || errors.Is(err, ErrNotSent) {
+		if _, err := c.Call(t.Context(), ask, make([]byte, maxFrame)); !errors.Is(err, ErrTooLarge) ||
+			errors.Is(err, ErrNotSent) {
 			t.Errorf("a large call: %v", err)
 		}
 		if f, err := c.Call(t.Context(), swell, nil); err != nil || f.Kind != refused {

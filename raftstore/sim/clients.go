@@ -86,7 +86,8 @@ func (cl *client) read(ctx context.Context, s *server, p *process, kind check.Re
 	}
 	if err != nil {
 		if kind == check.At && errors.Is(err, raftstore.ErrFutureRevision) {
-			cl.c.problem(history.Linearizes, "revision %d, which was told before, is called a future one by server %d", read.Asked, s.index)
+			cl.c.problem(history.Linearizes, "revision %d, which was told before, is called a future one by server %d",
+				read.Asked, s.index)
 		}
 		return
 	}
@@ -115,9 +116,12 @@ func (cl *client) transaction() raftstore.Txn {
 		return cl.txn([]string{fmt.Sprintf("/s/%d", cl.rnd.IntN(singles))}, 0)
 	case n < 8:
 		g := cl.rnd.IntN(groups)
-		return cl.txn(pick(cl.rnd, []string{fmt.Sprintf("/m/%d/a", g), fmt.Sprintf("/m/%d/b", g), fmt.Sprintf("/m/%d/c", g)}, 1+cl.rnd.IntN(3)), 0)
+		return cl.txn(
+			pick(cl.rnd, []string{fmt.Sprintf("/m/%d/a", g), fmt.Sprintf("/m/%d/b", g), fmt.Sprintf("/m/%d/c", g)},
+				1+cl.rnd.IntN(3)), 0)
 	default:
-		return cl.txn([]string{fmt.Sprintf("/t/%d", cl.rnd.IntN(expiring))}, 100*time.Millisecond+time.Duration(cl.rnd.Int64N(int64(maxTTL))))
+		return cl.txn([]string{fmt.Sprintf("/t/%d", cl.rnd.IntN(expiring))},
+			100*time.Millisecond+time.Duration(cl.rnd.Int64N(int64(maxTTL))))
 	}
 }
 

@@ -91,7 +91,8 @@ func (c *cluster) clocks(start time.Time) *clocks {
 func (c *clocks) Earliest(from, to int64) int64 {
 	var earliest time.Time
 	for _, each := range c.all {
-		if least, _ := each.span(c.start.Add(time.Duration(from)), c.start.Add(time.Duration(to))); earliest.IsZero() || least.Before(earliest) {
+		if least, _ := each.span(c.start.Add(time.Duration(from)), c.start.Add(time.Duration(to))); earliest.IsZero() ||
+			least.Before(earliest) {
 			earliest = least
 		}
 	}

@@ -24,7 +24,8 @@ const pointSnapshot = "snapshot"
 // points are where a server may be made to crash.
 var points = []string{
 	faultpoint.LogBeforeSync, faultpoint.LogAfterSync, faultpoint.LogBeforeTruncate, faultpoint.LogAfterTruncate,
-	faultpoint.TermBeforeSync, faultpoint.TermAfterSync, faultpoint.VoteBeforeSync, faultpoint.VoteAfterSync, pointSnapshot,
+	faultpoint.TermBeforeSync, faultpoint.TermAfterSync, faultpoint.VoteBeforeSync, faultpoint.VoteAfterSync,
+	pointSnapshot,
 }
 
 // cluster is the subject of a run.
@@ -95,8 +96,9 @@ func newCluster(opts Options, record *check.Record) *cluster {
 	for i := range opts.Servers {
 		offset := time.Duration(rnd.Int64N(int64(2*maxOffset))) - maxOffset
 		c.servers = append(c.servers, &server{
-			c: c, index: i, disk: newDisk(opts.Seed, uint64(100+i)), clock: newClock(offset, (2*rnd.Float64()-1)*maxDrift),
-			rnd: rand.New(rand.NewPCG(opts.Seed, uint64(200+i))), changing: make(chan struct{}, 1),
+			c: c, index: i, disk: newDisk(opts.Seed, uint64(100+i)),
+			clock: newClock(offset, (2*rnd.Float64()-1)*maxDrift),
+			rnd:   rand.New(rand.NewPCG(opts.Seed, uint64(200+i))), changing: make(chan struct{}, 1),
 		})
 	}
 	return c
@@ -157,7 +159,8 @@ func (s *server) config(host *memnet.Host) raftstore.Config {
 		Name: fmt.Sprintf("s%d", s.index), InMemory: true, ServerID: id, ClusterID: "sim",
 		Bootstrap: s.index == 0 && s.generation == 0, Stream: host,
 		Timeouts: raftstore.Timeouts{
-			Heartbeat: scale(100 * time.Millisecond), Silence: scale(50 * time.Millisecond), Election: scale(100 * time.Millisecond), Lease: scale(80 * time.Millisecond),
+			Heartbeat: scale(100 * time.Millisecond), Silence: scale(50 * time.Millisecond),
+			Election: scale(100 * time.Millisecond), Lease: scale(80 * time.Millisecond),
 			Call: 400 * time.Millisecond, DiskWrite: 250 * time.Millisecond, PromoteAfter: 50 * time.Millisecond,
 		},
 		RetryFor: time.Second, SnapshotEvery: 200, TrailingLogs: uint64(5 + s.rnd.IntN(40)),

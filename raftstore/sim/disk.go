@@ -57,7 +57,8 @@ func newPlatter() *platter {
 }
 
 func (p *platter) clone() *platter {
-	return &platter{p.low, p.high, maps.Clone(p.logs), maps.Clone(p.text), maps.Clone(p.numbers), slices.Clone(p.snapshots)}
+	return &platter{p.low, p.high, maps.Clone(p.logs), maps.Clone(p.text), maps.Clone(p.numbers),
+		slices.Clone(p.snapshots)}
 }
 
 func (p *platter) store(entries []*raft.Log) {
@@ -95,7 +96,8 @@ var _ raftstore.LogStore = (*mount)(nil)
 func (d *disk) open(onTermErr func()) *mount {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.mounted = &mount{disk: d, own: d.kept, dead: make(chan struct{}), writing: make(map[*[]*raft.Log]bool), onTermErr: onTermErr}
+	d.mounted = &mount{disk: d, own: d.kept, dead: make(chan struct{}), writing: make(map[*[]*raft.Log]bool),
+		onTermErr: onTermErr}
 	return d.mounted
 }
 
@@ -290,7 +292,10 @@ type snapshots struct {
 const keptSnapshots = 2
 
 // Create implements raft.SnapshotStore.
-func (s *snapshots) Create(version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration, configurationIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
+func (s *snapshots) Create(
+	version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration, configurationIndex uint64,
+	_ raft.Transport,
+) (raft.SnapshotSink, error) {
 	sink := &sink{store: s, meta: raft.SnapshotMeta{
 		Version: version, ID: fmt.Sprintf("%d-%d-%d", term, index, time.Now().UnixMilli()), Index: index, Term: term,
 		Configuration: configuration, ConfigurationIndex: configurationIndex,

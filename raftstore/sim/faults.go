@@ -74,7 +74,8 @@ var faults = []fault{
 }
 
 // brisk are the faults of a brisk run.
-var brisk = []string{"leader isolated", "one-way partition of the leader", "connections break", "crash", "stop in order", "transfer"}
+var brisk = []string{"leader isolated", "one-way partition of the leader", "connections break", "crash",
+	"stop in order", "transfer"}
 
 func nothing() {}
 
@@ -213,7 +214,8 @@ func (c *cluster) storm(end time.Time) {
 	if c.opts.Brisk {
 		only, pause = brisk, 150
 	}
-	faults := slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return only != nil && !slices.Contains(only, f.name) })
+	faults := slices.DeleteFunc(slices.Clone(faults),
+		func(f fault) bool { return only != nil && !slices.Contains(only, f.name) })
 	total := 0
 	for _, f := range faults {
 		total += f.often

@@ -24,27 +24,42 @@ func TestChecksFindFaults(t *testing.T) {
 		edit    func(s *server, m *mount, cfg *raftstore.Config)
 		spoil   func(*raftstore.Server) api
 	}{
-		{name: "a log that says it has synced, and forgets in a crash", promise: history.OneHistory, only: []string{"crash of a majority", "crash of all"}, edit: forgetful},
-		{name: "reads that do not ask the leader", promise: history.Linearizes, spoil: func(s *raftstore.Server) api { return staleReads{s} }},
-		{name: "watches that leave out an event", promise: history.Reliable, spoil: watches(func(w raftstore.Watcher) raftstore.Watcher { return &skipping{Watcher: w} })},
-		{name: "watches that repeat an event", promise: history.Unique, spoil: watches(func(w raftstore.Watcher) raftstore.Watcher { return &repeating{Watcher: w} })},
-		{name: "watches that split a revision", promise: history.Atomic, spoil: watches(func(w raftstore.Watcher) raftstore.Watcher { return &splitting{Watcher: w} })},
-		{name: "progress that overtakes events", promise: history.Bookmarkable, spoil: watches(func(w raftstore.Watcher) raftstore.Watcher { return &hasty{Watcher: w} })},
-		{name: "watches that begin too late", promise: history.Resumable, spoil: func(s *raftstore.Server) api { return lateWatches{s} }},
-		{name: "fences that nobody looks at", promise: check.Fence, spoil: func(s *raftstore.Server) api { return unfenced{s} }},
-		{name: "writes that are done twice", promise: history.Once, spoil: func(s *raftstore.Server) api { return twice{s} }},
-		{name: "writes that are called refused, and are done", promise: history.NotExecuted, spoil: func(s *raftstore.Server) api { return liar{s} }},
-		{name: "preconditions that nobody looks at", promise: check.Preconditions, spoil: func(s *raftstore.Server) api { return unconditional{s} }},
-		{name: "keys that expire early", promise: check.ExpiryOnTime, spoil: func(s *raftstore.Server) api { return shortLived{s} }},
+		{name: "a log that says it has synced, and forgets in a crash", promise: history.OneHistory,
+			only: []string{"crash of a majority", "crash of all"}, edit: forgetful},
+		{name: "reads that do not ask the leader", promise: history.Linearizes,
+			spoil: func(s *raftstore.Server) api { return staleReads{s} }},
+		{name: "watches that leave out an event", promise: history.Reliable,
+			spoil: watches(func(w raftstore.Watcher) raftstore.Watcher { return &skipping{Watcher: w} })},
+		{name: "watches that repeat an event", promise: history.Unique,
+			spoil: watches(func(w raftstore.Watcher) raftstore.Watcher { return &repeating{Watcher: w} })},
+		{name: "watches that split a revision", promise: history.Atomic,
+			spoil: watches(func(w raftstore.Watcher) raftstore.Watcher { return &splitting{Watcher: w} })},
+		{name: "progress that overtakes events", promise: history.Bookmarkable,
+			spoil: watches(func(w raftstore.Watcher) raftstore.Watcher { return &hasty{Watcher: w} })},
+		{name: "watches that begin too late", promise: history.Resumable,
+			spoil: func(s *raftstore.Server) api { return lateWatches{s} }},
+		{name: "fences that nobody looks at", promise: check.Fence,
+			spoil: func(s *raftstore.Server) api { return unfenced{s} }},
+		{name: "writes that are done twice", promise: history.Once,
+			spoil: func(s *raftstore.Server) api { return twice{s} }},
+		{name: "writes that are called refused, and are done", promise: history.NotExecuted,
+			spoil: func(s *raftstore.Server) api { return liar{s} }},
+		{name: "preconditions that nobody looks at", promise: check.Preconditions,
+			spoil: func(s *raftstore.Server) api { return unconditional{s} }},
+		{name: "keys that expire early", promise: check.ExpiryOnTime,
+			spoil: func(s *raftstore.Server) api { return shortLived{s} }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			for seed := uint64(1); seed <= 5; seed++ {
 				var result Result
 				synctest.Test(t, func(*testing.T) {
-					result = Run(Options{Seed: seed, Servers: 3, Leaders: 12, only: c.only, Limit: 2 * time.Minute, Pace: 15 * time.Millisecond, edit: c.edit, spoil: c.spoil})
+					result = Run(
+						Options{Seed: seed, Servers: 3, Leaders: 12, only: c.only, Limit: 2 * time.Minute,
+							Pace: 15 * time.Millisecond, edit: c.edit, spoil: c.spoil})
 				})
-				for _, v := range append(result.Problems, result.Record.Verdict(check.Options{Clocks: result.Clocks})...) {
+				for _, v := range append(result.Problems,
+					result.Record.Verdict(check.Options{Clocks: result.Clocks})...) {
 					if v.Promise == c.promise {
 						t.Logf("seed %d: %v", seed, v)
 						return

@@ -111,7 +111,8 @@ func Run(opts Options) Result {
 	for _, s := range c.servers {
 		s.stop()
 	}
-	return Result{Record: record, Clocks: c.clocks(start), Simulated: time.Since(start), Stormy: stormy, Faults: c.faults, Problems: c.problems}
+	return Result{Record: record, Clocks: c.clocks(start), Simulated: time.Since(start), Stormy: stormy,
+		Faults: c.faults, Problems: c.problems}
 }
 
 // found makes the cluster.
@@ -143,7 +144,8 @@ func (c *cluster) settle(watchers []*watcher) {
 		err := context.Cause(ctx)
 		for try := 0; try < 20 && p != nil; try++ {
 			w := check.Write{Client: cl.id, Server: s.index, Call: c.record.Now(), Txn: raftstore.Txn{
-				Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/end", Value: fmt.Appendf(nil, "v%d", c.values.next())}},
+				Ops: []raftstore.Op{
+					{Kind: raftstore.Put, Key: "/end", Value: fmt.Appendf(nil, "v%d", c.values.next())}},
 			}}
 			var result raftstore.Result
 			result, err = p.Commit(ctx, w.Txn)

@@ -18,13 +18,15 @@ import (
 )
 
 var (
-	seed     = flag.Uint64("seed", 0, "first seed; 0 draws one")
-	seeds    = flag.Int("seeds", 0, "how many seeds; 0: 14, or in a short run the first 3")
-	hours    = flag.Float64("hours", 0, "how many hours of virtual time under faults, in runs of -span; instead of -seeds")
+	seed  = flag.Uint64("seed", 0, "first seed; 0 draws one")
+	seeds = flag.Int("seeds", 0, "how many seeds; 0: 14, or in a short run the first 3")
+	hours = flag.Float64("hours", 0,
+		"how many hours of virtual time under faults, in runs of -span; instead of -seeds")
 	span     = flag.Duration("span", 10*time.Minute, "how long, in virtual time, faults come in each run of -hours")
 	leaders  = flag.Int("leaders", 0, "terms with a leader in each run; 0: as the seed decides")
-	exchange = flag.Bool("exchange", false, "remove servers, wipe them and let them join again in all runs, not only in half of them")
-	out      = flag.String("out", "", "directory for the record of a run that fails; default: a temporary one")
+	exchange = flag.Bool("exchange", false,
+		"remove servers, wipe them and let them join again in all runs, not only in half of them")
+	out = flag.String("out", "", "directory for the record of a run that fails; default: a temporary one")
 )
 
 // total is the sum of several runs.
@@ -53,8 +55,10 @@ func (t *total) add(r Result, opts Options) {
 func (t *total) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return fmt.Sprintf("%d runs: %v of virtual time under faults, %d faults, %d terms with a leader, %d writes (%d unknown), %d reads, %d batches of events watched",
-		t.runs, t.stormy.Round(time.Second), t.faults, t.leaders, t.counts.Writes, t.counts.Unknown, t.counts.Reads, t.counts.Events)
+	return fmt.Sprintf(
+		"%d runs: %v of virtual time under faults, %d faults, %d terms with a leader, %d writes (%d unknown), %d reads, %d batches of events watched",
+		t.runs, t.stormy.Round(time.Second), t.faults, t.leaders, t.counts.Writes, t.counts.Unknown, t.counts.Reads,
+		t.counts.Events)
 }
 
 // TestSimulation runs many seeds. Package check lists the checks.
@@ -107,8 +111,10 @@ func simulate(t *testing.T, opts Options, all *total) {
 	violations := append(result.Problems, result.Record.Verdict(check.Options{Clocks: result.Clocks})...)
 	all.add(result, opts)
 	n := result.Record.Counts()
-	t.Logf("seed %d (%d servers, brisk %v, exchange %v): %d faults, %d terms, %d writes (%d unknown), %d reads, %d watches of %d batches in %v, which took %v and %v to check",
-		opts.Seed, opts.Servers, opts.Brisk, opts.Exchange, result.Faults, n.Terms, n.Writes, n.Unknown, n.Reads, n.Watches, n.Events, result.Simulated.Round(time.Second),
+	t.Logf(
+		"seed %d (%d servers, brisk %v, exchange %v): %d faults, %d terms, %d writes (%d unknown), %d reads, %d watches of %d batches in %v, which took %v and %v to check",
+		opts.Seed, opts.Servers, opts.Brisk, opts.Exchange, result.Faults, n.Terms, n.Writes, n.Unknown, n.Reads,
+		n.Watches, n.Events, result.Simulated.Round(time.Second),
 		ran.Round(time.Millisecond), (time.Since(began) - ran).Round(time.Millisecond))
 	if len(violations) == 0 {
 		return

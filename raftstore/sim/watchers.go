@@ -92,7 +92,8 @@ func (w *watcher) watch(ctx context.Context, s *server, p *process, reach uint64
 // history has gone.
 func (w *watcher) expired(s *server, p *process) {
 	if first := p.Compacted(); w.at >= first {
-		w.c.problem(history.Resumable, "revision %d is called compacted by server %d, which has all after %d", w.at, s.index, first)
+		w.c.problem(history.Resumable, "revision %d is called compacted by server %d, which has all after %d", w.at,
+			s.index, first)
 	}
 	w.at = 0
 }

@@ -27,7 +27,8 @@ func entries(t *testing.T, dir string) (names []string) {
 // TestDropOlder: older snapshots go, also if they are damaged. The snapshot itself, and those that
 // are newer by their names, never go, whatever can be read of it.
 func TestDropOlder(t *testing.T) {
-	for _, fault := range []error{nil, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, fs.ErrPermission, syscall.EACCES, errors.New("checksum"), syscall.EIO} {
+	for _, fault := range []error{nil, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, fs.ErrPermission, syscall.EACCES,
+		errors.New("checksum"), syscall.EIO} {
 		for broken := range 4 { // which of the snapshots cannot be read
 			t.Run(fmt.Sprint(fault, " of ", broken), func(t *testing.T) {
 				dir := t.TempDir()
@@ -39,7 +40,8 @@ func TestDropOlder(t *testing.T) {
 				for i := range uint64(4) {
 					ids = append(ids, write(t, s, 10*(i+1), "state"))
 				}
-				for _, name := range []string{ids[0] + damaged, ids[2] + damaged, ids[3] + damaged, "2-5-1" + damaged, "2-99-1" + temporary} {
+				for _, name := range []string{ids[0] + damaged, ids[2] + damaged, ids[3] + damaged, "2-5-1" + damaged,
+					"2-99-1" + temporary} {
 					if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
 						t.Fatal(err)
 					}
@@ -76,7 +78,8 @@ func TestDropOlder(t *testing.T) {
 
 // TestNamed: the name of a snapshot says how new it is.
 func TestNamed(t *testing.T) {
-	for id, want := range map[string]string{"2-10-1700000000000": "2 10", "3-9-5": "3 9", "": "0 0", "2-x-1": "0 0", "lost+found": "0 0", "7": "0 0"} {
+	for id, want := range map[string]string{"2-10-1700000000000": "2 10", "3-9-5": "3 9", "": "0 0", "2-x-1": "0 0",
+		"lost+found": "0 0", "7": "0 0"} {
 		m := named(id)
 		if got := fmt.Sprint(m.Term, m.Index); got != want || m.ID != id || strings.Contains(m.ID, damaged) {
 			t.Errorf("%q is %s", id, got)

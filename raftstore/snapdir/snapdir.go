@@ -131,7 +131,8 @@ var ErrVersion = errors.New("the snapshot is of an unknown version: a newer prog
 // process is the cause, such as too many open files or a program that is too old: the snapshot must
 // stay.
 func Damaged(err error) bool {
-	for _, other := range []error{ErrVersion, snapshot.ErrVersion, fs.ErrPermission, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
+	for _, other := range []error{ErrVersion, snapshot.ErrVersion, fs.ErrPermission, syscall.EMFILE, syscall.ENFILE,
+		syscall.ENOMEM} {
 		if errors.Is(err, other) {
 			return false
 		}
@@ -191,7 +192,8 @@ func (s *Store) readMeta(id string) (*raft.SnapshotMeta, error) {
 		return nil, fmt.Errorf("%s: the checksum differs", metaFile)
 	}
 	if outer.Format != metaFormat {
-		return nil, fmt.Errorf("%w: %s has format %d and this program knows %d", ErrVersion, metaFile, outer.Format, metaFormat)
+		return nil,
+			fmt.Errorf("%w: %s has format %d and this program knows %d", ErrVersion, metaFile, outer.Format, metaFormat)
 	}
 	m := new(raft.SnapshotMeta)
 	if err := json.Unmarshal(outer.Meta, m); err != nil {
@@ -242,12 +244,15 @@ func (s *Store) setAside(id string, why error) error {
 	if err == nil {
 		err = atomicfile.SyncDir(s.opts.Dir)
 	}
-	s.opts.Logger.Error("a snapshot is damaged and was set aside", "snapshot", s.path(id), "reason", why, "now", to, "err", err)
+	s.opts.Logger.Error("a snapshot is damaged and was set aside", "snapshot", s.path(id), "reason", why, "now", to,
+		"err", err)
 	return err
 }
 
 // Create implements raft.SnapshotStore.
-func (s *Store) Create(version raft.SnapshotVersion, index, term uint64, members raft.Configuration, membersIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
+func (s *Store) Create(
+	version raft.SnapshotVersion, index, term uint64, members raft.Configuration, membersIndex uint64, _ raft.Transport,
+) (raft.SnapshotSink, error) {
 	if version != 1 {
 		return nil, fmt.Errorf("snapshots of version %d are not known", version)
 	}
@@ -337,7 +342,8 @@ func (s *Store) reap() {
 		var names []string
 		names, err = s.names()
 		for _, name := range names {
-			switch kept := slices.ContainsFunc(all[:min(s.opts.Keep, len(all))], func(m *raft.SnapshotMeta) bool { return m.ID == name }); {
+			switch kept := slices.ContainsFunc(all[:min(s.opts.Keep, len(all))],
+				func(m *raft.SnapshotMeta) bool { return m.ID == name }); {
 			case strings.HasSuffix(name, temporary):
 				err = errors.Join(err, s.reapUnfinished(s.path(name)))
 			case !kept && len(all) >= s.opts.Keep:

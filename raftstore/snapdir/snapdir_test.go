@@ -63,7 +63,9 @@ func TestKept(t *testing.T) {
 	if got := indexes(t, s); len(got) != 2 || got[0] != 13 || got[1] != 12 {
 		t.Errorf("there are %d", got)
 	}
-	if len(done) != 4 || strings.Join(points[:3], " ") != faultpoint.SnapshotBeforeSync+" "+faultpoint.SnapshotBeforeRename+" "+faultpoint.SnapshotAfterRename {
+	if len(done) != 4 ||
+		strings.Join(points[:3], " ") != faultpoint.SnapshotBeforeSync+" "+faultpoint.SnapshotBeforeRename+" "+
+			faultpoint.SnapshotAfterRename {
 		t.Errorf("done %d, points %q", done, points)
 	}
 	sink, err := s.Create(1, 20, 2, raft.Configuration{}, 1, nil)
@@ -114,7 +116,8 @@ func TestDamagedDescription(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte(strings.Replace(string(data), `"Index":2`, `"Index":3`, 1)), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(strings.Replace(string(data), `"Index":2`, `"Index":3`, 1)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if got := indexes(t, s); len(got) != 1 || got[0] != 1 {
@@ -138,7 +141,8 @@ func TestSnapshotOfAnotherProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte(strings.Replace(string(data), `"format":1`, `"format":2`, 1)), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(strings.Replace(string(data), `"format":1`, `"format":2`, 1)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if list, err := s.List(); !errors.Is(err, ErrVersion) {
@@ -148,7 +152,8 @@ func TestSnapshotOfAnotherProgram(t *testing.T) {
 		t.Errorf("it was not left where it was: %v", err)
 	}
 	for err, want := range map[error]bool{
-		syscall.EMFILE: false, syscall.EACCES: false, snapshot.ErrVersion: false, snapshot.ErrCorrupt: true, syscall.EIO: true, os.ErrNotExist: true,
+		syscall.EMFILE: false, syscall.EACCES: false, snapshot.ErrVersion: false, snapshot.ErrCorrupt: true,
+		syscall.EIO: true, os.ErrNotExist: true,
 	} {
 		if Damaged(&os.PathError{Op: "open", Path: path, Err: err}) != want {
 			t.Errorf("%v: a snapshot is taken for damaged: %t", err, !want)

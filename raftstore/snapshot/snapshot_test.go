@@ -26,9 +26,11 @@ func sample(n int) Source {
 		},
 		History: func(yield func(kv.Undo) bool) {
 			for i := range n {
-				u := kv.Undo{Revision: uint64(n - i), At: int64(-i), Before: []kv.Item{{Key: "/absent", Value: []byte{}}}}
+				u := kv.Undo{Revision: uint64(n - i), At: int64(-i),
+					Before: []kv.Item{{Key: "/absent", Value: []byte{}}}}
 				for k := range i % 3 {
-					u.Before = append(u.Before, kv.Item{Key: fmt.Sprint(k), Value: make([]byte, i%50), CreateRevision: 1, ModRevision: 2})
+					u.Before = append(u.Before,
+						kv.Item{Key: fmt.Sprint(k), Value: make([]byte, i%50), CreateRevision: 1, ModRevision: 2})
 				}
 				if !yield(u) {
 					return
@@ -52,7 +54,9 @@ func read(data []byte) (meta Meta, items []kv.Item, sessions []Session, err erro
 	return meta, items, sessions, err
 }
 
-func readAll(data []byte) (meta Meta, items []kv.Item, sessions []Session, staging *Staging, staged []kv.Item, err error) {
+func readAll(
+	data []byte,
+) (meta Meta, items []kv.Item, sessions []Session, staging *Staging, staged []kv.Item, err error) {
 	r, err := NewReader(bytes.NewReader(data))
 	if err != nil {
 		return meta, nil, nil, nil, nil, err
@@ -87,7 +91,8 @@ func TestRestoreInItsMiddle(t *testing.T) {
 		src.stage(want)
 		data := encode(t, src)
 		_, items, _, staging, staged, err := readAll(data)
-		if err != nil || len(items) != 3 || !reflect.DeepEqual(staging, src.Staging) || !reflect.DeepEqual(staged, want) {
+		if err != nil || len(items) != 3 || !reflect.DeepEqual(staging, src.Staging) ||
+			!reflect.DeepEqual(staged, want) {
 			t.Errorf("%d items aside: %+v, %d items, %v", n, staging, len(staged), err)
 		}
 		if n == 2 {
@@ -121,7 +126,8 @@ func TestRoundTrip(t *testing.T) {
 		}
 		i := 0
 		src.Items(func(want kv.Item) bool {
-			if !bytes.Equal(items[i].Value, want.Value) || items[i].Key != want.Key || items[i].Expires != want.Expires {
+			if !bytes.Equal(items[i].Value, want.Value) || items[i].Key != want.Key ||
+				items[i].Expires != want.Expires {
 				t.Fatalf("item %d is %+v", i, items[i])
 			}
 			i++
@@ -164,7 +170,8 @@ func TestHistoryRoundTrip(t *testing.T) {
 	if err := r.Items(func(*kv.Item) {}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.History(func(kv.Undo) error { return refused }); !errors.Is(err, refused) || !errors.Is(err, ErrCorrupt) {
+	if err := r.History(func(kv.Undo) error { return refused }); !errors.Is(err, refused) ||
+		!errors.Is(err, ErrCorrupt) {
 		t.Errorf("a step that does not fit: %v", err)
 	}
 }

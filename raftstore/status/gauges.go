@@ -46,56 +46,77 @@ var readings = []struct {
 
 	{desc("revision", "Newest revision that this server has."), prometheus.GaugeValue,
 		func(r *Reading) float64 { return float64(r.View.Revision()) }},
-	{desc("keys", "Keys in the store."), prometheus.GaugeValue, func(r *Reading) float64 { return float64(r.View.Len()) }},
-	{desc("state_bytes", "Bytes of all keys and values, with an overhead for each key: what the limit is for."), prometheus.GaugeValue,
+	{desc("keys", "Keys in the store."), prometheus.GaugeValue,
+		func(r *Reading) float64 { return float64(r.View.Len()) }},
+	{desc("state_bytes", "Bytes of all keys and values, with an overhead for each key: what the limit is for."),
+		prometheus.GaugeValue,
 		func(r *Reading) float64 { return float64(r.View.Bytes()) }},
-	{desc("state_limit_bytes", "How large state_bytes may become before new keys are refused; 0 is no limit."), prometheus.GaugeValue,
+	{desc("state_limit_bytes", "How large state_bytes may become before new keys are refused; 0 is no limit."),
+		prometheus.GaugeValue,
 		func(r *Reading) float64 { return float64(r.StateLimit) }},
 
-	{desc("history_revisions", "Revisions that history holds: watches and reads can go back that far."), prometheus.GaugeValue,
+	{desc("history_revisions", "Revisions that history holds: watches and reads can go back that far."),
+		prometheus.GaugeValue,
 		func(r *Reading) float64 { return float64(r.Stats.Revisions) }},
-	{desc("history_age_seconds", "Age of the oldest revision in history."), prometheus.GaugeValue, func(r *Reading) float64 {
-		if r.Stats.Oldest == 0 {
-			return 0
-		}
-		return max(0, float64(r.Now.UnixMilli()-r.Stats.Oldest)/1000)
-	}},
+	{desc("history_age_seconds", "Age of the oldest revision in history."), prometheus.GaugeValue,
+		func(r *Reading) float64 {
+			if r.Stats.Oldest == 0 {
+				return 0
+			}
+			return max(0, float64(r.Now.UnixMilli()-r.Stats.Oldest)/1000)
+		}},
 	{desc("history_bytes", "Memory that history keeps beside the newest items."), prometheus.GaugeValue,
 		func(r *Reading) float64 { return float64(r.Stats.HistoryBytes) }},
 	{desc("compacted_revision", "Newest revision that left history."), prometheus.GaugeValue,
 		func(r *Reading) float64 { return float64(r.Stats.Compacted) }},
 
-	{desc("watchers", "Open watchers."), prometheus.GaugeValue, func(r *Reading) float64 { return float64(r.Stats.Watchers) }},
+	{desc("watchers", "Open watchers."), prometheus.GaugeValue,
+		func(r *Reading) float64 { return float64(r.Stats.Watchers) }},
 	{desc("watch_events_total", "Events handed to watchers."), prometheus.CounterValue,
 		func(r *Reading) float64 { return float64(r.Stats.Events) }},
-	{desc("watch_compacted_total", "Watches that ended because history no longer held what came next: their readers were too slow."), prometheus.CounterValue,
+	{desc("watch_compacted_total",
+		"Watches that ended because history no longer held what came next: their readers were too slow."),
+		prometheus.CounterValue,
 		func(r *Reading) float64 { return float64(r.Stats.Expired) }},
 
 	{desc("term", "Raft's term."), prometheus.GaugeValue, func(r *Reading) float64 { return float64(r.Term) }},
-	{desc("last_index", "Newest entry in the log."), prometheus.GaugeValue, func(r *Reading) float64 { return float64(r.LastIndex) }},
+	{desc("last_index", "Newest entry in the log."), prometheus.GaugeValue,
+		func(r *Reading) float64 { return float64(r.LastIndex) }},
 	{desc("commit_index", "Newest log entry that is known to be on a quorum."), prometheus.GaugeValue,
 		func(r *Reading) float64 { return float64(r.CommitIndex) }},
 	{desc("applied_index", "Newest log entry whose effects are visible."), prometheus.GaugeValue,
 		func(r *Reading) float64 { return float64(r.AppliedIndex) }},
 
-	{desc("is_leader", "Whether this server leads: 1 or 0."), prometheus.GaugeValue, func(r *Reading) float64 { return yes(r.Leads) }},
-	{desc("has_leader", "Whether this server knows a leader: 1 or 0."), prometheus.GaugeValue, func(r *Reading) float64 { return yes(r.HasLeader) }},
-	{desc("voters", "Members that vote, as this server knows."), prometheus.GaugeValue, func(r *Reading) float64 { return float64(r.Voters) }},
-	{desc("silent_members", "Members that do not answer this server, while it leads."), prometheus.GaugeValue, func(r *Reading) float64 { return float64(r.Silent) }},
+	{desc("is_leader", "Whether this server leads: 1 or 0."), prometheus.GaugeValue,
+		func(r *Reading) float64 { return yes(r.Leads) }},
+	{desc("has_leader", "Whether this server knows a leader: 1 or 0."), prometheus.GaugeValue,
+		func(r *Reading) float64 { return yes(r.HasLeader) }},
+	{desc("voters", "Members that vote, as this server knows."), prometheus.GaugeValue,
+		func(r *Reading) float64 { return float64(r.Voters) }},
+	{desc("silent_members", "Members that do not answer this server, while it leads."), prometheus.GaugeValue,
+		func(r *Reading) float64 { return float64(r.Silent) }},
 
-	{desc("space_alarm", "How full the store is: 0 enough room, 1 low, 2 full, so that new keys are refused."), prometheus.GaugeValue,
+	{desc("space_alarm", "How full the store is: 0 enough room, 1 low, 2 full, so that new keys are refused."),
+		prometheus.GaugeValue,
 		func(r *Reading) float64 { return float64(r.Space) }},
-	{desc("quarantined", "Whether this server serves nothing because its state differs from that of most servers: 1 or 0."), prometheus.GaugeValue,
+	{desc("quarantined",
+		"Whether this server serves nothing because its state differs from that of most servers: 1 or 0."),
+		prometheus.GaugeValue,
 		func(r *Reading) float64 { return yes(r.Quarantined) }},
-	{desc("log_store_hangs", "Whether a write to the log hangs, so that this server does not lead: 1 or 0."), prometheus.GaugeValue,
+	{desc("log_store_hangs", "Whether a write to the log hangs, so that this server does not lead: 1 or 0."),
+		prometheus.GaugeValue,
 		func(r *Reading) float64 { return yes(r.DiskHangs) }},
-	{desc("disk_full", "Whether the disk is full, so that this server runs on its reserve and refuses writes as a leader: 1 or 0."), prometheus.GaugeValue,
+	{desc("disk_full",
+		"Whether the disk is full, so that this server runs on its reserve and refuses writes as a leader: 1 or 0."),
+		prometheus.GaugeValue,
 		func(r *Reading) float64 { return yes(r.DiskFull) }},
-	{desc("log_store_failed", "Whether the last write to the log failed or hangs, as on a full disk: 1 or 0."), prometheus.GaugeValue,
+	{desc("log_store_failed", "Whether the last write to the log failed or hangs, as on a full disk: 1 or 0."),
+		prometheus.GaugeValue,
 		func(r *Reading) float64 { return yes(r.LogFails) }},
 }
 
-var watchLag = desc("watch_lag_revisions", "How many revisions there were that are newer than the one of which a watcher got its events, when it got them.")
+var watchLag = desc("watch_lag_revisions",
+	"How many revisions there were that are newer than the one of which a watcher got its events, when it got them.")
 
 func desc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc(prometheus.BuildFQName(namespace, subsystem, name), help, nil, nil)

@@ -47,7 +47,8 @@ func (b *Board) TellOfNoLeader(ctx context.Context, logger *slog.Logger) {
 func (b *Board) explainNoLeader(ctx context.Context, log *slog.Logger) {
 	self := b.server.ID()
 	if _, ok := group.Find(b.server.Members(), self); !ok {
-		log.Warn("this server is no member of the cluster yet, or hears nothing of it; it waits to be let in", "server", self)
+		log.Warn("this server is no member of the cluster yet, or hears nothing of it; it waits to be let in", "server",
+			self)
 		return
 	}
 	voters, alive := 0, 0
@@ -62,6 +63,8 @@ func (b *Board) explainNoLeader(ctx context.Context, log *slog.Logger) {
 			missing = append(missing, fmt.Sprintf("%s (%s): %s", p.Member.Name, p.Member.Address, p.Error))
 		}
 	}
-	log.Warn(fmt.Sprintf("the store has no leader, so nothing can be read or written: %d of %d servers answer and %d are needed; start the others",
-		alive, voters, voters/2+1), "missing", missing)
+	log.Warn(
+		fmt.Sprintf(
+			"the store has no leader, so nothing can be read or written: %d of %d servers answer and %d are needed; start the others",
+			alive, voters, voters/2+1), "missing", missing)
 }

@@ -31,8 +31,12 @@ type Machine struct {
 }
 
 // NewMachine returns the state machine for Raft. known is the end of the log when it was opened.
-func NewMachine(inner raft.BatchingFSM, state *mvcc.Store, members Members, snapshots raft.SnapshotStore, known uint64, stats *Metrics, logger *slog.Logger) *Machine {
-	return &Machine{BatchingFSM: inner, stats: stats, logger: logger, state: state, members: members, snapshots: snapshots, known: known}
+func NewMachine(
+	inner raft.BatchingFSM, state *mvcc.Store, members Members, snapshots raft.SnapshotStore, known uint64,
+	stats *Metrics, logger *slog.Logger,
+) *Machine {
+	return &Machine{BatchingFSM: inner, stats: stats, logger: logger, state: state, members: members,
+		snapshots: snapshots, known: known}
 }
 
 // Restoring reports whether a snapshot of the leader is being read.
@@ -90,7 +94,8 @@ func (m *Machine) Restore(rc io.ReadCloser) error {
 			m.logger.Warn("who the members are is not known until they change", "err", err)
 		}
 		m.stats.restored.Inc()
-		m.logger.Info("this server was too far behind for the leader's log and took its snapshot", "revision", m.state.Revision(), "before", before, "took", took)
+		m.logger.Info("this server was too far behind for the leader's log and took its snapshot", "revision",
+			m.state.Revision(), "before", before, "took", took)
 	}
 	return err
 }
@@ -111,7 +116,8 @@ func (p *measuredSnapshot) Persist(sink raft.SnapshotSink) error {
 	if err != nil {
 		p.logger.Warn("a snapshot could not be written; it is tried again", "snapshot", sink.ID(), "err", err)
 	} else {
-		p.logger.Info("a snapshot was written", "snapshot", sink.ID(), "bytes", counting.bytes, "took", took.Round(time.Millisecond))
+		p.logger.Info("a snapshot was written", "snapshot", sink.ID(), "bytes", counting.bytes, "took",
+			took.Round(time.Millisecond))
 	}
 	return err
 }

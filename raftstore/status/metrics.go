@@ -50,7 +50,8 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	seconds := prometheus.ExponentialBucketsRange(50e-6, 10, 18)
 	long := prometheus.ExponentialBucketsRange(1e-3, 300, 18)
 	histogram := func(name, help string, buckets []float64) prometheus.HistogramOpts {
-		return prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, Buckets: buckets}
+		return prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help,
+			Buckets: buckets}
 	}
 	counter := func(name, help string) prometheus.CounterOpts {
 		return prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}
@@ -60,37 +61,63 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	}
 	m := &Metrics{
 		registerer: registerer,
-		Requests: prometheus.NewCounterVec(counter("requests_total", "Requests to write that this server's callers made, by what became of each."),
+		Requests: prometheus.NewCounterVec(
+			counter("requests_total", "Requests to write that this server's callers made, by what became of each."),
 			[]string{"outcome"}),
-		QueueWait: prometheus.NewHistogram(histogram("queue_wait_seconds", "Time that a request waited on the leader until it went into a log entry.", seconds)),
+		QueueWait: prometheus.NewHistogram(
+			histogram("queue_wait_seconds", "Time that a request waited on the leader until it went into a log entry.",
+				seconds)),
 		batch: prometheus.NewHistogram(histogram("entry_requests", "Requests gathered into one log entry.",
 			prometheus.ExponentialBuckets(1, 2, 11))),
-		entryBytes: prometheus.NewHistogram(histogram("entry_bytes", "Size of a log entry.", prometheus.ExponentialBuckets(64, 4, 10))),
+		entryBytes: prometheus.NewHistogram(
+			histogram("entry_bytes", "Size of a log entry.", prometheus.ExponentialBuckets(64, 4, 10))),
 		logStore: prometheus.NewHistogramVec(histogram("log_store_seconds",
-			"Time of a write to the log's disk: operation is append of entries, truncate, or vote (a term or a vote).", seconds), []string{"operation"}),
-		Commit:  prometheus.NewHistogram(histogram("commit_seconds", "Time from proposing a log entry until it is applied, on the leader.", seconds)),
-		apply:   prometheus.NewHistogram(histogram("apply_seconds", "Time to apply the log entries that were committed together.", seconds)),
-		applied: prometheus.NewCounter(counter("applied_entries_total", "Log entries that this server applied since it started.")),
+			"Time of a write to the log's disk: operation is append of entries, truncate, or vote (a term or a vote).",
+			seconds), []string{"operation"}),
+		Commit: prometheus.NewHistogram(
+			histogram("commit_seconds", "Time from proposing a log entry until it is applied, on the leader.",
+				seconds)),
+		apply: prometheus.NewHistogram(
+			histogram("apply_seconds", "Time to apply the log entries that were committed together.", seconds)),
+		applied: prometheus.NewCounter(
+			counter("applied_entries_total", "Log entries that this server applied since it started.")),
 		forwards: prometheus.NewHistogramVec(histogram("forward_seconds",
-			"Time of a call to the leader, by call (write or read) and result (answered or failed).", seconds), []string{"call", "result"}),
+			"Time of a call to the leader, by call (write or read) and result (answered or failed).", seconds),
+			[]string{"call", "result"}),
 
 		readIndex: prometheus.NewHistogram(histogram("read_index_seconds",
-			"Time of one round that confirms up to where linearizable reads must see; it serves all that wait.", seconds)),
-		readers:     prometheus.NewHistogram(histogram("read_index_readers", "Readers that one round served.", prometheus.ExponentialBuckets(1, 2, 13))),
-		readsFailed: prometheus.NewCounter(counter("read_index_failures_total", "Rounds that found no leader, or no quorum, in time.")),
+			"Time of one round that confirms up to where linearizable reads must see; it serves all that wait.",
+			seconds)),
+		readers: prometheus.NewHistogram(
+			histogram("read_index_readers", "Readers that one round served.", prometheus.ExponentialBuckets(1, 2, 13))),
+		readsFailed: prometheus.NewCounter(
+			counter("read_index_failures_total", "Rounds that found no leader, or no quorum, in time.")),
 
 		Elections: prometheus.NewCounter(counter("elections_total", "Times that this server has campaigned.")),
-		Leaders:   prometheus.NewCounter(counter("leader_changes_total", "Times that this server saw another leader than before, the first included.")),
-		HandOvers: prometheus.NewCounter(counter("disk_hand_overs_total", "How often this server handed leadership over because its disk was full.")),
+		Leaders: prometheus.NewCounter(
+			counter("leader_changes_total",
+				"Times that this server saw another leader than before, the first included.")),
+		HandOvers: prometheus.NewCounter(
+			counter("disk_hand_overs_total",
+				"How often this server handed leadership over because its disk was full.")),
 
-		snapshot:      prometheus.NewHistogram(histogram("snapshot_seconds", "Time to write a snapshot of the state.", long)),
-		snapshotBytes: prometheus.NewGauge(gauge("snapshot_size_bytes", "Size of the newest snapshot that this server wrote since it started; 0 before the first.")),
-		snapshotLast:  prometheus.NewGauge(gauge("snapshot_last_success_timestamp_seconds", "When the newest snapshot was written; 0 when there is none.")),
-		snapshots: prometheus.NewCounterVec(counter("snapshots_total", "Snapshots that this server wrote, by result: written or failed."),
+		snapshot: prometheus.NewHistogram(
+			histogram("snapshot_seconds", "Time to write a snapshot of the state.", long)),
+		snapshotBytes: prometheus.NewGauge(
+			gauge("snapshot_size_bytes",
+				"Size of the newest snapshot that this server wrote since it started; 0 before the first.")),
+		snapshotLast: prometheus.NewGauge(
+			gauge("snapshot_last_success_timestamp_seconds",
+				"When the newest snapshot was written; 0 when there is none.")),
+		snapshots: prometheus.NewCounterVec(
+			counter("snapshots_total", "Snapshots that this server wrote, by result: written or failed."),
 			[]string{"result"}),
-		restored: prometheus.NewCounter(counter("snapshots_installed_total", "Snapshots that replaced this server's state since it started, as when it was far behind.")),
+		restored: prometheus.NewCounter(
+			counter("snapshots_installed_total",
+				"Snapshots that replaced this server's state since it started, as when it was far behind.")),
 	}
-	for _, outcome := range []string{"applied", "conflict", "fenced", "full", "refused", "unavailable", "overloaded", "unknown"} {
+	for _, outcome := range []string{"applied", "conflict", "fenced", "full", "refused", "unavailable", "overloaded",
+		"unknown"} {
 		m.Requests.WithLabelValues(outcome)
 	}
 	for _, result := range []string{"written", "failed"} {

@@ -82,7 +82,8 @@ func (c *Condition) NoLeader() error {
 // withoutLeader is the error of a server that has been without a leader since then. After
 // LeaderlessAfter it is an ErrLeaderless: an election is not the cause any more.
 func (c *Condition) withoutLeader(since time.Duration) error {
-	reason := fmt.Sprintf("no leader has been known for %s, since %s: ", since.Round(time.Second), time.Now().Add(-since).UTC().Format(time.RFC3339))
+	reason := fmt.Sprintf("no leader has been known for %s, since %s: ", since.Round(time.Second),
+		time.Now().Add(-since).UTC().Format(time.RFC3339))
 	if c.Member {
 		reason += fmt.Sprintf("%d of the %d servers with a vote must reach each other", c.Voters/2+1, c.Voters)
 	} else {

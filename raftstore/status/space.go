@@ -94,9 +94,12 @@ func (s *Space) tell(now Level, size, limit int64) {
 	log := s.logger.With("bytes", size, "limit", limit, "keys", s.state.Latest().Len())
 	switch now {
 	case full:
-		log.Error("the store is full: new keys are refused, and what would make it larger; delete something, or raise the limit on all servers")
+		log.Error(
+			"the store is full: new keys are refused, and what would make it larger; delete something, or raise the limit on all servers")
 	case low:
-		log.Warn(fmt.Sprintf("the store is filled to %d %%: at 100 %% it refuses new keys; delete something, or raise the limit on all servers", percentOf(size, limit)))
+		log.Warn(
+			fmt.Sprintf(
+				"the store is filled to %d %%: at 100 %% it refuses new keys; delete something, or raise the limit on all servers", percentOf(size, limit)))
 	default:
 		log.Info("the store has room again")
 	}

@@ -81,7 +81,8 @@ func Mux(t testing.TB, cert func() *tls.Certificate, roots func() *x509.CertPool
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := transport.NewMux(transport.Config{Listener: l, Certificate: cert, Roots: roots, HandshakeTimeout: await.Hang})
+	m, err := transport.NewMux(
+		transport.Config{Listener: l, Certificate: cert, Roots: roots, HandshakeTimeout: await.Hang})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,8 @@ func NewCluster(t testing.TB, size int, edit func(i int, cfg *raftstore.Config))
 	c.Await("all servers vote, and all know that", func() bool {
 		return !slices.ContainsFunc(c.Servers, func(s *raftstore.Server) bool {
 			members := s.Members()
-			return len(members) != size || slices.ContainsFunc(members, func(m raftstore.Member) bool { return !m.Voter })
+			return len(members) != size ||
+				slices.ContainsFunc(members, func(m raftstore.Member) bool { return !m.Voter })
 		})
 	})
 	return c

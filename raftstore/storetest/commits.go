@@ -130,7 +130,8 @@ func expiry(t *testing.T, s *raftstore.Store) {
 			{Kind: raftstore.Put, Key: "/long", TTL: time.Hour},
 		}})
 		renewed = put(t, s, "/renewed", "for ever")
-		if before, _ := view(t, s, raftstore.ViewOptions{Revision: renewed - 1}).Get("/renewed"); before.ModRevision == written {
+		if before, _ := view(t, s, raftstore.ViewOptions{Revision: renewed - 1}).Get(
+			"/renewed"); before.ModRevision == written {
 			break
 		}
 		if ttl > 10*time.Second { // the disk was so slow that it had expired

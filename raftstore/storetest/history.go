@@ -78,7 +78,8 @@ func (h *History) Client(ctx context.Context, seed uint64, keys int, pick func()
 		cancel()
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Duration(rnd.IntN(int(5 * time.Millisecond)))): // brief: a client rests between its operations
+		case <-time.After(
+			time.Duration(rnd.IntN(int(5 * time.Millisecond)))): // brief: a client rests between its operations
 		}
 	}
 }
@@ -166,9 +167,12 @@ func (h *History) Len() int {
 
 // Restore restores the items, which have all of the keys with a value that none had before, and
 // records it as a write of each of them. It reports whether it took effect.
-func (h *History) Restore(ctx context.Context, s *raftstore.Server, items func(yield func(*raftstore.Item) error) error, keys []string) bool {
+func (h *History) Restore(
+	ctx context.Context, s *raftstore.Server, items func(yield func(*raftstore.Item) error) error, keys []string,
+) bool {
 	values := make(map[string]string)
-	if err := items(func(item *raftstore.Item) error { values[item.Key] = string(item.Value); return nil }); err != nil {
+	if err := items(
+		func(item *raftstore.Item) error { values[item.Key] = string(item.Value); return nil }); err != nil {
 		return false
 	}
 	id, call := h.client(), h.now()
@@ -177,7 +181,8 @@ func (h *History) Restore(ctx context.Context, s *raftstore.Server, items func(y
 		return false
 	}
 	for _, key := range keys {
-		o := linear.Operation{Client: id, Group: key, Call: call, Put: map[string]string{key: values[key]}, Revision: r.Revision}
+		o := linear.Operation{Client: id, Group: key, Call: call, Put: map[string]string{key: values[key]},
+			Revision: r.Revision}
 		if err != nil {
 			o.Outcome, o.Revision = linear.Unknown, 0
 		}

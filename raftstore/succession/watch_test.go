@@ -44,10 +44,12 @@ func TestASupersededServerTakesNoPart(t *testing.T) {
 			t.Errorf("it did %q", s.did)
 		}
 		var superseded *group.SupersededError
-		if got := w.Superseded(); got == nil || got.Successor != "new" || !errors.Is(w.Err(), kv.ErrUnavailable) || !errors.As(w.Err(), &superseded) {
+		if got := w.Superseded(); got == nil || got.Successor != "new" || !errors.Is(w.Err(), kv.ErrUnavailable) ||
+			!errors.As(w.Err(), &superseded) {
 			t.Errorf("it knows of %+v: %v", got, w.Err())
 		}
-		if mark, err := disk.ReadSuperseded(&disk.Options{Dir: dir}, "old"); err != nil || mark == nil || mark.Successor != "new" {
+		if mark, err := disk.ReadSuperseded(&disk.Options{Dir: dir}, "old"); err != nil || mark == nil ||
+			mark.Successor != "new" {
 			t.Errorf("the mark is %+v, %v", mark, err)
 		}
 	})

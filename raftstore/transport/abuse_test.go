@@ -70,12 +70,15 @@ func TestFloods(t *testing.T) {
 		says   string
 		stay   int // how many silent ones may be left
 	}{
-		"silence from one address":    {300, func(int) string { return "127.0.0.2" }, "", each},
-		"silence from many addresses": {300, func(i int) string { return fmt.Sprintf("127.0.1.%d", i%60+1) }, "", places},
+		"silence from one address": {300, func(int) string { return "127.0.0.2" }, "", each},
+		"silence from many addresses": {300, func(i int) string { return fmt.Sprintf("127.0.1.%d", i%60+1) }, "",
+			places},
 		// A client that shares the address of a server still does not keep it out.
 		"silence from the server's own address": {300, func(int) string { return "127.0.0.1" }, "", each},
-		"nonsense":                              {300, func(int) string { return "127.0.0.2" }, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 0},
-		"the beginning of a handshake":          {300, func(int) string { return "127.0.0.2" }, "\x16\x03\x01\x40\x00\x01", each},
+		"nonsense": {300, func(int) string { return "127.0.0.2" },
+			"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 0},
+		"the beginning of a handshake": {300, func(int) string { return "127.0.0.2" },
+			"\x16\x03\x01\x40\x00\x01", each},
 	} {
 		t.Run(what, func(t *testing.T) {
 			server, friend := abused(t, nil)

@@ -94,7 +94,8 @@ func FuzzProtocols(f *testing.F) {
 		here, there := net.Pipe()
 		var admitting sync.WaitGroup
 		admitting.Go(func() { server.Admit(there) })
-		conn := tls.Client(here, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*cert}, NextProtos: asked})
+		conn := tls.Client(here,
+			&tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*cert}, NextProtos: asked})
 		conn.SetDeadline(time.Now().Add(await.Hang))
 		heard, err := io.ReadAll(conn)
 		here.Close()

@@ -19,7 +19,8 @@ func TestTheMemoryOfStrangers(t *testing.T) {
 		"another protocol's text": "GET / HTTP/1.1\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			server, friend := abused(t, func(c *transport.Config) { c.MaxHandshakes, c.MaxHandshakesFrom = places, places })
+			server, friend := abused(t,
+				func(c *transport.Config) { c.MaxHandshakes, c.MaxHandshakesFrom = places, places })
 			cost := heapcost.Of(func() {
 				strangers := heapcost.Dial(t, server.Addr(), clients, heapcost.Sends([]byte(send)))
 				await.True(t, "the server makes room", func() bool { return strangers.Closed() >= clients-places })

@@ -91,7 +91,8 @@ func NewMux(cfg Config) (*Mux, error) {
 	}
 	m := &Mux{
 		cfg: cfg, protos: make(map[string]*queue), slots: make(chan struct{}, 2*cfg.MaxHandshakes),
-		door: newDoor(cfg.MaxHandshakes, cfg.MaxHandshakesFrom), guests: newGuests(cfg.MaxConns), complaints: newComplaints(cfg.Logger),
+		door: newDoor(cfg.MaxHandshakes, cfg.MaxHandshakesFrom), guests: newGuests(cfg.MaxConns),
+		complaints: newComplaints(cfg.Logger),
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.running.Go(m.accept) // ends when Close closes the listener; Close waits for it
@@ -180,10 +181,12 @@ func (m *Mux) admit(v *visitor) {
 		if hungUp(err) {
 			// A server that restarts does so, and so does a client that only checks whether the
 			// port is open.
-			m.complaints.logger.Debug("a connection ended before its peer was known", "remote", v.RemoteAddr(), "err", err)
+			m.complaints.logger.Debug("a connection ended before its peer was known", "remote", v.RemoteAddr(), "err",
+				err)
 			return
 		}
-		m.complaints.warnOf(v.source, "closed a connection that is not from a server of this cluster", v.RemoteAddr(), err)
+		m.complaints.warnOf(v.source, "closed a connection that is not from a server of this cluster", v.RemoteAddr(),
+			err)
 		return
 	}
 	guest, err := m.guests.admit(conn, m)

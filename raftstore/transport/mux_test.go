@@ -70,7 +70,8 @@ func TestUnknownPeersAreRefused(t *testing.T) {
 		"a certificate of another CA": trusting(other.Issue(transport.ServerOrganization)),
 		"a node that is no server":    trusting(ca.Issue("system:nodes")),
 		"no certificate":              trusting(&tls.Certificate{}),
-		"an expired certificate":      trusting(ca.IssueUntil(transport.ServerOrganization, time.Now().Add(-time.Minute))),
+		"an expired certificate": trusting(
+			ca.IssueUntil(transport.ServerOrganization, time.Now().Add(-time.Minute))),
 	}
 	for what, m := range unknown {
 		if heard, err := hears(t, m, server, "one/1"); heard != "" || err == nil {
@@ -96,8 +97,10 @@ func TestAClientThatHangsUpIsNoComplaint(t *testing.T) {
 			t.Fatal(err)
 		}
 		log := new(syncbuf.Buffer)
-		m, err := transport.NewMux(transport.Config{Listener: l, Certificate: func() *tls.Certificate { return cert }, Roots: ca.Pool, HandshakeTimeout: await.Hang,
-			Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+		m, err := transport.NewMux(
+			transport.Config{Listener: l, Certificate: func() *tls.Certificate { return cert }, Roots: ca.Pool,
+				HandshakeTimeout: await.Hang,
+				Logger:           slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 		if err != nil {
 			t.Fatal(err)
 		}

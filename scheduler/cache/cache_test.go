@@ -26,9 +26,10 @@ func node(name, zone string) *v1.Node {
 func podOn(name, node string, milliCPU int64) *framework.PodInfo {
 	p, err := framework.NewPodInfo(&v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)},
-		Spec: v1.PodSpec{NodeName: node, Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
-			v1.ResourceCPU: *resource.NewMilliQuantity(milliCPU, resource.DecimalSI),
-		}}}}},
+		Spec: v1.PodSpec{NodeName: node,
+			Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
+				v1.ResourceCPU: *resource.NewMilliQuantity(milliCPU, resource.DecimalSI),
+			}}}}},
 	})
 	if err != nil {
 		panic(err)

@@ -36,11 +36,14 @@ func TestAnEmptyFileIsTheDefault(t *testing.T) {
 	if len(c.Profiles) != 1 || c.Profiles[0].SchedulerName != "default-scheduler" || len(notes) != 0 {
 		t.Fatalf("profiles %+v, notes %q", c.Profiles, notes)
 	}
-	if !slices.Equal(c.Profiles[0].Plugins, plugins.Default().Plugins) || len(c.Profiles[0].Points) != 0 || len(c.Profiles[0].Args) != 0 {
+	if !slices.Equal(c.Profiles[0].Plugins, plugins.Default().Plugins) || len(c.Profiles[0].Points) != 0 ||
+		len(c.Profiles[0].Args) != 0 {
 		t.Errorf("the profile is %+v, want the default", c.Profiles[0])
 	}
-	if c.InitialBackoff != time.Second || c.MaxBackoff != 10*time.Second || c.Parallelism != 0 || c.PercentageOfNodesToScore != 0 {
-		t.Errorf("back-off %s to %s, parallelism %d, %d %%", c.InitialBackoff, c.MaxBackoff, c.Parallelism, c.PercentageOfNodesToScore)
+	if c.InitialBackoff != time.Second || c.MaxBackoff != 10*time.Second || c.Parallelism != 0 ||
+		c.PercentageOfNodesToScore != 0 {
+		t.Errorf("back-off %s to %s, parallelism %d, %d %%", c.InitialBackoff, c.MaxBackoff, c.Parallelism,
+			c.PercentageOfNodesToScore)
 	}
 	var zero *config.Policy
 	zero.Apply(&c) // no file changes nothing
@@ -85,12 +88,15 @@ profiles:
     args: {}
 - schedulerName: packer
 `)
-	if c.Parallelism != 3 || c.PercentageOfNodesToScore != 20 || c.InitialBackoff != 2*time.Second || c.MaxBackoff != time.Minute {
-		t.Errorf("parallelism %d, %d %%, back-off %s to %s", c.Parallelism, c.PercentageOfNodesToScore, c.InitialBackoff, c.MaxBackoff)
+	if c.Parallelism != 3 || c.PercentageOfNodesToScore != 20 || c.InitialBackoff != 2*time.Second ||
+		c.MaxBackoff != time.Minute {
+		t.Errorf("parallelism %d, %d %%, back-off %s to %s", c.Parallelism, c.PercentageOfNodesToScore,
+			c.InitialBackoff, c.MaxBackoff)
 	}
 	p := c.Profiles[0]
 	if *p.PercentageOfNodesToScore != 70 || c.Profiles[1].PercentageOfNodesToScore != nil {
-		t.Errorf("percentages of the profiles: %v, %v", p.PercentageOfNodesToScore, c.Profiles[1].PercentageOfNodesToScore)
+		t.Errorf("percentages of the profiles: %v, %v", p.PercentageOfNodesToScore,
+			c.Profiles[1].PercentageOfNodesToScore)
 	}
 	want := plugins.Default().Plugins
 	want = slices.DeleteFunc(want, func(e framework.Enabled) bool {
@@ -100,11 +106,13 @@ profiles:
 	if !slices.Equal(p.Plugins, want) {
 		t.Errorf("plugins are %v, want %v", p.Plugins, want)
 	}
-	if at := p.Points[framework.Score]; !slices.Equal(at.Enabled, []framework.Enabled{{Name: names.NodeResourcesFit, Weight: 5}}) || !slices.Equal(at.Disabled, []string{"*"}) {
+	if at := p.Points[framework.Score]; !slices.Equal(at.Enabled,
+		[]framework.Enabled{{Name: names.NodeResourcesFit, Weight: 5}}) || !slices.Equal(at.Disabled, []string{"*"}) {
 		t.Errorf("at score: %+v", at)
 	}
 	fit := p.Args[names.NodeResourcesFit].(*configv1.NodeResourcesFitArgs).ScoringStrategy
-	if fit.Resources[0].Weight != 2 || fit.Resources[1].Weight != 1 || fit.RequestedToCapacityRatio.Shape[1].Score != 10 {
+	if fit.Resources[0].Weight != 2 || fit.Resources[1].Weight != 1 ||
+		fit.RequestedToCapacityRatio.Shape[1].Score != 10 {
 		t.Errorf("arguments of NodeResourcesFit: %+v", fit)
 	}
 	volumes := p.Args[names.VolumeBinding].(*configv1.VolumeBindingArgs)
@@ -115,7 +123,8 @@ profiles:
 	if got.FilterTimeout.Duration != 3*time.Second {
 		t.Errorf("arguments of DynamicResources: %+v", got)
 	}
-	for _, about := range []string{"leaderElection ", "clientConnection ", "enableProfiling ", "delayCacheUntilActive ", `"Nonesuch"`, "permit.disabled ", "profiles[0].pluginConfig[3] "} {
+	for _, about := range []string{"leaderElection ", "clientConnection ", "enableProfiling ", "delayCacheUntilActive ",
+		`"Nonesuch"`, "permit.disabled ", "profiles[0].pluginConfig[3] "} {
 		if !slices.ContainsFunc(notes, func(n string) bool { return strings.Contains(n, about) }) {
 			t.Errorf("no note about %s among %q", about, notes)
 		}
@@ -165,71 +174,140 @@ func TestWrongFiles(t *testing.T) {
 	extender := func(body string) string { return head + "extenders: [{" + body + "}]" }
 	const at = "profiles[0].pluginConfig[0].args."
 	for name, c := range map[string]struct{ text, says string }{
-		"nothing":             {"", "want apiVersion: kubescheduler.config.k8s.io/v1"},
-		"not YAML":            {head + "a: [", "yaml"},
-		"another kind":        {"apiVersion: v1\nkind: Pod\n", "want a KubeSchedulerConfiguration"},
-		"another version":     {"apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration\n", "v1beta3"},
-		"arguments alone":     {"apiVersion: kubescheduler.config.k8s.io/v1\nkind: NodeAffinityArgs\n", "want a KubeSchedulerConfiguration"},
-		"unknown field":       {head + "profile: []", `unknown field "profile"`},
-		"repeated field":      {head + "parallelism: 1\nparallelism: 2", `"parallelism" already set`},
-		"field in profile":    {profile("plugin: {}"), `unknown field "profiles[0].plugin"`},
-		"field in arguments":  {args("NodeResourcesFit", "{scoring: 1}"), `unknown field "scoring"`},
-		"type in arguments":   {args("InterPodAffinity", "{hardPodAffinityWeight: much}"), "profiles[0].pluginConfig[0]"},
-		"parallelism":         {head + "parallelism: 0", "parallelism: Invalid value: 0: should be an integer value greater than zero"},
-		"percentage":          {head + "percentageOfNodesToScore: 101", "percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]"},
-		"profile's":           {profile("percentageOfNodesToScore: -1"), "profiles[0].percentageOfNodesToScore: Invalid value: -1"},
-		"initial back-off":    {head + "podInitialBackoffSeconds: 0", "podInitialBackoffSeconds: Invalid value: 0: must be greater than 0"},
-		"greatest back-off":   {head + "podInitialBackoffSeconds: 30", "podMaxBackoffSeconds: Invalid value: 10: must be greater than or equal to"},
-		"absurd back-off":     {head + "podMaxBackoffSeconds: 99999999999999", "podMaxBackoffSeconds: Invalid value"},
-		"no name":             {profile("schedulerName: a\n- {}"), "profiles[1].schedulerName: Required value"},
-		"name twice":          {profile("schedulerName: a\n- schedulerName: a"), `profiles[1].schedulerName: Duplicate value: "profiles[0].schedulerName"`},
-		"queues":              {profile("schedulerName: a\n- {schedulerName: b, plugins: {queueSort: {enabled: [{name: PrioritySort}]}}}"), "profiles[1].plugins.queueSort: Invalid value"},
-		"unknown plugin":      {profile("plugins: {filter: {enabled: [{name: NodeNam}]}}"), `profiles[0].plugins.filter.enabled[0].name: Invalid value: "NodeNam": there is no such plugin; it has DefaultBinder`},
-		"absent plugin":       {profile("plugins: {multiPoint: {enabled: [{name: GangScheduling}]}}"), "this version does not have this plugin of kube-scheduler"},
-		"removed plugin":      {profile("plugins: {filter: {enabled: [{name: EBSLimits}]}}"), `profiles[0].plugins.filter.enabled[0]: Invalid value: "EBSLimits": was invalid in version`},
-		"plugin twice":        {profile("plugins: {score: {enabled: [{name: NodeAffinity}, {name: NodeAffinity}]}}"), "profiles[0].plugins.score.enabled[1].name: Duplicate value"},
-		"negative weight":     {profile("plugins: {score: {enabled: [{name: NodeAffinity, weight: -1}]}}"), "profiles[0].plugins.score.enabled[0].weight: Invalid value: -1"},
-		"no part there":       {profile("plugins: {score: {enabled: [{name: NodeName}]}}"), `profiles[0]: scheduler profile "default-scheduler": plugin "NodeName" has no part in score`},
-		"nothing binds":       {profile(`plugins: {bind: {disabled: [{name: "*"}]}}`), "no plugin binds"},
-		"nothing sorts":       {profile(`plugins: {multiPoint: {disabled: [{name: PrioritySort}]}}`), "0 plugins sort the queue"},
-		"permit":              {profile("plugins: {permit: {enabled: [{name: NodeName}]}}"), "profiles[0].plugins.permit.enabled[0].name: Invalid value"},
-		"unknown arguments":   {args("NodeNam", "{}"), `profiles[0].pluginConfig[0].name: Invalid value: "NodeNam"`},
-		"arguments for none":  {args("NodeName", "{a: 1}"), "profiles[0].pluginConfig[0].args: Forbidden"},
-		"arguments twice":     {profile("pluginConfig: [{name: NodeAffinity, args: {}}, {name: NodeAffinity, args: {}}]"), `profiles[0].pluginConfig[1]: Duplicate value: "NodeAffinity"`},
-		"arguments of others": {args("NodeAffinity", "{kind: InterPodAffinityArgs, apiVersion: kubescheduler.config.k8s.io/v1}"), "profiles[0].pluginConfig[0]"},
-		"candidates":          {args("DefaultPreemption", "{minCandidateNodesPercentage: 0, minCandidateNodesAbsolute: 0}"), at + "minCandidateNodesPercentage: Invalid value: 0: cannot be zero at the same time"},
-		"few candidates":      {args("DefaultPreemption", "{minCandidateNodesAbsolute: -1}"), at + "minCandidateNodesAbsolute: Invalid value: -1: not in valid range [0, inf)"},
-		"many candidates":     {args("DefaultPreemption", "{minCandidateNodesPercentage: 101}"), at + "minCandidateNodesPercentage: Invalid value: 101"},
-		"hard weight":         {args("InterPodAffinity", "{hardPodAffinityWeight: 101}"), at + "hardPodAffinityWeight: Invalid value: 101: not in valid range [0, 100]"},
-		"added affinity":      {args("NodeAffinity", "{addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Near}]}]}}}"), at + "addedAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator"},
-		"added preference":    {args("NodeAffinity", "{addedAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, preference: {matchExpressions: [{key: a, operator: Near}]}}]}}"), at + "addedAffinity.preferredDuringSchedulingIgnoredDuringExecution"},
-		"balance twice":       {args("NodeResourcesBalancedAllocation", "{resources: [{name: cpu}, {name: cpu}]}"), at + "resources[1].name: Duplicate value"},
-		"balance weight":      {args("NodeResourcesBalancedAllocation", "{resources: [{name: cpu, weight: 2}]}"), at + "resources[0].weight: Invalid value: 2: must be 1"},
-		"ignored":             {args("NodeResourcesFit", "{ignoredResources: ['a b']}"), at + "ignoredResources[0]: Invalid value"},
-		"ignored group":       {args("NodeResourcesFit", "{ignoredResourceGroups: [a/b]}"), at + "ignoredResourceGroups[0]: Invalid value: \"a/b\": resource group name can't contain '/'"},
-		"strategy":            {args("NodeResourcesFit", "{scoringStrategy: {type: Best}}"), at + `scoringStrategy.type: Unsupported value: "Best"`},
-		"strategy's weight":   {args("NodeResourcesFit", "{scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 101}]}}"), at + "scoringStrategy.resources[0].weight: Invalid value: 101: resource weight of cpu not in valid range (0, 100]"},
-		"no ratio":            {args("NodeResourcesFit", "{scoringStrategy: {type: RequestedToCapacityRatio}}"), at + "scoringStrategy.requestedToCapacityRatio: Required value"},
-		"ratio of another":    {args("NodeResourcesFit", "{scoringStrategy: {type: MostAllocated, requestedToCapacityRatio: {}}}"), at + "scoringStrategy.requestedToCapacityRatio: Forbidden"},
-		"no shape":            {args("NodeResourcesFit", "{scoringStrategy: {type: RequestedToCapacityRatio, requestedToCapacityRatio: {}}}"), at + "scoringStrategy.requestedToCapacityRatio.shape: Required value"},
-		"shape's order":       {args("NodeResourcesFit", "{scoringStrategy: {type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: [{utilization: 5, score: 1}, {utilization: 5, score: 2}]}}}"), "shape[1].utilization: Invalid value: 5: values must be sorted"},
-		"shape's score":       {args("NodeResourcesFit", "{scoringStrategy: {type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: [{utilization: 5, score: 11}]}}}"), "shape[0].score: Invalid value: 11: not in valid range [0, 10]"},
-		"defaulting":          {args("PodTopologySpread", "{defaultingType: Some}"), at + `defaultingType: Unsupported value: "Some"`},
-		"system and list":     {args("PodTopologySpread", "{defaultConstraints: [{maxSkew: 1, topologyKey: a, whenUnsatisfiable: ScheduleAnyway}]}"), at + "defaultingType: Invalid value"},
-		"constraint":          {args("PodTopologySpread", "{defaultingType: List, defaultConstraints: [{maxSkew: 0, topologyKey: '', whenUnsatisfiable: Maybe, labelSelector: {}}]}"), at + "defaultConstraints[0].labelSelector: Forbidden"},
-		"constraint twice":    {args("PodTopologySpread", "{defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: a, whenUnsatisfiable: DoNotSchedule}, {maxSkew: 2, topologyKey: a, whenUnsatisfiable: DoNotSchedule}]}"), at + `defaultConstraints[1]: Duplicate value: "{a, DoNotSchedule}"`},
-		"volume binding":      {args("VolumeBinding", "{bindTimeoutSeconds: -1}"), at + "bindTimeoutSeconds: Invalid value: -1"},
-		"volumes' shape":      {args("VolumeBinding", "{shape: [{utilization: 101, score: 1}]}"), at + "shape[0].utilization: Invalid value: 101: not in valid range [0, 100]"},
-		"devices' filter":     {args("DynamicResources", "{filterTimeout: -1s}"), at + "filterTimeout: Invalid value"},
-		"devices' binding":    {args("DynamicResources", "{bindingTimeout: 999ms}"), at + "bindingTimeout: Invalid value"},
-		"extender's address":  {extender("urlPrefix: 'localhost:80'"), "extenders[0].urlPrefix: Invalid value"},
-		"extender's weight":   {extender("urlPrefix: 'http://a', prioritizeVerb: p"), "extenders[0].weight: Invalid value: 0: must have a positive weight applied to it"},
-		"extender's time-out": {extender("urlPrefix: 'http://a', httpTimeout: -1s"), "extenders[0].httpTimeout: Invalid value"},
-		"extender's resource": {extender("urlPrefix: 'http://a', managedResources: [{name: cpu}]"), `extenders[0].managedResources[0].name: Invalid value: "cpu": is an invalid extended resource name`},
-		"resource twice":      {extender("urlPrefix: 'http://a', managedResources: [{name: a/b}, {name: a/b}]"), "extenders[0].managedResources[1].name: Invalid value: \"a/b\": duplicate"},
-		"two binders":         {head + "extenders: [{urlPrefix: 'http://a', bindVerb: b}, {urlPrefix: 'http://b', bindVerb: b}]", "only one extender can implement bind"},
-		"extender's CA":       {extender("urlPrefix: 'https://a', tlsConfig: {caFile: /no/such/file}"), "extenders[0].tlsConfig: "},
-		"several faults":      {head + "parallelism: 0\npercentageOfNodesToScore: 101", "it has several faults:\n  parallelism: "},
+		"nothing":      {"", "want apiVersion: kubescheduler.config.k8s.io/v1"},
+		"not YAML":     {head + "a: [", "yaml"},
+		"another kind": {"apiVersion: v1\nkind: Pod\n", "want a KubeSchedulerConfiguration"},
+		"another version": {"apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration\n",
+			"v1beta3"},
+		"arguments alone": {"apiVersion: kubescheduler.config.k8s.io/v1\nkind: NodeAffinityArgs\n",
+			"want a KubeSchedulerConfiguration"},
+		"unknown field":      {head + "profile: []", `unknown field "profile"`},
+		"repeated field":     {head + "parallelism: 1\nparallelism: 2", `"parallelism" already set`},
+		"field in profile":   {profile("plugin: {}"), `unknown field "profiles[0].plugin"`},
+		"field in arguments": {args("NodeResourcesFit", "{scoring: 1}"), `unknown field "scoring"`},
+		"type in arguments": {args("InterPodAffinity", "{hardPodAffinityWeight: much}"),
+			"profiles[0].pluginConfig[0]"},
+		"parallelism": {head + "parallelism: 0",
+			"parallelism: Invalid value: 0: should be an integer value greater than zero"},
+		"percentage": {head + "percentageOfNodesToScore: 101",
+			"percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]"},
+		"profile's": {profile("percentageOfNodesToScore: -1"),
+			"profiles[0].percentageOfNodesToScore: Invalid value: -1"},
+		"initial back-off": {head + "podInitialBackoffSeconds: 0",
+			"podInitialBackoffSeconds: Invalid value: 0: must be greater than 0"},
+		"greatest back-off": {head + "podInitialBackoffSeconds: 30",
+			"podMaxBackoffSeconds: Invalid value: 10: must be greater than or equal to"},
+		"absurd back-off": {head + "podMaxBackoffSeconds: 99999999999999", "podMaxBackoffSeconds: Invalid value"},
+		"no name":         {profile("schedulerName: a\n- {}"), "profiles[1].schedulerName: Required value"},
+		"name twice": {profile("schedulerName: a\n- schedulerName: a"),
+			`profiles[1].schedulerName: Duplicate value: "profiles[0].schedulerName"`},
+		"queues": {
+			profile("schedulerName: a\n- {schedulerName: b, plugins: {queueSort: {enabled: [{name: PrioritySort}]}}}"),
+			"profiles[1].plugins.queueSort: Invalid value"},
+		"unknown plugin": {profile("plugins: {filter: {enabled: [{name: NodeNam}]}}"),
+			`profiles[0].plugins.filter.enabled[0].name: Invalid value: "NodeNam": there is no such plugin; it has DefaultBinder`},
+		"absent plugin": {profile("plugins: {multiPoint: {enabled: [{name: GangScheduling}]}}"),
+			"this version does not have this plugin of kube-scheduler"},
+		"removed plugin": {profile("plugins: {filter: {enabled: [{name: EBSLimits}]}}"),
+			`profiles[0].plugins.filter.enabled[0]: Invalid value: "EBSLimits": was invalid in version`},
+		"plugin twice": {profile("plugins: {score: {enabled: [{name: NodeAffinity}, {name: NodeAffinity}]}}"),
+			"profiles[0].plugins.score.enabled[1].name: Duplicate value"},
+		"negative weight": {profile("plugins: {score: {enabled: [{name: NodeAffinity, weight: -1}]}}"),
+			"profiles[0].plugins.score.enabled[0].weight: Invalid value: -1"},
+		"no part there": {profile("plugins: {score: {enabled: [{name: NodeName}]}}"),
+			`profiles[0]: scheduler profile "default-scheduler": plugin "NodeName" has no part in score`},
+		"nothing binds": {profile(`plugins: {bind: {disabled: [{name: "*"}]}}`), "no plugin binds"},
+		"nothing sorts": {profile(`plugins: {multiPoint: {disabled: [{name: PrioritySort}]}}`),
+			"0 plugins sort the queue"},
+		"permit": {profile("plugins: {permit: {enabled: [{name: NodeName}]}}"),
+			"profiles[0].plugins.permit.enabled[0].name: Invalid value"},
+		"unknown arguments":  {args("NodeNam", "{}"), `profiles[0].pluginConfig[0].name: Invalid value: "NodeNam"`},
+		"arguments for none": {args("NodeName", "{a: 1}"), "profiles[0].pluginConfig[0].args: Forbidden"},
+		"arguments twice": {
+			profile("pluginConfig: [{name: NodeAffinity, args: {}}, {name: NodeAffinity, args: {}}]"),
+			`profiles[0].pluginConfig[1]: Duplicate value: "NodeAffinity"`},
+		"arguments of others": {
+			args("NodeAffinity", "{kind: InterPodAffinityArgs, apiVersion: kubescheduler.config.k8s.io/v1}"),
+			"profiles[0].pluginConfig[0]"},
+		"candidates": {
+			args("DefaultPreemption", "{minCandidateNodesPercentage: 0, minCandidateNodesAbsolute: 0}"),
+			at + "minCandidateNodesPercentage: Invalid value: 0: cannot be zero at the same time"},
+		"few candidates": {args("DefaultPreemption", "{minCandidateNodesAbsolute: -1}"),
+			at + "minCandidateNodesAbsolute: Invalid value: -1: not in valid range [0, inf)"},
+		"many candidates": {args("DefaultPreemption", "{minCandidateNodesPercentage: 101}"),
+			at + "minCandidateNodesPercentage: Invalid value: 101"},
+		"hard weight": {args("InterPodAffinity", "{hardPodAffinityWeight: 101}"),
+			at + "hardPodAffinityWeight: Invalid value: 101: not in valid range [0, 100]"},
+		"added affinity": {
+			args("NodeAffinity",
+				"{addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Near}]}]}}}"), at + "addedAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator"},
+		"added preference": {
+			args("NodeAffinity",
+				"{addedAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, preference: {matchExpressions: [{key: a, operator: Near}]}}]}}"), at + "addedAffinity.preferredDuringSchedulingIgnoredDuringExecution"},
+		"balance twice": {args("NodeResourcesBalancedAllocation", "{resources: [{name: cpu}, {name: cpu}]}"),
+			at + "resources[1].name: Duplicate value"},
+		"balance weight": {args("NodeResourcesBalancedAllocation", "{resources: [{name: cpu, weight: 2}]}"),
+			at + "resources[0].weight: Invalid value: 2: must be 1"},
+		"ignored": {args("NodeResourcesFit", "{ignoredResources: ['a b']}"),
+			at + "ignoredResources[0]: Invalid value"},
+		"ignored group": {args("NodeResourcesFit", "{ignoredResourceGroups: [a/b]}"),
+			at + "ignoredResourceGroups[0]: Invalid value: \"a/b\": resource group name can't contain '/'"},
+		"strategy": {args("NodeResourcesFit", "{scoringStrategy: {type: Best}}"),
+			at + `scoringStrategy.type: Unsupported value: "Best"`},
+		"strategy's weight": {
+			args("NodeResourcesFit", "{scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 101}]}}"),
+			at +
+				"scoringStrategy.resources[0].weight: Invalid value: 101: resource weight of cpu not in valid range (0, 100]"},
+		"no ratio": {args("NodeResourcesFit", "{scoringStrategy: {type: RequestedToCapacityRatio}}"),
+			at + "scoringStrategy.requestedToCapacityRatio: Required value"},
+		"ratio of another": {
+			args("NodeResourcesFit", "{scoringStrategy: {type: MostAllocated, requestedToCapacityRatio: {}}}"),
+			at + "scoringStrategy.requestedToCapacityRatio: Forbidden"},
+		"no shape": {
+			args("NodeResourcesFit",
+				"{scoringStrategy: {type: RequestedToCapacityRatio, requestedToCapacityRatio: {}}}"),
+			at + "scoringStrategy.requestedToCapacityRatio.shape: Required value"},
+		"shape's order": {
+			args("NodeResourcesFit",
+				"{scoringStrategy: {type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: [{utilization: 5, score: 1}, {utilization: 5, score: 2}]}}}"), "shape[1].utilization: Invalid value: 5: values must be sorted"},
+		"shape's score": {
+			args("NodeResourcesFit",
+				"{scoringStrategy: {type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: [{utilization: 5, score: 11}]}}}"), "shape[0].score: Invalid value: 11: not in valid range [0, 10]"},
+		"defaulting": {args("PodTopologySpread", "{defaultingType: Some}"),
+			at + `defaultingType: Unsupported value: "Some"`},
+		"system and list": {
+			args("PodTopologySpread",
+				"{defaultConstraints: [{maxSkew: 1, topologyKey: a, whenUnsatisfiable: ScheduleAnyway}]}"),
+			at + "defaultingType: Invalid value"},
+		"constraint": {
+			args("PodTopologySpread",
+				"{defaultingType: List, defaultConstraints: [{maxSkew: 0, topologyKey: '', whenUnsatisfiable: Maybe, labelSelector: {}}]}"), at + "defaultConstraints[0].labelSelector: Forbidden"},
+		"constraint twice": {
+			args("PodTopologySpread",
+				"{defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: a, whenUnsatisfiable: DoNotSchedule}, {maxSkew: 2, topologyKey: a, whenUnsatisfiable: DoNotSchedule}]}"), at + `defaultConstraints[1]: Duplicate value: "{a, DoNotSchedule}"`},
+		"volume binding": {args("VolumeBinding", "{bindTimeoutSeconds: -1}"),
+			at + "bindTimeoutSeconds: Invalid value: -1"},
+		"volumes' shape": {args("VolumeBinding", "{shape: [{utilization: 101, score: 1}]}"),
+			at + "shape[0].utilization: Invalid value: 101: not in valid range [0, 100]"},
+		"devices' filter": {args("DynamicResources", "{filterTimeout: -1s}"), at + "filterTimeout: Invalid value"},
+		"devices' binding": {args("DynamicResources", "{bindingTimeout: 999ms}"),
+			at + "bindingTimeout: Invalid value"},
+		"extender's address": {extender("urlPrefix: 'localhost:80'"), "extenders[0].urlPrefix: Invalid value"},
+		"extender's weight": {extender("urlPrefix: 'http://a', prioritizeVerb: p"),
+			"extenders[0].weight: Invalid value: 0: must have a positive weight applied to it"},
+		"extender's time-out": {extender("urlPrefix: 'http://a', httpTimeout: -1s"),
+			"extenders[0].httpTimeout: Invalid value"},
+		"extender's resource": {extender("urlPrefix: 'http://a', managedResources: [{name: cpu}]"),
+			`extenders[0].managedResources[0].name: Invalid value: "cpu": is an invalid extended resource name`},
+		"resource twice": {extender("urlPrefix: 'http://a', managedResources: [{name: a/b}, {name: a/b}]"),
+			"extenders[0].managedResources[1].name: Invalid value: \"a/b\": duplicate"},
+		"two binders": {
+			head + "extenders: [{urlPrefix: 'http://a', bindVerb: b}, {urlPrefix: 'http://b', bindVerb: b}]",
+			"only one extender can implement bind"},
+		"extender's CA": {extender("urlPrefix: 'https://a', tlsConfig: {caFile: /no/such/file}"),
+			"extenders[0].tlsConfig: "},
+		"several faults": {head + "parallelism: 0\npercentageOfNodesToScore: 101",
+			"it has several faults:\n  parallelism: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "policy.yaml")

@@ -91,7 +91,8 @@ func decode(text []byte) (*configv1.KubeSchedulerConfiguration, error) {
 	obj, kind, err := decoder.Decode(text, nil, nil)
 	switch {
 	case runtime.IsMissingKind(err) || runtime.IsMissingVersion(err):
-		return nil, fmt.Errorf("%w: want apiVersion: %s and kind: KubeSchedulerConfiguration", err, configv1.SchemeGroupVersion)
+		return nil,
+			fmt.Errorf("%w: want apiVersion: %s and kind: KubeSchedulerConfiguration", err, configv1.SchemeGroupVersion)
 	case runtime.IsNotRegisteredError(err):
 		return nil, fmt.Errorf("%w: want a KubeSchedulerConfiguration of %s", err, configv1.SchemeGroupVersion)
 	case err != nil:
@@ -99,7 +100,8 @@ func decode(text []byte) (*configv1.KubeSchedulerConfiguration, error) {
 	}
 	source, ok := obj.(*configv1.KubeSchedulerConfiguration)
 	if !ok {
-		return nil, fmt.Errorf("it holds a %s: want a KubeSchedulerConfiguration of %s", kind.Kind, configv1.SchemeGroupVersion)
+		return nil,
+			fmt.Errorf("it holds a %s: want a KubeSchedulerConfiguration of %s", kind.Kind, configv1.SchemeGroupVersion)
 	}
 	return source, nil
 }

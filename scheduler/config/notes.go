@@ -16,10 +16,14 @@ func ignored(c *configv1.KubeSchedulerConfiguration) []string {
 			notes = append(notes, path+" has no effect: "+why)
 		}
 	}
-	note(!reflect.ValueOf(c.LeaderElection).IsZero(), "leaderElection", "the scheduler runs on the leader of the datastore")
-	note(!reflect.ValueOf(c.ClientConnection).IsZero(), "clientConnection", "the scheduler uses the API server of its own process")
-	note(!reflect.ValueOf(c.DebuggingConfiguration).IsZero(), "enableProfiling or enableContentionProfiling", "profiling is that of the whole server")
-	note(c.DelayCacheUntilActive, "delayCacheUntilActive", "every server keeps its caches warm, so that a new leader schedules at once")
+	note(!reflect.ValueOf(c.LeaderElection).IsZero(), "leaderElection",
+		"the scheduler runs on the leader of the datastore")
+	note(!reflect.ValueOf(c.ClientConnection).IsZero(), "clientConnection",
+		"the scheduler uses the API server of its own process")
+	note(!reflect.ValueOf(c.DebuggingConfiguration).IsZero(), "enableProfiling or enableContentionProfiling",
+		"profiling is that of the whole server")
+	note(c.DelayCacheUntilActive, "delayCacheUntilActive",
+		"every server keeps its caches warm, so that a new leader schedules at once")
 	for i := range c.Profiles {
 		p := c.Profiles[i].Plugins
 		if p == nil {

@@ -19,7 +19,8 @@ import (
 
 // upstreamOnly are plugins of kube-scheduler that files may name and the registry does not have.
 var upstreamOnly = sets.New(
-	"NodeDeclaredFeatures", "DeferredPodScheduling", "GangScheduling", "TopologyPlacementGenerator", "PodGroupPodsCount")
+	"NodeDeclaredFeatures", "DeferredPodScheduling", "GangScheduling", "TopologyPlacementGenerator",
+	"PodGroupPodsCount")
 
 // removed are plugins that kube-scheduler had before this version of its configuration.
 var removed = sets.New("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
@@ -34,7 +35,9 @@ type builder struct {
 }
 
 // specs returns a spec for each profile of a file whose defaults are filled in.
-func specs(c *configv1.KubeSchedulerConfiguration, registry framework.Registry) ([]framework.Spec, []string, field.ErrorList) {
+func specs(
+	c *configv1.KubeSchedulerConfiguration, registry framework.Registry,
+) ([]framework.Spec, []string, field.ErrorList) {
 	b := &builder{registry: registry, unchecked: ignoredResources(c.Extenders)}
 	out := make([]framework.Spec, len(c.Profiles))
 	for i := range c.Profiles {
@@ -78,7 +81,9 @@ func (b *builder) profile(path *field.Path, p *configv1.KubeSchedulerProfile) fr
 	}
 	for point, set := range unservedPoints(p.Plugins) {
 		for i, e := range set.Enabled {
-			b.wrong(field.Invalid(path.Child(point, "enabled").Index(i).Child("name"), e.Name, "this scheduler has no plugins for "+point))
+			b.wrong(
+				field.Invalid(path.Child(point, "enabled").Index(i).Child("name"), e.Name,
+					"this scheduler has no plugins for "+point))
 		}
 	}
 	return spec
@@ -183,12 +188,15 @@ func (b *builder) checkSet(path *field.Path, set configv1.PluginSet) {
 		if p.Name == framework.AllPlugins || b.registry[p.Name] != nil || upstreamOnly.Has(p.Name) {
 			continue
 		}
-		b.notes = append(b.notes, fmt.Sprintf("%s has no effect: there is no plugin %q", path.Child("disabled").Index(i), p.Name))
+		b.notes = append(b.notes,
+			fmt.Sprintf("%s has no effect: there is no plugin %q", path.Child("disabled").Index(i), p.Name))
 	}
 }
 
 func wasRemoved(path *field.Path, name string) *field.Error {
-	return field.Invalid(path, name, fmt.Sprintf("was invalid in version %q (KubeSchedulerConfiguration is version %[1]q)", configv1.SchemeGroupVersion))
+	return field.Invalid(path, name,
+		fmt.Sprintf("was invalid in version %q (KubeSchedulerConfiguration is version %[1]q)",
+			configv1.SchemeGroupVersion))
 }
 
 func (b *builder) unknown(path *field.Path, name string) *field.Error {
@@ -215,7 +223,8 @@ func (b *builder) args(path *field.Path, list []configv1.PluginConfig) map[strin
 		case b.registry[p.Name] == nil && !upstreamOnly.Has(p.Name):
 			b.wrong(b.unknown(path.Child("name"), p.Name))
 		case b.registry[p.Name] == nil:
-			b.notes = append(b.notes, fmt.Sprintf("%s has no effect: this version does not have kube-scheduler's plugin %s", path, p.Name))
+			b.notes = append(b.notes,
+				fmt.Sprintf("%s has no effect: this version does not have kube-scheduler's plugin %s", path, p.Name))
 		case p.Args.Object == nil && len(p.Args.Raw) > 0:
 			b.wrong(field.Forbidden(path.Child("args"), "the plugin "+p.Name+" takes no arguments"))
 		}
@@ -250,11 +259,15 @@ func validateQueueSort(path *field.Path, profiles []configv1.KubeSchedulerProfil
 		return configv1.PluginSet{}
 	}
 	if n := len(sorts(0).Enabled); n > 1 {
-		errs = append(errs, field.Invalid(path.Index(0).Child("plugins", "queueSort", "Enabled"), n, "only one queue sort plugin can be enabled"))
+		errs = append(errs,
+			field.Invalid(path.Index(0).Child("plugins", "queueSort", "Enabled"), n,
+				"only one queue sort plugin can be enabled"))
 	}
 	for i := range profiles {
 		if !equality.Semantic.DeepEqual(sorts(i), sorts(0)) {
-			errs = append(errs, field.Invalid(path.Index(i).Child("plugins", "queueSort"), namesOf(sorts(i).Enabled), "must be the same for all profiles"))
+			errs = append(errs,
+				field.Invalid(path.Index(i).Child("plugins", "queueSort"), namesOf(sorts(i).Enabled),
+					"must be the same for all profiles"))
 		}
 	}
 	return errs

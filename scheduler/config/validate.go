@@ -23,7 +23,8 @@ import (
 // validate checks all settings but the plugins, which the builder of profiles checks.
 func validate(c *configv1.KubeSchedulerConfiguration) (errs field.ErrorList) {
 	if c.Parallelism != nil && *c.Parallelism <= 0 {
-		errs = append(errs, field.Invalid(field.NewPath("parallelism"), *c.Parallelism, "should be an integer value greater than zero"))
+		errs = append(errs,
+			field.Invalid(field.NewPath("parallelism"), *c.Parallelism, "should be an integer value greater than zero"))
 	}
 	path := field.NewPath("profiles")
 	byName := map[string]int{}
@@ -35,24 +36,32 @@ func validate(c *configv1.KubeSchedulerConfiguration) (errs field.ErrorList) {
 			continue
 		}
 		if first, ok := byName[*p.SchedulerName]; ok {
-			errs = append(errs, field.Duplicate(path.Child("schedulerName"), field.NewPath("profiles").Index(first).Child("schedulerName").String()))
+			errs = append(errs,
+				field.Duplicate(path.Child("schedulerName"),
+					field.NewPath("profiles").Index(first).Child("schedulerName").String()))
 		}
 		byName[*p.SchedulerName] = i
 	}
 	errs = append(errs, validateQueueSort(path, c.Profiles)...)
 	errs = append(errs, validatePercentage(field.NewPath("percentageOfNodesToScore"), c.PercentageOfNodesToScore)...)
 	if *c.PodInitialBackoffSeconds <= 0 {
-		errs = append(errs, field.Invalid(field.NewPath("podInitialBackoffSeconds"), *c.PodInitialBackoffSeconds, "must be greater than 0"))
+		errs = append(errs,
+			field.Invalid(field.NewPath("podInitialBackoffSeconds"), *c.PodInitialBackoffSeconds,
+				"must be greater than 0"))
 	}
 	if *c.PodMaxBackoffSeconds < *c.PodInitialBackoffSeconds {
-		errs = append(errs, field.Invalid(field.NewPath("podMaxBackoffSeconds"), *c.PodMaxBackoffSeconds, "must be greater than or equal to PodInitialBackoffSeconds"))
+		errs = append(errs,
+			field.Invalid(field.NewPath("podMaxBackoffSeconds"), *c.PodMaxBackoffSeconds,
+				"must be greater than or equal to PodInitialBackoffSeconds"))
 	}
 	for _, s := range []struct {
 		name  string
 		value int64
 	}{{"podInitialBackoffSeconds", *c.PodInitialBackoffSeconds}, {"podMaxBackoffSeconds", *c.PodMaxBackoffSeconds}} {
 		if s.value > maxSeconds {
-			errs = append(errs, field.Invalid(field.NewPath(s.name), s.value, fmt.Sprintf("must be less than or equal to %d", maxSeconds)))
+			errs = append(errs,
+				field.Invalid(field.NewPath(s.name), s.value,
+					fmt.Sprintf("must be less than or equal to %d", maxSeconds)))
 		}
 	}
 	return append(errs, validateExtenders(field.NewPath("extenders"), c.Extenders)...)
@@ -73,13 +82,17 @@ func validateExtenders(path *field.Path, extenders []configv1.Extender) (errs fi
 	for i, e := range extenders {
 		path := path.Index(i)
 		if u, err := url.Parse(e.URLPrefix); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-			errs = append(errs, field.Invalid(path.Child("urlPrefix"), e.URLPrefix, "must be the address of an HTTP server, such as http://10.0.0.9:8888/scheduler"))
+			errs = append(errs,
+				field.Invalid(path.Child("urlPrefix"), e.URLPrefix,
+					"must be the address of an HTTP server, such as http://10.0.0.9:8888/scheduler"))
 		}
 		if e.PrioritizeVerb != "" && e.Weight <= 0 {
-			errs = append(errs, field.Invalid(path.Child("weight"), e.Weight, "must have a positive weight applied to it"))
+			errs = append(errs,
+				field.Invalid(path.Child("weight"), e.Weight, "must have a positive weight applied to it"))
 		}
 		if e.HTTPTimeout.Duration < 0 {
-			errs = append(errs, field.Invalid(path.Child("httpTimeout"), e.HTTPTimeout.Duration.String(), "must not be negative"))
+			errs = append(errs,
+				field.Invalid(path.Child("httpTimeout"), e.HTTPTimeout.Duration.String(), "must not be negative"))
 		}
 		if e.BindVerb != "" {
 			binders++
@@ -94,7 +107,9 @@ func validateExtenders(path *field.Path, extenders []configv1.Extender) (errs fi
 		}
 	}
 	if binders > 1 {
-		errs = append(errs, field.Invalid(path, fmt.Sprintf("found %d extenders implementing bind", binders), "only one extender can implement bind"))
+		errs = append(errs,
+			field.Invalid(path, fmt.Sprintf("found %d extenders implementing bind", binders),
+				"only one extender can implement bind"))
 	}
 	return errs
 }
@@ -129,7 +144,9 @@ func validateArgs(path *field.Path, args runtime.Object) field.ErrorList {
 	case *configv1.VolumeBindingArgs:
 		errs := validateShape(path.Child("shape"), a.Shape)
 		if s := *a.BindTimeoutSeconds; s < 0 {
-			errs = append(errs, field.Invalid(path.Child("bindTimeoutSeconds"), s, "invalid BindTimeoutSeconds, should not be a negative value"))
+			errs = append(errs,
+				field.Invalid(path.Child("bindTimeoutSeconds"), s,
+					"invalid BindTimeoutSeconds, should not be a negative value"))
 		}
 		return errs
 	case *configv1.DynamicResourcesArgs:
@@ -218,13 +235,16 @@ func validateFit(path *field.Path, a *configv1.NodeResourcesFitArgs) (errs field
 		errs = append(errs, metav1validation.ValidateLabelName(group, path)...)
 	}
 	s, path := a.ScoringStrategy, path.Child("scoringStrategy")
-	types := []configv1.ScoringStrategyType{configv1.LeastAllocated, configv1.MostAllocated, configv1.RequestedToCapacityRatio}
+	types := []configv1.ScoringStrategyType{configv1.LeastAllocated, configv1.MostAllocated,
+		configv1.RequestedToCapacityRatio}
 	if !sets.New(types...).Has(s.Type) {
 		errs = append(errs, field.NotSupported(path.Child("type"), s.Type, types))
 	}
 	for i, r := range s.Resources {
 		if r.Weight <= 0 || r.Weight > 100 {
-			errs = append(errs, field.Invalid(path.Child("resources").Index(i).Child("weight"), r.Weight, fmt.Sprintf("resource weight of %s not in valid range (0, 100]", r.Name)))
+			errs = append(errs,
+				field.Invalid(path.Child("resources").Index(i).Child("weight"), r.Weight,
+					fmt.Sprintf("resource weight of %s not in valid range (0, 100]", r.Name)))
 		}
 	}
 	ratio, path := s.RequestedToCapacityRatio, path.Child("requestedToCapacityRatio")
@@ -245,13 +265,16 @@ func validateShape(path *field.Path, shape []configv1.UtilizationShapePoint) (er
 	}
 	for i := 1; i < len(shape); i++ {
 		if shape[i-1].Utilization >= shape[i].Utilization {
-			errs = append(errs, field.Invalid(path.Index(i).Child("utilization"), shape[i].Utilization, "values must be sorted in increasing order"))
+			errs = append(errs,
+				field.Invalid(path.Index(i).Child("utilization"), shape[i].Utilization,
+					"values must be sorted in increasing order"))
 			break
 		}
 	}
 	for i, p := range shape {
 		if p.Utilization < 0 || p.Utilization > 100 {
-			errs = append(errs, field.Invalid(path.Index(i).Child("utilization"), p.Utilization, "not in valid range [0, 100]"))
+			errs = append(errs,
+				field.Invalid(path.Index(i).Child("utilization"), p.Utilization, "not in valid range [0, 100]"))
 		}
 		if p.Score < 0 || p.Score > 10 {
 			errs = append(errs, field.Invalid(path.Index(i).Child("score"), p.Score, "not in valid range [0, 10]"))
@@ -265,7 +288,8 @@ func validateSpread(path *field.Path, a *configv1.PodTopologySpreadArgs) (errs f
 	if !sets.New(kinds...).Has(a.DefaultingType) {
 		errs = append(errs, field.NotSupported(path.Child("defaultingType"), a.DefaultingType, kinds))
 	} else if a.DefaultingType == configv1.SystemDefaulting && len(a.DefaultConstraints) > 0 {
-		errs = append(errs, field.Invalid(path.Child("defaultingType"), a.DefaultingType, "when .defaultConstraints are not empty"))
+		errs = append(errs,
+			field.Invalid(path.Child("defaultingType"), a.DefaultingType, "when .defaultConstraints are not empty"))
 	}
 	path = path.Child("defaultConstraints")
 	seen := sets.New[string]()
@@ -297,7 +321,9 @@ func validateConstraint(path *field.Path, c *v1.TopologySpreadConstraint) (errs 
 		errs = append(errs, field.NotSupported(path.Child("whenUnsatisfiable"), c.WhenUnsatisfiable, actions))
 	}
 	if c.LabelSelector != nil {
-		errs = append(errs, field.Forbidden(path.Child("labelSelector"), "constraint must not define a selector, as they deduced for each pod"))
+		errs = append(errs,
+			field.Forbidden(path.Child("labelSelector"),
+				"constraint must not define a selector, as they deduced for each pod"))
 	}
 	return errs
 }

@@ -63,7 +63,9 @@ func New(informers resourceinformers.Interface) *Devices {
 
 // Start follows the drivers' slices, and the rules that taint their devices. changed receives new
 // and changed slices. Stop must be called in the end.
-func (d *Devices) Start(ctx context.Context, client kubernetes.Interface, changed cache.ResourceEventHandler) (cache.InformerSynced, error) {
+func (d *Devices) Start(
+	ctx context.Context, client kubernetes.Interface, changed cache.ResourceEventHandler,
+) (cache.InformerSynced, error) {
 	t, err := tracker.StartTracker(ctx, tracker.Options{
 		EnableDeviceTaintRules:   true,
 		EnableConsumableCapacity: true,

@@ -143,9 +143,11 @@ func (l *Ledger) Pend(allocated *resourcev1.ResourceClaim) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.pending[allocated.UID] != nil {
-		return fmt.Errorf("resource claim %s/%s is in the process of being allocated", allocated.Namespace, allocated.Name)
+		return fmt.Errorf("resource claim %s/%s is in the process of being allocated", allocated.Namespace,
+			allocated.Name)
 	}
-	if e := l.claims[keyOf(allocated)]; e != nil && e.latest().UID == allocated.UID && e.latest().Status.Allocation != nil {
+	if e := l.claims[keyOf(allocated)]; e != nil && e.latest().UID == allocated.UID &&
+		e.latest().Status.Allocation != nil {
 		return fmt.Errorf("resource claim %s/%s has been allocated meanwhile", allocated.Namespace, allocated.Name)
 	}
 	l.pending[allocated.UID] = allocated
@@ -247,7 +249,9 @@ func (d *devices) remove(claim *resourcev1.ResourceClaim) {
 	})
 }
 
-func eachDevice(claim *resourcev1.ResourceClaim, do func(structured.DeviceID, *resourcev1.DeviceRequestAllocationResult)) {
+func eachDevice(
+	claim *resourcev1.ResourceClaim, do func(structured.DeviceID, *resourcev1.DeviceRequestAllocationResult),
+) {
 	if claim.Status.Allocation == nil {
 		return
 	}

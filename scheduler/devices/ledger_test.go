@@ -79,7 +79,8 @@ func TestLedgerShares(t *testing.T) {
 	share, admin, amount := types.UID("s"), true, resource.MustParse("3")
 	c := claimOf("c", "1", "x", "y")
 	results := c.Status.Allocation.Devices.Results
-	results[0].ShareID, results[0].ConsumedCapacity = &share, map[resourcev1.QualifiedName]resource.Quantity{"memory": amount}
+	results[0].ShareID, results[0].ConsumedCapacity = &share,
+		map[resourcev1.QualifiedName]resource.Quantity{"memory": amount}
 	results[1].AdminAccess = &admin
 	l := NewLedger()
 	l.Show(c)
@@ -143,7 +144,8 @@ func TestLedgerAgainstAModel(t *testing.T) {
 			}
 			want := map[structured.DeviceID]bool{}
 			count := func(c *resourcev1.ResourceClaim) {
-				eachDevice(c, func(id structured.DeviceID, _ *resourcev1.DeviceRequestAllocationResult) { want[id] = true })
+				eachDevice(c,
+					func(id structured.DeviceID, _ *resourcev1.DeviceRequestAllocationResult) { want[id] = true })
 			}
 			for _, c := range latest {
 				count(c)

@@ -143,7 +143,9 @@ func (e *extender) about(pod *v1.Pod, nodes []fwk.NodeInfo) *extenderv1.Extender
 }
 
 // filter returns the nodes that the extender accepts, in their order here, and its answer.
-func (e *extender) filter(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) ([]fwk.NodeInfo, *extenderv1.ExtenderFilterResult, error) {
+func (e *extender) filter(
+	ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo,
+) ([]fwk.NodeInfo, *extenderv1.ExtenderFilterResult, error) {
 	var answer extenderv1.ExtenderFilterResult
 	if err := e.call(ctx, e.config.FilterVerb, e.about(pod, nodes), &answer); err != nil {
 		return nil, nil, err
@@ -168,7 +170,9 @@ func (e *extender) filter(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo
 		}
 	}
 	if len(taken) > 0 {
-		return nil, nil, fmt.Errorf("%s: %s: it takes node %q, which it was not asked about", e, e.config.FilterVerb, sets.List(taken)[0])
+		return nil, nil,
+			fmt.Errorf("%s: %s: it takes node %q, which it was not asked about", e, e.config.FilterVerb,
+				sets.List(taken)[0])
 	}
 	return out, &answer, nil
 }

@@ -13,7 +13,9 @@ import (
 
 // Preempt asks the extenders in turn which nodes with victims may be freed; each sees only the
 // nodes that are left. An extender may choose other victims on a node.
-func (s *Set) Preempt(ctx context.Context, pod *v1.Pod, victims map[string]*extenderv1.Victims, nodes fwk.NodeInfoLister) (map[string]*extenderv1.Victims, error) {
+func (s *Set) Preempt(
+	ctx context.Context, pod *v1.Pod, victims map[string]*extenderv1.Victims, nodes fwk.NodeInfoLister,
+) (map[string]*extenderv1.Victims, error) {
 	for _, e := range s.asked(pod, func(c *configv1.Extender) string { return c.PreemptVerb }) {
 		if len(victims) == 0 {
 			break
@@ -30,7 +32,9 @@ func (s *Set) Preempt(ctx context.Context, pod *v1.Pod, victims map[string]*exte
 	return victims, nil
 }
 
-func (e *extender) preempt(ctx context.Context, pod *v1.Pod, victims map[string]*extenderv1.Victims, nodes fwk.NodeInfoLister) (map[string]*extenderv1.Victims, error) {
+func (e *extender) preempt(
+	ctx context.Context, pod *v1.Pod, victims map[string]*extenderv1.Victims, nodes fwk.NodeInfoLister,
+) (map[string]*extenderv1.Victims, error) {
 	args := &extenderv1.ExtenderPreemptionArgs{Pod: pod, NodeNameToVictims: victims}
 	if e.config.NodeCacheCapable {
 		args.NodeNameToVictims, args.NodeNameToMetaVictims = nil, identifiers(victims)

@@ -51,7 +51,9 @@ func New(list []configv1.Extender, log *slog.Logger) (*Set, error) {
 func Notes(list []configv1.Extender) (notes []string) {
 	for i := range list {
 		if e := &list[i]; unverified(e) && (e.TLSConfig == nil || !e.TLSConfig.Insecure) {
-			notes = append(notes, fmt.Sprintf("%s: the extender's certificate is not verified; give tlsConfig.caFile", field.NewPath("extenders").Index(i)))
+			notes = append(notes,
+				fmt.Sprintf("%s: the extender's certificate is not verified; give tlsConfig.caFile",
+					field.NewPath("extenders").Index(i)))
 		}
 	}
 	return notes
@@ -80,7 +82,9 @@ func (s *Set) Chooses() bool {
 
 // Filter returns the nodes that all extenders accept, asked in turn. It adds the others' reasons to
 // fit. The error is of an extender that is not ignorable.
-func (s *Set) Filter(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, fit *framework.FitError) ([]fwk.NodeInfo, error) {
+func (s *Set) Filter(
+	ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, fit *framework.FitError,
+) ([]fwk.NodeInfo, error) {
 	for _, e := range s.asked(pod, func(c *configv1.Extender) string { return c.FilterVerb }) {
 		if len(nodes) == 0 {
 			break
@@ -102,7 +106,9 @@ func (s *Set) Filter(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, fit
 }
 
 // reject notes the nodes that an extender left out.
-func reject(fit *framework.FitError, e *extender, nodes, taken []fwk.NodeInfo, answer *extenderv1.ExtenderFilterResult) {
+func reject(
+	fit *framework.FitError, e *extender, nodes, taken []fwk.NodeInfo, answer *extenderv1.ExtenderFilterResult,
+) {
 	for i := range nodes {
 		name := nodes[i].Node().Name
 		if len(taken) > 0 && taken[0] == nodes[i] { // in the same order

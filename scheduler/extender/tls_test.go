@@ -44,7 +44,10 @@ func TestTLS(t *testing.T) {
 		"insecure":              {tls: &configv1.ExtenderTLSConfig{Insecure: true}, ok: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := New([]configv1.Extender{{URLPrefix: server.URL, FilterVerb: "filter", NodeCacheCapable: true, EnableHTTPS: c.https, TLSConfig: c.tls}}, slog.New(slog.DiscardHandler))
+			s, err := New(
+				[]configv1.Extender{
+					{URLPrefix: server.URL, FilterVerb: "filter", NodeCacheCapable: true, EnableHTTPS: c.https,
+						TLSConfig: c.tls}}, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -58,7 +58,9 @@ type Extenders interface {
 	// Bind binds the pod to its node. took is false when a plugin must bind it.
 	Bind(ctx context.Context, pod *v1.Pod) (took bool, err error)
 	// Preempt returns the nodes that may be freed, perhaps with other victims.
-	Preempt(ctx context.Context, pod *v1.Pod, victims map[string]*extenderv1.Victims) (map[string]*extenderv1.Victims, error)
+	Preempt(
+		ctx context.Context, pod *v1.Pod, victims map[string]*extenderv1.Victims,
+	) (map[string]*extenderv1.Victims, error)
 }
 
 // Handle is the argument of a plugin's factory: the world, and the plugin's profile. With the
@@ -84,19 +86,25 @@ func ArgsOf[T runtime.Object](h *Handle) (args T, err error) {
 }
 
 // FilterWithNominated runs the profile's filters for pod on node, as the scheduling cycle does.
-func (h *Handle) FilterWithNominated(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node *NodeInfo) *fwk.Status {
+func (h *Handle) FilterWithNominated(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, node *NodeInfo,
+) *fwk.Status {
 	return h.profile.FilterWithNominated(ctx, state, pod, node)
 }
 
 // AddPod updates the plugins' prefilter state: a pod is added to a copy of a node.
-func (h *Handle) AddPod(ctx context.Context, state fwk.CycleState, pod *v1.Pod, add fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+func (h *Handle) AddPod(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, add fwk.PodInfo, node fwk.NodeInfo,
+) *fwk.Status {
 	return h.profile.simulate(state, func(x fwk.PreFilterExtensions) *fwk.Status {
 		return x.AddPod(ctx, state, pod, add, node)
 	})
 }
 
 // RemovePod updates the plugins' prefilter state: a pod is removed from a copy of a node.
-func (h *Handle) RemovePod(ctx context.Context, state fwk.CycleState, pod *v1.Pod, remove fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+func (h *Handle) RemovePod(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, remove fwk.PodInfo, node fwk.NodeInfo,
+) *fwk.Status {
 	return h.profile.simulate(state, func(x fwk.PreFilterExtensions) *fwk.Status {
 		return x.RemovePod(ctx, state, pod, remove, node)
 	})

@@ -190,7 +190,8 @@ func ForEachHostPort(pod *v1.Pod, fn func(ip, protocol string, port int32)) {
 		}
 	}
 	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil &&
+			*c.RestartPolicy == v1.ContainerRestartPolicyAlways {
 			visit(c)
 		}
 	}

@@ -41,18 +41,22 @@ func NewPodInfo(pod *v1.Pod) (*PodInfo, error) {
 func (p *PodInfo) parseAffinity(a *v1.Affinity) error {
 	var err error
 	if pa := a.PodAffinity; pa != nil {
-		if p.requiredAffinity, err = fwk.GetAffinityTerms(p.pod, pa.RequiredDuringSchedulingIgnoredDuringExecution); err != nil {
+		if p.requiredAffinity, err = fwk.GetAffinityTerms(p.pod,
+			pa.RequiredDuringSchedulingIgnoredDuringExecution); err != nil {
 			return fmt.Errorf("required pod affinity: %w", err)
 		}
-		if p.preferredAffinity, err = fwk.GetWeightedAffinityTerms(p.pod, pa.PreferredDuringSchedulingIgnoredDuringExecution); err != nil {
+		if p.preferredAffinity, err = fwk.GetWeightedAffinityTerms(p.pod,
+			pa.PreferredDuringSchedulingIgnoredDuringExecution); err != nil {
 			return fmt.Errorf("preferred pod affinity: %w", err)
 		}
 	}
 	if pa := a.PodAntiAffinity; pa != nil {
-		if p.requiredAntiAffinity, err = fwk.GetAffinityTerms(p.pod, pa.RequiredDuringSchedulingIgnoredDuringExecution); err != nil {
+		if p.requiredAntiAffinity, err = fwk.GetAffinityTerms(p.pod,
+			pa.RequiredDuringSchedulingIgnoredDuringExecution); err != nil {
 			return fmt.Errorf("required pod anti-affinity: %w", err)
 		}
-		if p.preferredAntiAffinity, err = fwk.GetWeightedAffinityTerms(p.pod, pa.PreferredDuringSchedulingIgnoredDuringExecution); err != nil {
+		if p.preferredAntiAffinity, err = fwk.GetWeightedAffinityTerms(p.pod,
+			pa.PreferredDuringSchedulingIgnoredDuringExecution); err != nil {
 			return fmt.Errorf("preferred pod anti-affinity: %w", err)
 		}
 	}

@@ -161,7 +161,9 @@ func (p *Profile) PreEnqueue(ctx context.Context, pod *v1.Pod) *fwk.Status {
 
 // PreFilter prepares the cycle and may narrow the nodes. narrowedBy names the plugins that
 // did.
-func (p *Profile) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (res *fwk.PreFilterResult, narrowedBy sets.Set[string], _ *fwk.Status) {
+func (p *Profile) PreFilter(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo,
+) (res *fwk.PreFilterResult, narrowedBy sets.Set[string], _ *fwk.Status) {
 	skip, narrowedBy := sets.New[string](), sets.New[string]()
 	for _, pl := range p.preFilter {
 		r, s := pl.PreFilter(ctx, state, pod, nodes)
@@ -197,7 +199,9 @@ func (p *Profile) Filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 
 // FilterWithNominated is Filter with room kept for pods that wait for the node and are at least as
 // important. These may never come, so the pod must fit with and without them.
-func (p *Profile) FilterWithNominated(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node *NodeInfo) *fwk.Status {
+func (p *Profile) FilterWithNominated(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, node *NodeInfo,
+) *fwk.Status {
 	waiting := p.nominees.On(node.Node().Name)
 	if len(waiting) > 0 {
 		with, added := node.Clone(), false
@@ -240,7 +244,9 @@ func (p *Profile) simulate(state fwk.CycleState, do func(fwk.PreFilterExtensions
 
 // PostFilter lets plugins make room for a pod that fits nowhere, until one succeeds. It returns the
 // node to nominate and the plugins' messages. Without a node the nomination stays as it is.
-func (p *Profile) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, why fwk.NodeToStatusReader) (*fwk.NominatingInfo, *fwk.Status) {
+func (p *Profile) PostFilter(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, why fwk.NodeToStatusReader,
+) (*fwk.NominatingInfo, *fwk.Status) {
 	var nominated *fwk.NominatingInfo
 	var reasons []string
 	for _, pl := range p.postFilter {

@@ -11,7 +11,9 @@ import (
 )
 
 // Score returns the weighted sum of all plugins' normalised scores for each of nodes.
-func (p *Profile) Score(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) ([]int64, *fwk.Status) {
+func (p *Profile) Score(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo,
+) ([]int64, *fwk.Status) {
 	skip := sets.New[string]()
 	for _, pl := range p.preScore {
 		s := pl.PreScore(ctx, state, pod, nodes)
@@ -43,7 +45,9 @@ func (p *Profile) Score(ctx context.Context, state fwk.CycleState, pod *v1.Pod, 
 	return total, nil
 }
 
-func (p *Profile) scoreOne(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, pl weighted, list fwk.NodeScoreList) *fwk.Status {
+func (p *Profile) scoreOne(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, pl weighted, list fwk.NodeScoreList,
+) *fwk.Status {
 	var mu sync.Mutex
 	var failed *fwk.Status
 	p.parallel.Each(len(nodes), func(i int) {
@@ -94,7 +98,8 @@ func (p *Profile) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 			s = pl.PreBind(ctx, state, pod, node)
 		}
 		if !s.IsSuccess() {
-			return fwk.AsStatus(fmt.Errorf("running PreBind plugin %q: %w", pl.Name(), s.AsError())).WithPlugin(pl.Name())
+			return fwk.AsStatus(fmt.Errorf("running PreBind plugin %q: %w", pl.Name(), s.AsError())).WithPlugin(
+				pl.Name())
 		}
 	}
 	return nil

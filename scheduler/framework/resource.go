@@ -119,7 +119,8 @@ func (r *Resource) clone() Resource {
 // them.
 func PodResource(pod *v1.Pod) fwk.PodResource {
 	// A pod occupies its old resources on the node until a resize down is complete.
-	options := resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
+	options := resourcehelper.PodResourcesOptions{UseStatusResources: true,
+		InPlacePodLevelResourcesVerticalScalingEnabled: true}
 	r := NewResource(resourcehelper.PodRequests(pod, options))
 	options.NonMissingContainerRequests = defaultRequests()
 	nonZero := resourcehelper.PodRequests(pod, options)

@@ -21,10 +21,14 @@ func TestResourceOfAPodAsAWhole(t *testing.T) {
 		{"it grows", "4", "2", "2", v1.PodReasonDeferred, 4000},
 		{"it cannot grow", "40", "2", "2", v1.PodReasonInfeasible, 2000},
 	} {
-		pod := &v1.Pod{Spec: v1.PodSpec{Resources: &v1.ResourceRequirements{Requests: list(c.wants)}, Containers: []v1.Container{{Name: "c"}}},
-			Status: v1.PodStatus{AllocatedResources: list(c.given), Resources: &v1.ResourceRequirements{Requests: list(c.has)}}}
+		pod := &v1.Pod{
+			Spec: v1.PodSpec{Resources: &v1.ResourceRequirements{Requests: list(c.wants)},
+				Containers: []v1.Container{{Name: "c"}}},
+			Status: v1.PodStatus{AllocatedResources: list(c.given),
+				Resources: &v1.ResourceRequirements{Requests: list(c.has)}}}
 		if c.pending != "" {
-			pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: c.pending}}
+			pod.Status.Conditions = []v1.PodCondition{
+				{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: c.pending}}
 		}
 		got := PodResource(pod)
 		if got.Resource.GetMilliCPU() != c.milli || got.Non0CPU != c.milli {
@@ -37,7 +41,8 @@ func TestResourceOfAPodAsAWhole(t *testing.T) {
 func TestResourceWithOverhead(t *testing.T) {
 	list := func(cpu string) v1.ResourceList { return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)} }
 	pod := &v1.Pod{
-		Spec:   v1.PodSpec{Overhead: list("250m"), Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: list("1")}}}},
+		Spec: v1.PodSpec{Overhead: list("250m"),
+			Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: list("1")}}}},
 		Status: v1.PodStatus{AllocatedResources: list("1"), Resources: &v1.ResourceRequirements{Requests: list("3")}},
 	}
 	for _, want := range []int64{3250, 3250} {

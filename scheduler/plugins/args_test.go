@@ -26,31 +26,44 @@ func byCPU(kind configv1.ScoringStrategyType, shape ...configv1.UtilizationShape
 
 // TestScoringArguments: node a has 1 of 4 CPUs in use, b none; the pod asks for another.
 func TestScoringArguments(t *testing.T) {
-	ssd := v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "disk", Operator: v1.NodeSelectorOpIn, Values: []string{"ssd"}}}}
+	ssd := v1.NodeSelectorTerm{
+		MatchExpressions: []v1.NodeSelectorRequirement{
+			{Key: "disk", Operator: v1.NodeSelectorOpIn, Values: []string{"ssd"}}}}
 	type point = configv1.UtilizationShapePoint
 	weighted := &configv1.NodeResourcesFitArgs{ScoringStrategy: &configv1.ScoringStrategy{Type: configv1.MostAllocated,
-		Resources: []configv1.ResourceSpec{{Name: "cpu", Weight: 3}, {Name: "memory", Weight: 1}, {Name: "example.com/gpu", Weight: 100}}}}
+		Resources: []configv1.ResourceSpec{{Name: "cpu", Weight: 3}, {Name: "memory", Weight: 1},
+			{Name: "example.com/gpu", Weight: 100}}}}
 	for name, c := range map[string]struct {
 		plugin string
 		args   runtime.Object
 		a, b   int64
 	}{
-		"least":        {names.NodeResourcesFit, byCPU(configv1.LeastAllocated), 50, 75},
-		"most":         {names.NodeResourcesFit, byCPU(configv1.MostAllocated), 50, 25},
-		"weights":      {names.NodeResourcesFit, weighted, (3*50 + 50) / 4, (3*25 + 25) / 4},
-		"rising ratio": {names.NodeResourcesFit, byCPU(configv1.RequestedToCapacityRatio, point{}, point{Utilization: 100, Score: 10}), 50, 25},
-		"bent ratio":   {names.NodeResourcesFit, byCPU(configv1.RequestedToCapacityRatio, point{Utilization: 25, Score: 2}, point{Utilization: 75, Score: 6}), 40, 20},
-		"level ratio":  {names.NodeResourcesFit, byCPU(configv1.RequestedToCapacityRatio, point{Utilization: 10, Score: 3}), 30, 30},
-		"unused resources do not count": {names.NodeResourcesBalancedAllocation, &configv1.NodeResourcesBalancedAllocationArgs{
-			Resources: []configv1.ResourceSpec{{Name: "cpu", Weight: 1}, {Name: "example.com/gpu", Weight: 1}}}, 100, 100},
+		"least":   {names.NodeResourcesFit, byCPU(configv1.LeastAllocated), 50, 75},
+		"most":    {names.NodeResourcesFit, byCPU(configv1.MostAllocated), 50, 25},
+		"weights": {names.NodeResourcesFit, weighted, (3*50 + 50) / 4, (3*25 + 25) / 4},
+		"rising ratio": {names.NodeResourcesFit,
+			byCPU(configv1.RequestedToCapacityRatio, point{}, point{Utilization: 100, Score: 10}), 50, 25},
+		"bent ratio": {names.NodeResourcesFit,
+			byCPU(configv1.RequestedToCapacityRatio, point{Utilization: 25, Score: 2},
+				point{Utilization: 75, Score: 6}), 40, 20},
+		"level ratio": {names.NodeResourcesFit,
+			byCPU(configv1.RequestedToCapacityRatio, point{Utilization: 10, Score: 3}), 30, 30},
+		"unused resources do not count": {names.NodeResourcesBalancedAllocation,
+			&configv1.NodeResourcesBalancedAllocationArgs{
+				Resources: []configv1.ResourceSpec{{Name: "cpu", Weight: 1}, {Name: "example.com/gpu", Weight: 1}}},
+			100,
+			100},
 		"three resources": {names.NodeResourcesBalancedAllocation, &configv1.NodeResourcesBalancedAllocationArgs{
-			Resources: []configv1.ResourceSpec{{Name: "cpu", Weight: 1}, {Name: "memory", Weight: 1}, {Name: "ephemeral-storage", Weight: 1}}}, 76, 88},
+			Resources: []configv1.ResourceSpec{{Name: "cpu", Weight: 1}, {Name: "memory", Weight: 1},
+				{Name: "ephemeral-storage", Weight: 1}}}, 76, 88},
 		"added preference": {names.NodeAffinity, &configv1.NodeAffinityArgs{AddedAffinity: &v1.NodeAffinity{
-			PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{{Weight: 7, Preference: ssd}}}}, 0, 100},
+			PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{
+				{Weight: 7, Preference: ssd}}}}, 0, 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := newWorld(t, []any{
-				aNode("a"), aNode("b", labelled("disk", "ssd")), aPod("x", on("a"), asks("cpu", "1", "memory", "2Gi")), argsFor(c.plugin, c.args),
+				aNode("a"), aNode("b", labelled("disk", "ssd")), aPod("x", on("a"), asks("cpu", "1", "memory", "2Gi")),
+				argsFor(c.plugin, c.args),
 			}, c.plugin).Score(aPod("p", asks("cpu", "1", "memory", "2Gi")))
 			if got["a"] != c.a || got["b"] != c.b {
 				t.Errorf("scores are %v, want %d for a and %d for b", got, c.a, c.b)
@@ -60,11 +73,14 @@ func TestScoringArguments(t *testing.T) {
 }
 
 func TestFilterArguments(t *testing.T) {
-	ssd := v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "disk", Operator: v1.NodeSelectorOpIn, Values: []string{"ssd"}}}}
+	ssd := v1.NodeSelectorTerm{
+		MatchExpressions: []v1.NodeSelectorRequirement{
+			{Key: "disk", Operator: v1.NodeSelectorOpIn, Values: []string{"ssd"}}}}
 	none := &configv1.ScoringStrategy{Type: configv1.LeastAllocated, Resources: cpuAndMemory()}
-	spread := &configv1.PodTopologySpreadArgs{DefaultingType: configv1.ListDefaulting, DefaultConstraints: []v1.TopologySpreadConstraint{
-		{MaxSkew: 1, TopologyKey: v1.LabelHostname, WhenUnsatisfiable: v1.DoNotSchedule},
-	}}
+	spread := &configv1.PodTopologySpreadArgs{DefaultingType: configv1.ListDefaulting,
+		DefaultConstraints: []v1.TopologySpreadConstraint{
+			{MaxSkew: 1, TopologyKey: v1.LabelHostname, WhenUnsatisfiable: v1.DoNotSchedule},
+		}}
 	service := &v1.Service{Spec: v1.ServiceSpec{Selector: map[string]string{"app": "web"}}}
 	service.Namespace, service.Name = "default", "web"
 	for name, c := range map[string]struct {
@@ -72,16 +88,32 @@ func TestFilterArguments(t *testing.T) {
 		pod  *v1.Pod
 		a, b string
 	}{
-		"too many devices":        {argsFor(names.NodeResourcesFit, &configv1.NodeResourcesFitArgs{ScoringStrategy: none}), aPod("p", asks("example.com/gpu", "9")), "Insufficient example.com/gpu", "Insufficient example.com/gpu"},
-		"device of somebody else": {argsFor(names.NodeResourcesFit, &configv1.NodeResourcesFitArgs{ScoringStrategy: none, IgnoredResources: []string{"example.com/gpu"}}), aPod("p", asks("example.com/gpu", "9")), "", ""},
-		"group of somebody else":  {argsFor(names.NodeResourcesFit, &configv1.NodeResourcesFitArgs{ScoringStrategy: none, IgnoredResourceGroups: []string{"example.com"}}), aPod("p", asks("example.com/gpu", "9")), "", ""},
-		"CPU is not ignored":      {argsFor(names.NodeResourcesFit, &configv1.NodeResourcesFitArgs{ScoringStrategy: none, IgnoredResources: []string{"cpu"}}), aPod("p", asks("cpu", "9")), "Insufficient cpu", "Insufficient cpu"},
+		"too many devices": {
+			argsFor(names.NodeResourcesFit, &configv1.NodeResourcesFitArgs{ScoringStrategy: none}),
+			aPod("p", asks("example.com/gpu", "9")), "Insufficient example.com/gpu", "Insufficient example.com/gpu"},
+		"device of somebody else": {
+			argsFor(names.NodeResourcesFit,
+				&configv1.NodeResourcesFitArgs{ScoringStrategy: none, IgnoredResources: []string{"example.com/gpu"}}),
+			aPod("p", asks("example.com/gpu", "9")), "", ""},
+		"group of somebody else": {
+			argsFor(names.NodeResourcesFit,
+				&configv1.NodeResourcesFitArgs{ScoringStrategy: none, IgnoredResourceGroups: []string{"example.com"}}),
+			aPod("p", asks("example.com/gpu", "9")), "", ""},
+		"CPU is not ignored": {
+			argsFor(names.NodeResourcesFit,
+				&configv1.NodeResourcesFitArgs{ScoringStrategy: none, IgnoredResources: []string{"cpu"}}),
+			aPod("p", asks("cpu", "9")), "Insufficient cpu", "Insufficient cpu"},
 		"added requirement": {argsFor(names.NodeAffinity, &configv1.NodeAffinityArgs{AddedAffinity: &v1.NodeAffinity{
-			RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{ssd}}}}),
+			RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
+				NodeSelectorTerms: []v1.NodeSelectorTerm{ssd}}}}),
 			aPod("p"), "node(s) didn't match scheduler-enforced node affinity", ""},
-		"listed constraint":                  {argsFor(names.PodTopologySpread, spread), aPod("p", app("web")), "node(s) didn't match pod topology spread constraints", ""},
-		"listed constraint, no company":      {argsFor(names.PodTopologySpread, spread), aPod("p", app("db")), "", ""},
-		"system constraints are only wishes": {argsFor(names.PodTopologySpread, &configv1.PodTopologySpreadArgs{DefaultingType: configv1.SystemDefaulting}), aPod("p", app("web")), "", ""},
+		"listed constraint": {argsFor(names.PodTopologySpread, spread), aPod("p", app("web")),
+			"node(s) didn't match pod topology spread constraints", ""},
+		"listed constraint, no company": {argsFor(names.PodTopologySpread, spread), aPod("p", app("db")), "", ""},
+		"system constraints are only wishes": {
+			argsFor(names.PodTopologySpread,
+				&configv1.PodTopologySpreadArgs{DefaultingType: configv1.SystemDefaulting}), aPod("p", app("web")), "",
+			""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, _, _ := newWorld(t, []any{
@@ -99,18 +131,28 @@ func TestInterPodArguments(t *testing.T) {
 	wishes := []v1.WeightedPodAffinityTerm{{Weight: 10, PodAffinityTerm: podTerm("web", v1.LabelHostname)}}
 	world := []any{
 		aNode("a"), aNode("b"),
-		aPod("x", on("a"), affinity(v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{podTerm("web", v1.LabelHostname)}}})),
-		aPod("y", on("b"), affinity(v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: wishes}})),
+		aPod("x", on("a"),
+			affinity(
+				v1.Affinity{
+					PodAffinity: &v1.PodAffinity{
+						RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+							podTerm("web", v1.LabelHostname)}}})),
+		aPod("y", on("b"),
+			affinity(
+				v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: wishes}})),
 	}
 	for _, c := range []struct {
 		weight int32
 		ignore bool
 		a, b   int64
 	}{{1, false, 0, 100}, {50, false, 100, 0}, {0, false, 0, 100}, {50, true, 0, 0}} {
-		args := argsFor(names.InterPodAffinity, &configv1.InterPodAffinityArgs{HardPodAffinityWeight: &c.weight, IgnorePreferredTermsOfExistingPods: c.ignore})
+		args := argsFor(names.InterPodAffinity,
+			&configv1.InterPodAffinityArgs{HardPodAffinityWeight: &c.weight,
+				IgnorePreferredTermsOfExistingPods: c.ignore})
 		got := newWorld(t, append(slices.Clone(world), args), names.InterPodAffinity).Score(aPod("p", app("web")))
 		if got["a"] != c.a || got["b"] != c.b {
-			t.Errorf("weight %d, ignore %t: scores are %v, want %d for a and %d for b", c.weight, c.ignore, got, c.a, c.b)
+			t.Errorf("weight %d, ignore %t: scores are %v, want %d for a and %d for b", c.weight, c.ignore, got, c.a,
+				c.b)
 		}
 	}
 }
@@ -126,7 +168,8 @@ func TestPreemptionCandidates(t *testing.T) {
 	for _, c := range []struct{ percentage, absolute int32 }{{10, 100}, {50, 1}, {0, 7}, {100, 0}, {100, 1000}} {
 		var built *Preemption
 		w := newWorld(t, world, names.NodeResourcesFit)
-		args := &configv1.DefaultPreemptionArgs{MinCandidateNodesPercentage: &c.percentage, MinCandidateNodesAbsolute: &c.absolute}
+		args := &configv1.DefaultPreemptionArgs{MinCandidateNodesPercentage: &c.percentage,
+			MinCandidateNodesAbsolute: &c.absolute}
 		registry := Registry()
 		registry["spy"] = func(h *framework.Handle) (fwk.Plugin, error) {
 			p, err := newPreemption(h)
@@ -134,8 +177,11 @@ func TestPreemptionCandidates(t *testing.T) {
 			return p, err
 		}
 		spec := framework.Spec{SchedulerName: "test", Args: map[string]runtime.Object{"spy": args},
-			Plugins: []framework.Enabled{{Name: names.PrioritySort}, {Name: names.DefaultBinder}, {Name: names.NodeResourcesFit}, {Name: "spy"}}}
-		if _, err := framework.NewProfile(t.Context(), spec, registry, framework.World{Informers: w.Informers, NodeInfos: w.Snapshot, Nominator: framework.NewNominator(), Parallel: 4}); err != nil {
+			Plugins: []framework.Enabled{{Name: names.PrioritySort}, {Name: names.DefaultBinder},
+				{Name: names.NodeResourcesFit}, {Name: "spy"}}}
+		if _, err := framework.NewProfile(t.Context(), spec, registry,
+			framework.World{Informers: w.Informers, NodeInfos: w.Snapshot, Nominator: framework.NewNominator(),
+				Parallel: 4}); err != nil {
 			t.Fatal(err)
 		}
 		pod := aPod("p", asks("cpu", "4"), withPriority(10))

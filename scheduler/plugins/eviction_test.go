@@ -19,7 +19,8 @@ import (
 func TestEvictionsHoldThePreemptor(t *testing.T) {
 	third := func(name string) *v1.Pod { return aPod(name, on("a"), asks("cpu", "1"), withPriority(1)) }
 	preempting := func() (*plugintest.World, *v1.Pod) {
-		w := newWorld(t, []any{aNode("a"), third("x"), third("y"), third("z")}, names.NodeResourcesFit, names.DefaultPreemption)
+		w := newWorld(t, []any{aNode("a"), third("x"), third("y"), third("z")}, names.NodeResourcesFit,
+			names.DefaultPreemption)
 		w.Slow = true
 		for _, name := range []string{"x", "y", "z"} {
 			if err := w.Informers.Core().V1().Pods().Informer().GetStore().Add(third(name)); err != nil {
@@ -28,7 +29,8 @@ func TestEvictionsHoldThePreemptor(t *testing.T) {
 		}
 		p := aPod("p", asks("cpu", "4"), withPriority(10))
 		_, state, fit := w.Filter(p)
-		if nominated, s := w.Profile.PostFilter(t.Context(), state, p, fit); nominated == nil || nominated.NominatedNodeName != "a" {
+		if nominated, s := w.Profile.PostFilter(t.Context(), state, p, fit); nominated == nil ||
+			nominated.NominatedNodeName != "a" {
 			t.Fatalf("nominated %+v: %s", nominated, s.Message())
 		}
 		return w, p
@@ -87,7 +89,8 @@ func TestEvictionsHoldThePreemptor(t *testing.T) {
 // TestPreemptionTakesNominationsAway: a pod of lower priority loses its nomination for the same
 // node.
 func TestPreemptionTakesNominationsAway(t *testing.T) {
-	w := newWorld(t, []any{aNode("a"), aPod("x", on("a"), asks("cpu", "4"), withPriority(1))}, names.NodeResourcesFit, names.DefaultPreemption)
+	w := newWorld(t, []any{aNode("a"), aPod("x", on("a"), asks("cpu", "4"), withPriority(1))}, names.NodeResourcesFit,
+		names.DefaultPreemption)
 	for _, other := range []*v1.Pod{aPod("lesser", withPriority(5)), aPod("equal", withPriority(10))} {
 		info, err := framework.NewPodInfo(other)
 		if err != nil {

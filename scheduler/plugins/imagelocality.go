@@ -55,7 +55,9 @@ func (ImageLocality) PreScore(_ context.Context, state fwk.CycleState, pod *v1.P
 }
 
 // Score is the share of the bytes to pull that the node has, in percent.
-func (ImageLocality) Score(_ context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
+func (ImageLocality) Score(
+	_ context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo,
+) (int64, *fwk.Status) {
 	share, _ := framework.ReadState[images](state, imagesKey)
 	names := imagesOf(pod)
 	var bytes int64

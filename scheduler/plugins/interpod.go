@@ -61,7 +61,9 @@ func (s *interPodState) Clone() fwk.StateData {
 func (*InterPodAffinity) Name() string { return names.InterPodAffinity }
 
 // PreFilter counts the pods that matter to the incoming pod, over all nodes.
-func (p *InterPodAffinity) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (p *InterPodAffinity) PreFilter(
+	_ context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo,
+) (*fwk.PreFilterResult, *fwk.Status) {
 	info, err := framework.PodInfoOf(state, pod)
 	if err != nil {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
@@ -74,7 +76,8 @@ func (p *InterPodAffinity) PreFilter(_ context.Context, state fwk.CycleState, po
 	if !own && len(repellers) == 0 {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	s := &interPodState{incoming: info, repelling: map[domain]int{}, wanted: map[domain]int{}, avoided: map[domain]int{}}
+	s := &interPodState{incoming: info, repelling: map[domain]int{}, wanted: map[domain]int{},
+		avoided: map[domain]int{}}
 	namespace := p.labelsOf(pod.Namespace)
 	for _, n := range repellers {
 		for _, other := range n.GetPodsWithRequiredAntiAffinity() {
@@ -134,12 +137,16 @@ func bump(counts map[domain]int, d domain, by int) {
 func (p *InterPodAffinity) PreFilterExtensions() fwk.PreFilterExtensions { return p }
 
 // AddPod counts a pod in.
-func (p *InterPodAffinity) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, add fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+func (p *InterPodAffinity) AddPod(
+	_ context.Context, state fwk.CycleState, _ *v1.Pod, add fwk.PodInfo, node fwk.NodeInfo,
+) *fwk.Status {
 	return p.shift(state, add, node.Node(), 1)
 }
 
 // RemovePod counts a pod out.
-func (p *InterPodAffinity) RemovePod(_ context.Context, state fwk.CycleState, _ *v1.Pod, remove fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+func (p *InterPodAffinity) RemovePod(
+	_ context.Context, state fwk.CycleState, _ *v1.Pod, remove fwk.PodInfo, node fwk.NodeInfo,
+) *fwk.Status {
 	return p.shift(state, remove, node.Node(), -1)
 }
 

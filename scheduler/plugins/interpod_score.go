@@ -21,7 +21,9 @@ type domainWeights map[domain]int64
 func (w domainWeights) Clone() fwk.StateData { return w }
 
 // PreScore sums the preferences: of the pod about those running, and of those about the pod.
-func (p *InterPodAffinity) PreScore(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
+func (p *InterPodAffinity) PreScore(
+	_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo,
+) *fwk.Status {
 	info, err := framework.PodInfoOf(state, pod)
 	if err != nil {
 		return fwk.AsStatus(err)
@@ -64,7 +66,9 @@ func (p *InterPodAffinity) addOwn(w domainWeights, info *framework.PodInfo, othe
 	w.addWeighted(info.GetPreferredAntiAffinityTerms(), other, namespace, node, -1)
 }
 
-func (p *InterPodAffinity) addTheirs(w domainWeights, other fwk.PodInfo, pod *v1.Pod, namespace labels.Set, node *v1.Node) {
+func (p *InterPodAffinity) addTheirs(
+	w domainWeights, other fwk.PodInfo, pod *v1.Pod, namespace labels.Set, node *v1.Node,
+) {
 	if p.hardWeight > 0 {
 		for _, term := range other.GetRequiredAffinityTerms() {
 			w.add(&term, pod, namespace, node, p.hardWeight)
@@ -74,7 +78,9 @@ func (p *InterPodAffinity) addTheirs(w domainWeights, other fwk.PodInfo, pod *v1
 	w.addWeighted(other.GetPreferredAntiAffinityTerms(), pod, namespace, node, -1)
 }
 
-func (w domainWeights) addWeighted(terms []fwk.WeightedAffinityTerm, pod *v1.Pod, namespace labels.Set, node *v1.Node, sign int64) {
+func (w domainWeights) addWeighted(
+	terms []fwk.WeightedAffinityTerm, pod *v1.Pod, namespace labels.Set, node *v1.Node, sign int64,
+) {
 	for i := range terms {
 		w.add(&terms[i].AffinityTerm, pod, namespace, node, sign*int64(terms[i].Weight))
 	}
@@ -87,7 +93,9 @@ func (w domainWeights) add(term *fwk.AffinityTerm, pod *v1.Pod, namespace labels
 }
 
 // Score sums the weights of the node's domains.
-func (*InterPodAffinity) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
+func (*InterPodAffinity) Score(
+	_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo,
+) (int64, *fwk.Status) {
 	w, _ := framework.ReadState[domainWeights](state, interPodScoreKey)
 	var sum int64
 	for key, value := range node.Node().Labels {
@@ -100,7 +108,9 @@ func (*InterPodAffinity) Score(_ context.Context, state fwk.CycleState, _ *v1.Po
 func (p *InterPodAffinity) ScoreExtensions() fwk.ScoreExtensions { return p }
 
 // NormalizeScore maps the range of sums, which may be negative, to that of scores.
-func (*InterPodAffinity) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
+func (*InterPodAffinity) NormalizeScore(
+	_ context.Context, _ fwk.CycleState, _ *v1.Pod, scores fwk.NodeScoreList,
+) *fwk.Status {
 	least, most := int64(math.MaxInt64), int64(math.MinInt64)
 	for _, s := range scores {
 		least, most = min(least, s.Score), max(most, s.Score)

@@ -30,10 +30,11 @@ func (NodeUnschedulable) Filter(_ context.Context, _ fwk.CycleState, pod *v1.Pod
 // EventsToRegister names uncordoned nodes and new tolerations.
 func (NodeUnschedulable) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		helper.Hinted(fwk.Node, fwk.Add|fwk.UpdateNodeTaint, func(_ klog.Logger, pod *v1.Pod, _, n any) (fwk.QueueingHint, error) {
-			node, ok := n.(*v1.Node)
-			return helper.HintIf(!ok || !node.Spec.Unschedulable || toleratesCordon(pod))
-		}),
+		helper.Hinted(fwk.Node, fwk.Add|fwk.UpdateNodeTaint,
+			func(_ klog.Logger, pod *v1.Pod, _, n any) (fwk.QueueingHint, error) {
+				node, ok := n.(*v1.Node)
+				return helper.HintIf(!ok || !node.Spec.Unschedulable || toleratesCordon(pod))
+			}),
 		helper.Event(fwk.TargetPod, fwk.UpdatePodToleration),
 	}, nil
 }

@@ -67,7 +67,9 @@ func (*NodeAffinity) Name() string { return names.NodeAffinity }
 
 // PreFilter parses the requirements. Where they name nodes by field, as a DaemonSet's pods do, only
 // those nodes are looked at.
-func (p *NodeAffinity) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (p *NodeAffinity) PreFilter(
+	_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo,
+) (*fwk.PreFilterResult, *fwk.Status) {
 	required := requiredTerms(pod)
 	if len(pod.Spec.NodeSelector) == 0 && required == nil && p.addedRequired == nil {
 		return nil, fwk.NewStatus(fwk.Skip)
@@ -144,7 +146,9 @@ func preferredTerms(pod *v1.Pod) (*nodeaffinity.PreferredSchedulingTerms, error)
 }
 
 // Score sums the weights of the preferences that the node matches.
-func (p *NodeAffinity) Score(_ context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
+func (p *NodeAffinity) Score(
+	_ context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo,
+) (int64, *fwk.Status) {
 	own, ok := framework.ReadState[preferredAffinity](state, affinityScoreKey)
 	if !ok { // PreScore of this plugin is disabled
 		terms, err := preferredTerms(pod)
@@ -169,17 +173,18 @@ func (*NodeAffinity) ScoreExtensions() fwk.ScoreExtensions { return helper.Ascen
 // EventsToRegister names nodes that match now.
 func (p *NodeAffinity) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		helper.Hinted(fwk.Node, fwk.Add|fwk.UpdateNodeLabel, func(_ klog.Logger, pod *v1.Pod, _, n any) (fwk.QueueingHint, error) {
-			node, ok := n.(*v1.Node)
-			if !ok {
-				return fwk.Queue, nil
-			}
-			if p.addedRequired != nil && !p.addedRequired.Match(node) {
-				return fwk.QueueSkip, nil
-			}
-			match, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
-			return helper.HintIf(match && err == nil)
-		}),
+		helper.Hinted(fwk.Node, fwk.Add|fwk.UpdateNodeLabel,
+			func(_ klog.Logger, pod *v1.Pod, _, n any) (fwk.QueueingHint, error) {
+				node, ok := n.(*v1.Node)
+				if !ok {
+					return fwk.Queue, nil
+				}
+				if p.addedRequired != nil && !p.addedRequired.Match(node) {
+					return fwk.QueueSkip, nil
+				}
+				match, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
+				return helper.HintIf(match && err == nil)
+			}),
 	}, nil
 }
 

@@ -31,7 +31,9 @@ func (p hostPorts) Clone() fwk.StateData { return p }
 func (NodePorts) Name() string { return names.NodePorts }
 
 // PreFilter collects the pod's host ports.
-func (NodePorts) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (NodePorts) PreFilter(
+	_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo,
+) (*fwk.PreFilterResult, *fwk.Status) {
 	ports := portsOf(pod)
 	if len(ports) == 0 {
 		return nil, fwk.NewStatus(fwk.Skip)
@@ -61,20 +63,21 @@ func (NodePorts) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, no
 func (NodePorts) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
 		helper.Event(fwk.Node, fwk.Add),
-		helper.Hinted(fwk.AssignedPod, fwk.Delete, func(_ klog.Logger, pod *v1.Pod, old, _ any) (fwk.QueueingHint, error) {
-			gone, ok := old.(*v1.Pod)
-			if !ok {
-				return fwk.Queue, nil
-			}
-			freed := fwk.HostPortInfo{}
-			framework.ForEachHostPort(gone, freed.Add)
-			for _, p := range portsOf(pod) {
-				if freed.CheckConflict(p.ip, p.protocol, p.port) {
+		helper.Hinted(fwk.AssignedPod, fwk.Delete,
+			func(_ klog.Logger, pod *v1.Pod, old, _ any) (fwk.QueueingHint, error) {
+				gone, ok := old.(*v1.Pod)
+				if !ok {
 					return fwk.Queue, nil
 				}
-			}
-			return fwk.QueueSkip, nil
-		}),
+				freed := fwk.HostPortInfo{}
+				framework.ForEachHostPort(gone, freed.Add)
+				for _, p := range portsOf(pod) {
+					if freed.CheckConflict(p.ip, p.protocol, p.port) {
+						return fwk.Queue, nil
+					}
+				}
+				return fwk.QueueSkip, nil
+			}),
 	}, nil
 }
 

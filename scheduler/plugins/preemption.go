@@ -72,11 +72,14 @@ type victims struct {
 
 // PostFilter evicts pods from the cheapest node, if there is one. Without a result the pod's
 // nomination stays as it is.
-func (p *Preemption) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, why fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+func (p *Preemption) PostFilter(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, why fwk.NodeToStatusReader,
+) (*fwk.PostFilterResult, *fwk.Status) {
 	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == v1.PreemptNever {
 		return nil, rejected("not eligible due to preemptionPolicy=Never.")
 	}
-	if node := p.h.Nominator.Node(pod.UID); node != "" && why.Get(node).Code() != fwk.UnschedulableAndUnresolvable && p.stillLeaving(node, pod) {
+	if node := p.h.Nominator.Node(pod.UID); node != "" && why.Get(node).Code() != fwk.UnschedulableAndUnresolvable &&
+		p.stillLeaving(node, pod) {
 		return nil, rejected("not eligible due to a terminating pod on the nominated node.")
 	}
 	nodes, err := why.NodesForStatusCode(p.h.NodeInfos, fwk.Unschedulable)
@@ -118,7 +121,9 @@ func rejected(message string) *fwk.Status {
 // search returns up to want nodes with victims, and the reasons of the searched nodes without. The
 // start of the search depends on the pod, so that pods search different nodes. The result does not
 // depend on the speed of goroutines.
-func (p *Preemption) search(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (found []*victims, notFound map[string]*fwk.Status, _ error) {
+func (p *Preemption) search(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo,
+) (found []*victims, notFound map[string]*fwk.Status, _ error) {
 	notFound = map[string]*fwk.Status{}
 	if len(nodes) == 0 {
 		return nil, notFound, nil
@@ -177,7 +182,8 @@ func (p *Preemption) askExtenders(ctx context.Context, pod *v1.Pod, found []*vic
 const minNodesPerSearch = 64
 
 func nominate(node string) *fwk.PostFilterResult {
-	return &fwk.PostFilterResult{NominatingInfo: &fwk.NominatingInfo{NominatedNodeName: node, NominatingMode: fwk.ModeOverride}}
+	return &fwk.PostFilterResult{
+		NominatingInfo: &fwk.NominatingInfo{NominatedNodeName: node, NominatingMode: fwk.ModeOverride}}
 }
 
 // stillLeaving reports whether victims of an earlier round are terminating on the node. More
@@ -195,13 +201,17 @@ func (p *Preemption) stillLeaving(node string, pod *v1.Pod) bool {
 // preempted reports whether a scheduler's preemption is ending the pod.
 func preempted(pod *v1.Pod) bool {
 	return pod.DeletionTimestamp != nil && slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
-		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue && c.Reason == v1.PodReasonPreemptionByScheduler
+		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue &&
+			c.Reason == v1.PodReasonPreemptionByScheduler
 	})
 }
 
 // victimsOn returns the fewest and least important pods whose end lets the pod run on the node, or
 // why there are none. It changes its copies of state and node.
-func (p *Preemption) victimsOn(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node *framework.NodeInfo, budgets []*policyv1.PodDisruptionBudget) (*victims, *fwk.Status) {
+func (p *Preemption) victimsOn(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, node *framework.NodeInfo,
+	budgets []*policyv1.PodDisruptionBudget,
+) (*victims, *fwk.Status) {
 	var lesser []fwk.PodInfo
 	for _, o := range node.GetPods() {
 		if priority(o.GetPod()) < priority(pod) {
@@ -285,7 +295,9 @@ func violates(pod *v1.Pod, budgets []*policyv1.PodDisruptionBudget, allowed []in
 	return false
 }
 
-func (p *Preemption) remove(ctx context.Context, state fwk.CycleState, pod *v1.Pod, o fwk.PodInfo, node *framework.NodeInfo) *fwk.Status {
+func (p *Preemption) remove(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, o fwk.PodInfo, node *framework.NodeInfo,
+) *fwk.Status {
 	if err := node.RemovePod(logr.Discard(), o.GetPod()); err != nil {
 		return fwk.AsStatus(err)
 	}

@@ -74,7 +74,9 @@ func newRequest(r fwk.PodResource) *request {
 func (*Fit) Name() string { return names.NodeResourcesFit }
 
 // PreFilter sums up the request.
-func (*Fit) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (*Fit) PreFilter(
+	_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo,
+) (*fwk.PreFilterResult, *fwk.Status) {
 	state.Write(requestKey, requestOf(state, pod))
 	return nil, nil
 }
@@ -147,22 +149,24 @@ func (*Fit) ScoreExtensions() fwk.ScoreExtensions { return nil }
 // to ask for less.
 func (f *Fit) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		helper.Hinted(fwk.Node, fwk.Add|fwk.UpdateNodeAllocatable, func(_ klog.Logger, pod *v1.Pod, _, n any) (fwk.QueueingHint, error) {
-			node, ok := n.(*v1.Node)
-			if !ok {
-				return fwk.Queue, nil
-			}
-			empty := framework.NewNodeInfo()
-			empty.SetNode(node)
-			lacks, _ := f.lacking(newRequest(framework.PodResource(pod)).stated, empty)
-			return helper.HintIf(len(lacks) == 0)
-		}),
+		helper.Hinted(fwk.Node, fwk.Add|fwk.UpdateNodeAllocatable,
+			func(_ klog.Logger, pod *v1.Pod, _, n any) (fwk.QueueingHint, error) {
+				node, ok := n.(*v1.Node)
+				if !ok {
+					return fwk.Queue, nil
+				}
+				empty := framework.NewNodeInfo()
+				empty.SetNode(node)
+				lacks, _ := f.lacking(newRequest(framework.PodResource(pod)).stated, empty)
+				return helper.HintIf(len(lacks) == 0)
+			}),
 		helper.Event(fwk.AssignedPod, fwk.Delete|fwk.UpdatePodScaleDown),
 		helper.Event(fwk.TargetPod, fwk.UpdatePodScaleDown),
-		helper.Hinted(fwk.DeviceClass, fwk.Add|fwk.Update, func(_ klog.Logger, pod *v1.Pod, _, changed any) (fwk.QueueingHint, error) {
-			class, ok := changed.(*resourcev1.DeviceClass)
-			return helper.HintIf(!ok || standsFor(class, framework.PodResource(pod).Resource.GetScalarResources()))
-		}),
+		helper.Hinted(fwk.DeviceClass, fwk.Add|fwk.Update,
+			func(_ klog.Logger, pod *v1.Pod, _, changed any) (fwk.QueueingHint, error) {
+				class, ok := changed.(*resourcev1.DeviceClass)
+				return helper.HintIf(!ok || standsFor(class, framework.PodResource(pod).Resource.GetScalarResources()))
+			}),
 	}, nil
 }
 

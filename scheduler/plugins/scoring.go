@@ -20,7 +20,8 @@ type scoring struct {
 }
 
 func cpuAndMemory() []configv1.ResourceSpec {
-	return []configv1.ResourceSpec{{Name: string(v1.ResourceCPU), Weight: 1}, {Name: string(v1.ResourceMemory), Weight: 1}}
+	return []configv1.ResourceSpec{{Name: string(v1.ResourceCPU), Weight: 1},
+		{Name: string(v1.ResourceMemory), Weight: 1}}
 }
 
 // newScoring builds a strategy from arguments that are valid.

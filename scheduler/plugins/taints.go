@@ -50,14 +50,15 @@ func (TaintToleration) ScoreExtensions() fwk.ScoreExtensions { return helper.Des
 // EventsToRegister names nodes whose taints the pod tolerates now.
 func (TaintToleration) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		helper.Hinted(fwk.Node, fwk.Add|fwk.UpdateNodeTaint, func(_ klog.Logger, pod *v1.Pod, _, n any) (fwk.QueueingHint, error) {
-			node, ok := n.(*v1.Node)
-			if !ok {
-				return fwk.Queue, nil
-			}
-			_, found := untolerated(pod, node)
-			return helper.HintIf(!found)
-		}),
+		helper.Hinted(fwk.Node, fwk.Add|fwk.UpdateNodeTaint,
+			func(_ klog.Logger, pod *v1.Pod, _, n any) (fwk.QueueingHint, error) {
+				node, ok := n.(*v1.Node)
+				if !ok {
+					return fwk.Queue, nil
+				}
+				_, found := untolerated(pod, node)
+				return helper.HintIf(!found)
+			}),
 		helper.Event(fwk.TargetPod, fwk.UpdatePodToleration),
 	}, nil
 }

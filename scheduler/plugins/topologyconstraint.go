@@ -40,7 +40,9 @@ func systemConstraints() []v1.TopologySpreadConstraint {
 }
 
 // constraintsOf returns the pod's constraints of one kind: its own, or the defaults if it has none.
-func (p *TopologySpread) constraintsOf(pod *v1.Pod, action v1.UnsatisfiableConstraintAction) ([]spreadConstraint, error) {
+func (p *TopologySpread) constraintsOf(
+	pod *v1.Pod, action v1.UnsatisfiableConstraintAction,
+) ([]spreadConstraint, error) {
 	if len(pod.Spec.TopologySpreadConstraints) == 0 {
 		return p.defaultConstraints(pod, action), nil
 	}

@@ -30,7 +30,8 @@ type TopologySpread struct {
 }
 
 func newTopologySpread(h *framework.Handle) (fwk.Plugin, error) {
-	p := &TopologySpread{nodes: h.NodeInfos, services: h.Informers.Core().V1().Services().Lister(), defaults: systemConstraints()}
+	p := &TopologySpread{nodes: h.NodeInfos, services: h.Informers.Core().V1().Services().Lister(),
+		defaults: systemConstraints()}
 	args, err := framework.ArgsOf[*configv1.PodTopologySpreadArgs](h)
 	if args != nil && args.DefaultingType == configv1.ListDefaulting {
 		p.defaults, p.listed = args.DefaultConstraints, true
@@ -78,7 +79,9 @@ func (s spreadState) Clone() fwk.StateData {
 }
 
 // PreFilter counts matching pods in all domains of the hard constraints.
-func (p *TopologySpread) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (p *TopologySpread) PreFilter(
+	_ context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo,
+) (*fwk.PreFilterResult, *fwk.Status) {
 	constraints, err := p.constraintsOf(pod, v1.DoNotSchedule)
 	if err != nil {
 		return nil, fwk.AsStatus(err)
@@ -111,12 +114,16 @@ func (p *TopologySpread) PreFilter(_ context.Context, state fwk.CycleState, pod 
 func (p *TopologySpread) PreFilterExtensions() fwk.PreFilterExtensions { return p }
 
 // AddPod counts a pod in.
-func (p *TopologySpread) AddPod(_ context.Context, state fwk.CycleState, pod *v1.Pod, add fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+func (p *TopologySpread) AddPod(
+	_ context.Context, state fwk.CycleState, pod *v1.Pod, add fwk.PodInfo, node fwk.NodeInfo,
+) *fwk.Status {
 	return p.shift(state, pod, add.GetPod(), node.Node(), 1)
 }
 
 // RemovePod counts a pod out.
-func (p *TopologySpread) RemovePod(_ context.Context, state fwk.CycleState, pod *v1.Pod, remove fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+func (p *TopologySpread) RemovePod(
+	_ context.Context, state fwk.CycleState, pod *v1.Pod, remove fwk.PodInfo, node fwk.NodeInfo,
+) *fwk.Status {
 	return p.shift(state, pod, remove.GetPod(), node.Node(), -1)
 }
 
@@ -139,7 +146,8 @@ func (*TopologySpread) Filter(_ context.Context, state fwk.CycleState, pod *v1.P
 	for _, d := range s {
 		value, ok := node.Node().Labels[d.key]
 		if !ok {
-			return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) didn't match pod topology spread constraints (missing required label)")
+			return fwk.NewStatus(fwk.UnschedulableAndUnresolvable,
+				"node(s) didn't match pod topology spread constraints (missing required label)")
 		}
 		self := 0
 		if d.matches(pod) {
@@ -166,7 +174,9 @@ type softState []softCount
 func (s softState) Clone() fwk.StateData { return s }
 
 // PreScore counts matching pods in the domains that the candidates are in.
-func (p *TopologySpread) PreScore(_ context.Context, state fwk.CycleState, pod *v1.Pod, candidates []fwk.NodeInfo) *fwk.Status {
+func (p *TopologySpread) PreScore(
+	_ context.Context, state fwk.CycleState, pod *v1.Pod, candidates []fwk.NodeInfo,
+) *fwk.Status {
 	constraints, err := p.constraintsOf(pod, v1.ScheduleAnyway)
 	if err != nil {
 		return fwk.AsStatus(err)
@@ -237,7 +247,9 @@ func countSoft(constraints []spreadConstraint, i int, pod *v1.Pod, candidates, a
 // kube-scheduler's, with its rounding: both prefer the same nodes. The tolerated skew is added: the
 // same difference is a smaller part of larger scores. A node outside of every domain of an explicit
 // constraint gets the worst.
-func (*TopologySpread) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
+func (*TopologySpread) Score(
+	_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo,
+) (int64, *fwk.Status) {
 	s, _ := framework.ReadState[softState](state, spreadScoreKey)
 	crowd := 0.0
 	for _, c := range s {
@@ -261,7 +273,9 @@ const outside int64 = -1
 func (p *TopologySpread) ScoreExtensions() fwk.ScoreExtensions { return p }
 
 // NormalizeScore gives the least crowded nodes the most, others in proportion.
-func (*TopologySpread) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
+func (*TopologySpread) NormalizeScore(
+	_ context.Context, _ fwk.CycleState, _ *v1.Pod, scores fwk.NodeScoreList,
+) *fwk.Status {
 	least, most := int64(math.MaxInt64), int64(0)
 	for _, s := range scores {
 		if s.Score != outside {

@@ -192,7 +192,8 @@ func TestWhichBackoffsEndEarly(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		q.Move(nodeAdded, nil, nodeNamed("good"))
-		q.Update(podOf("a").GetPod(), podOf("a", func(p *v1.Pod) { p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "g"}} }),
+		q.Update(podOf("a").GetPod(),
+			podOf("a", func(p *v1.Pod) { p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "g"}} }),
 			fwk.ClusterEvent{Resource: fwk.TargetPod, ActionType: fwk.Update})
 		q.Delete("c")
 		if p := popWithin(t, q, 0, 0); p.GetPod().Name != "important" {
@@ -201,7 +202,8 @@ func TestWhichBackoffsEndEarly(t *testing.T) {
 		if p := popWithin(t, q, 0, 0); p.GetPod().Name != "b" {
 			t.Errorf("%s came", p.GetPod().Name)
 		}
-		if p := popWithin(t, q, time.Second-4*time.Millisecond, time.Second-4*time.Millisecond); p.GetPod().Name != "failed" {
+		if p := popWithin(t, q, time.Second-4*time.Millisecond,
+			time.Second-4*time.Millisecond); p.GetPod().Name != "failed" {
 			t.Errorf("%s came", p.GetPod().Name)
 		}
 	})
@@ -244,7 +246,8 @@ func TestGatedPodComesWhenTheGateGoes(t *testing.T) {
 		q.Add(gated)
 		q.Move(nodeAdded, nil, nodeNamed("good"))
 		mustWait(t, q, time.Hour)
-		q.Update(gated.GetPod(), podOf("p"), fwk.ClusterEvent{Resource: fwk.TargetPod, ActionType: fwk.UpdatePodSchedulingGatesEliminated})
+		q.Update(gated.GetPod(), podOf("p"),
+			fwk.ClusterEvent{Resource: fwk.TargetPod, ActionType: fwk.UpdatePodSchedulingGatesEliminated})
 		popWithin(t, q, 0, 0)
 	})
 }

@@ -46,22 +46,28 @@ func askAnswers(ctx context.Context, config *rest.Config, s Server, nodes []core
 func review(ctx context.Context, client kubernetes.Interface, nodes []corev1.Node, a *cis.Answers) error {
 	ask := func(key, user string, groups []string, r authorizationv1.ResourceAttributes) error {
 		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
-			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups, ResourceAttributes: &r}}, metav1.CreateOptions{})
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups, ResourceAttributes: &r}},
+			metav1.CreateOptions{})
 		if err != nil {
 			return fmt.Errorf("a review: %w", err)
 		}
-		a.May[key] = cis.Answer{Allowed: answer.Status.Allowed, Reason: answer.Status.Reason, Problem: answer.Status.EvaluationError}
+		a.May[key] = cis.Answer{Allowed: answer.Status.Allowed, Reason: answer.Status.Reason,
+			Problem: answer.Status.EvaluationError}
 		return nil
 	}
-	if err := ask(cis.Stranger, cis.Stranger, nil, authorizationv1.ResourceAttributes{Verb: "get", Resource: "secrets", Namespace: metav1.NamespaceSystem, Name: "x"}); err != nil {
+	if err := ask(cis.Stranger, cis.Stranger, nil,
+		authorizationv1.ResourceAttributes{Verb: "get", Resource: "secrets", Namespace: metav1.NamespaceSystem,
+			Name: "x"}); err != nil {
 		return err
 	}
-	if err := ask(cis.RBACUser, cis.RBACUser, []string{"system:authenticated"}, authorizationv1.ResourceAttributes{Verb: "list", Resource: "nodes"}); err != nil {
+	if err := ask(cis.RBACUser, cis.RBACUser, []string{"system:authenticated"},
+		authorizationv1.ResourceAttributes{Verb: "list", Resource: "nodes"}); err != nil {
 		return err
 	}
 	if len(nodes) > 0 {
 		name := nodes[0].Name
-		if err := ask(cis.ANode, "system:node:"+name, []string{"system:nodes"}, authorizationv1.ResourceAttributes{Verb: "get", Resource: "nodes", Name: name}); err != nil {
+		if err := ask(cis.ANode, "system:node:"+name, []string{"system:nodes"},
+			authorizationv1.ResourceAttributes{Verb: "get", Resource: "nodes", Name: name}); err != nil {
 			return err
 		}
 	}
@@ -95,7 +101,8 @@ func dryRun(ctx context.Context, client kubernetes.Interface, namespaces []strin
 			asking.Go(func() {
 				turns <- struct{}{}
 				defer func() { <-turns }()
-				_, err := client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+				_, err := client.CoreV1().Pods(namespace).Create(ctx, pod,
+					metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 				mu.Lock()
 				defer mu.Unlock()
 				switch {

@@ -176,7 +176,8 @@ func askNode(ctx context.Context, client kubernetes.Interface, node *corev1.Node
 	if out.Foreign {
 		return out
 	}
-	raw, err := client.CoreV1().RESTClient().Get().Resource("nodes").Name(node.Name).SubResource("proxy").Suffix("configz").DoRaw(ctx)
+	raw, err := client.CoreV1().RESTClient().Get().Resource("nodes").Name(node.Name).SubResource("proxy").Suffix(
+		"configz").DoRaw(ctx)
 	var shown struct {
 		Configuration *v1beta1.KubeletConfiguration `json:"kubeletconfig"`
 	}
@@ -197,7 +198,8 @@ func askNode(ctx context.Context, client kubernetes.Interface, node *corev1.Node
 		out.Port.Unreached = "the Node has no address"
 		return out
 	}
-	out.Port = knock(ctx, net.JoinHostPort(host, strconv.Itoa(int(node.Status.DaemonEndpoints.KubeletEndpoint.Port))), "/pods", roots)
+	out.Port = knock(ctx, net.JoinHostPort(host, strconv.Itoa(int(node.Status.DaemonEndpoints.KubeletEndpoint.Port))),
+		"/pods", roots)
 	out.ReadOnly, out.Proxy = try(ctx, host, 10255), try(ctx, host, 10249)
 	return out
 }

@@ -17,13 +17,16 @@ import (
 
 // kinds are the lists and reviews of the API, by the last part of their path.
 var kinds = map[string]string{
-	"nodes": "v1 NodeList", "namespaces": "v1 NamespaceList", "pods": "v1 PodList", "services": "v1 ServiceList", "serviceaccounts": "v1 ServiceAccountList", "secrets": "v1 SecretList",
+	"nodes": "v1 NodeList", "namespaces": "v1 NamespaceList", "pods": "v1 PodList", "services": "v1 ServiceList",
+	"serviceaccounts": "v1 ServiceAccountList", "secrets": "v1 SecretList",
 	"roles": "rbac.authorization.k8s.io/v1 RoleList", "clusterroles": "rbac.authorization.k8s.io/v1 ClusterRoleList",
-	"rolebindings": "rbac.authorization.k8s.io/v1 RoleBindingList", "clusterrolebindings": "rbac.authorization.k8s.io/v1 ClusterRoleBindingList",
-	"networkpolicies": "networking.k8s.io/v1 NetworkPolicyList", "kube-root-ca.crt": "v1 ConfigMap",
+	"rolebindings":        "rbac.authorization.k8s.io/v1 RoleBindingList",
+	"clusterrolebindings": "rbac.authorization.k8s.io/v1 ClusterRoleBindingList",
+	"networkpolicies":     "networking.k8s.io/v1 NetworkPolicyList", "kube-root-ca.crt": "v1 ConfigMap",
 	"validatingwebhookconfigurations": "admissionregistration.k8s.io/v1 ValidatingWebhookConfigurationList",
 	"validatingadmissionpolicies":     "admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyList",
-	"selfsubjectreviews":              "authentication.k8s.io/v1 SelfSubjectReview", "subjectaccessreviews": "authorization.k8s.io/v1 SubjectAccessReview",
+	"selfsubjectreviews":              "authentication.k8s.io/v1 SelfSubjectReview",
+	"subjectaccessreviews":            "authorization.k8s.io/v1 SubjectAccessReview",
 }
 
 // apiServer is a server of a cluster with the namespace default. An open one allows and admits all.
@@ -38,7 +41,8 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	last := path.Base(r.URL.Path)
 	refuse := func(code int, reason, text string) {
 		w.WriteHeader(code)
-		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":%q}`, code, reason, text)
+		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":%q}`,
+			code, reason, text)
 	}
 	version, kind, known := strings.Cut(kinds[last], " ")
 	switch {
@@ -57,9 +61,11 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(a.reviews, "ServiceUnavailable", "later")
 	case last == "subjectaccessreviews":
 		a.asked.Add(1)
-		fmt.Fprintf(w, `{"kind":%q,"apiVersion":%q,"status":{"allowed":%v,"reason":"AlwaysAllow"}}`, kind, version, a.open)
+		fmt.Fprintf(w, `{"kind":%q,"apiVersion":%q,"status":{"allowed":%v,"reason":"AlwaysAllow"}}`, kind, version,
+			a.open)
 	case last == "namespaces":
-		fmt.Fprintf(w, `{"kind":%q,"apiVersion":%q,"items":[{"metadata":{"name":"default"}},{"metadata":{"name":"shop"}},{"metadata":{"name":"web"}}]}`, kind, version)
+		fmt.Fprintf(w,
+			`{"kind":%q,"apiVersion":%q,"items":[{"metadata":{"name":"default"}},{"metadata":{"name":"shop"}},{"metadata":{"name":"web"}}]}`, kind, version)
 	default:
 		fmt.Fprintf(w, `{"kind":%q,"apiVersion":%q}`, kind, version)
 	}
@@ -88,8 +94,10 @@ func TestEachServerIsAsked(t *testing.T) {
 					}
 					s := httptest.NewTLSServer(is)
 					t.Cleanup(s.Close)
-					servers[i] = Server{Name: fmt.Sprint("s", i+1), Hosts: []string{s.URL}, Address: s.Listener.Addr().String()}
-					config.CAData = append(config.CAData, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})...)
+					servers[i] = Server{Name: fmt.Sprint("s", i+1), Hosts: []string{s.URL},
+						Address: s.Listener.Addr().String()}
+					config.CAData = append(config.CAData,
+						pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})...)
 				}
 				config.Host = servers[0].Hosts[0]
 				e, err := Collect(t.Context(), config, servers)
@@ -100,7 +108,8 @@ func TestEachServerIsAsked(t *testing.T) {
 				for _, r := range cis.Judge(e, func(string) bool { return true }).Rows {
 					switch r.ID {
 					case "1.2.6", "5.1.2", "5.1.4", "5.2.1", "5.2.2", "5.2.3", "5.2.5", "5.2.11":
-						if r.Status != c.status || c.status != cis.Pass && !strings.Contains(r.Reason, servers[at].Name+": ") {
+						if r.Status != c.status ||
+							c.status != cis.Pass && !strings.Contains(r.Reason, servers[at].Name+": ") {
 							t.Errorf("%s: %+v, want %s", r.ID, r, c.status)
 						}
 					}
@@ -115,7 +124,8 @@ func TestUnreachedServer(t *testing.T) {
 	s := httptest.NewTLSServer(new(apiServer))
 	config := &rest.Config{Host: s.URL}
 	s.Close()
-	a, err := askAnswers(t.Context(), config, Server{Name: "s1", Address: s.Listener.Addr().String()}, nil, []string{"default"})
+	a, err := askAnswers(t.Context(), config, Server{Name: "s1", Address: s.Listener.Addr().String()}, nil,
+		[]string{"default"})
 	if err != nil || a.Problem == "" || len(a.May)+len(a.Probes) > 0 {
 		t.Errorf("%+v, %v", a, err)
 	}
@@ -127,13 +137,16 @@ func TestUnreachedServer(t *testing.T) {
 // TestProfiling: only a server that does not know the path has no profiles.
 func TestProfiling(t *testing.T) {
 	for status, want := range map[int]cis.Opened{
-		http.StatusOK: {Asked: true, Served: true}, http.StatusNotFound: {Asked: true}, http.StatusForbidden: {}, http.StatusUnauthorized: {}, http.StatusTooManyRequests: {}, http.StatusServiceUnavailable: {},
+		http.StatusOK: {Asked: true, Served: true}, http.StatusNotFound: {Asked: true}, http.StatusForbidden: {},
+		http.StatusUnauthorized: {}, http.StatusTooManyRequests: {}, http.StatusServiceUnavailable: {},
 	} {
 		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(status)
 			fmt.Fprint(w, "<html>")
 		}))
-		config := &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}}
+		config := &rest.Config{
+			TLSClientConfig: rest.TLSClientConfig{
+				CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}}
 		if is := profiling(t.Context(), config, s.Listener.Addr().String()); is != want {
 			t.Errorf("%d: %+v, want %+v", status, is, want)
 		}

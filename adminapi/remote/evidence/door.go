@@ -37,7 +37,9 @@ func knock(ctx context.Context, address, path string, roots *x509.CertPool) cis.
 	d.AsksForCertificate, d.DemandsIt = seen.asked, seen.refused
 	if leaf := seen.leaf; leaf != nil {
 		d.Subject, d.Issuer = leaf.Subject.CommonName, hex.EncodeToString(leaf.AuthorityKeyId)
-		_, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: seen.rest, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+		_, err := leaf.Verify(
+			x509.VerifyOptions{Roots: roots, Intermediates: seen.rest,
+				KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 		d.Verified = err == nil
 	}
 	if d.Weak, err = weak(ctx, address); err != nil {
@@ -141,7 +143,8 @@ func refuses(conn net.Conn) (bool, error) {
 // weak returns the protocols and suites that a port accepts and the benchmark does not list. With
 // an error there may be more.
 func weak(ctx context.Context, address string) (accepted []string, err error) {
-	old, err := shake(ctx, address, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11, CipherSuites: cis.WeakSuites()})
+	old, err := shake(ctx, address,
+		&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11, CipherSuites: cis.WeakSuites()})
 	switch {
 	case err == nil:
 		accepted = append(accepted, tls.VersionName(old.version))
@@ -149,7 +152,8 @@ func weak(ctx context.Context, address string) (accepted []string, err error) {
 		return nil, err
 	}
 	for left := cis.WeakSuites(); len(left) > 0; {
-		h, err := shake(ctx, address, &tls.Config{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12, CipherSuites: left})
+		h, err := shake(ctx, address,
+			&tls.Config{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12, CipherSuites: left})
 		switch {
 		case err != nil && isAlert(err):
 			return accepted, nil

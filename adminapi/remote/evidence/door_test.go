@@ -28,8 +28,11 @@ import (
 func authority(t *testing.T, name string) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	caKey, key := newKey(t), newKey(t)
-	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, SubjectKeyId: []byte("ca of " + name)}
-	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"},
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		SubjectKeyId: []byte("ca of " + name)}
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
+		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), caKey)
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +82,8 @@ func TestKnock(t *testing.T) {
 		c := base()
 		c.MinVersion, c.ClientAuth = tls.VersionTLS12, tls.RequestClientCert
 		d := knock(t.Context(), serve(t, c), "/data", roots)
-		if d.Unreached != "" || !d.Verified || d.Subject != "system:node:n1" || d.Issuer == "" || !d.AsksForCertificate || d.DemandsIt || d.Plain || d.Anonymous != 401 {
+		if d.Unreached != "" || !d.Verified || d.Subject != "system:node:n1" || d.Issuer == "" ||
+			!d.AsksForCertificate || d.DemandsIt || d.Plain || d.Anonymous != 401 {
 			t.Errorf("%+v", d)
 		}
 		if !slices.ContainsFunc(d.Weak, func(s string) bool { return strings.Contains(s, "CBC") }) {
@@ -162,8 +166,10 @@ func TestOnlyAlertsRefuse(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		t.Run(tls.VersionName(version), func(t *testing.T) {
 			address := accept(t, func(raw net.Conn) {
-				conn := tls.Server(raw, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: version, MaxVersion: version, ClientAuth: tls.RequestClientCert,
-					VerifyConnection: func(tls.ConnectionState) error { return raw.Close() }})
+				conn := tls.Server(raw,
+					&tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: version, MaxVersion: version,
+						ClientAuth:       tls.RequestClientCert,
+						VerifyConnection: func(tls.ConnectionState) error { return raw.Close() }})
 				_ = conn.HandshakeContext(t.Context()) // it cannot succeed
 			})
 			if d := knock(t.Context(), address, "", roots); d.DemandsIt || d.Unreached == "" {
@@ -176,7 +182,9 @@ func TestOnlyAlertsRefuse(t *testing.T) {
 // TestUntriedSuites: handshakes that fail by the connection prove no suite refused.
 func TestUntriedSuites(t *testing.T) {
 	cert, roots := authority(t, "s1")
-	behind := serve(t, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}})
+	behind := serve(t,
+		&tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12,
+			CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}})
 	var served atomic.Int32
 	address := accept(t, func(front net.Conn) {
 		if served.Add(1) > 1 {
@@ -209,8 +217,12 @@ func TestUntriedSuites(t *testing.T) {
 // TestWeakBehindADemand: a suite is accepted, although the client is refused for its certificate.
 func TestWeakBehindADemand(t *testing.T) {
 	cert, roots := authority(t, "s1")
-	d := knock(t.Context(), serve(t, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS10, ClientAuth: tls.RequireAndVerifyClientCert}), "", roots)
-	if !slices.Contains(d.Weak, "TLS 1.1") || !slices.ContainsFunc(d.Weak, func(s string) bool { return strings.Contains(s, "CBC") }) {
+	d := knock(t.Context(),
+		serve(t,
+			&tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS10,
+				ClientAuth: tls.RequireAndVerifyClientCert}), "", roots)
+	if !slices.Contains(d.Weak, "TLS 1.1") ||
+		!slices.ContainsFunc(d.Weak, func(s string) bool { return strings.Contains(s, "CBC") }) {
 		t.Errorf("%+v", d)
 	}
 }

@@ -65,7 +65,8 @@ func readObjects(ctx context.Context, client kubernetes.Interface) (*cis.Objects
 	} else {
 		o.NetworkPolicies = list.Items
 	}
-	if list, err := core.Secrets("").List(ctx, metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeBootstrapToken)}); err != nil {
+	if list, err := core.Secrets("").List(ctx,
+		metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeBootstrapToken)}); err != nil {
 		fail(err)
 	} else {
 		for i := range list.Items {
@@ -78,7 +79,8 @@ func readObjects(ctx context.Context, client kubernetes.Interface) (*cis.Objects
 	case !apierrors.IsNotFound(err):
 		fail(err)
 	}
-	if me, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); err != nil {
+	if me, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{},
+		metav1.CreateOptions{}); err != nil {
 		fail(err)
 	} else {
 		o.Mine = me.Status.UserInfo.Groups
@@ -107,7 +109,9 @@ func readPolicies(ctx context.Context, client kubernetes.Interface, o *cis.Objec
 	}
 	for i := range policies.Items {
 		p := &policies.Items[i]
-		if m := p.Spec.MatchConstraints; m != nil && slices.ContainsFunc(m.ResourceRules, func(r admissionv1.NamedRuleWithOperations) bool { return seesPods(r.RuleWithOperations) }) {
+		if m := p.Spec.MatchConstraints; m != nil &&
+			slices.ContainsFunc(m.ResourceRules,
+				func(r admissionv1.NamedRuleWithOperations) bool { return seesPods(r.RuleWithOperations) }) {
 			o.ImagePolicies = append(o.ImagePolicies, "policy "+p.Name)
 		}
 	}
@@ -118,6 +122,7 @@ func seesPods(r admissionv1.RuleWithOperations) bool {
 	has := func(list []string, value string) bool {
 		return slices.Contains(list, value) || slices.Contains(list, "*")
 	}
-	creates := slices.Contains(r.Operations, admissionv1.Create) || slices.Contains(r.Operations, admissionv1.OperationAll)
+	creates := slices.Contains(r.Operations, admissionv1.Create) ||
+		slices.Contains(r.Operations, admissionv1.OperationAll)
 	return creates && has(r.APIGroups, "") && (has(r.Resources, "pods") || slices.Contains(r.Resources, "*/*"))
 }

@@ -68,7 +68,8 @@ func (o Order) Check() error {
 		switch {
 		case g == clusterusers.AdminGroup:
 		case g == "system:masters":
-			return fmt.Errorf("the group %s cannot be taken from a user again: give %s, which the ClusterRoleBinding of that name makes administrators", g, clusterusers.AdminGroup)
+			return fmt.Errorf(
+				"the group %s cannot be taken from a user again: give %s, which the ClusterRoleBinding of that name makes administrators", g, clusterusers.AdminGroup)
 		case strings.HasPrefix(g, "barque:"):
 			return fmt.Errorf("the group %q is one of the cluster's own parts: choose another", g)
 		case seen[g]:
@@ -130,18 +131,21 @@ func Add(ctx context.Context, client kubernetes.Interface, order Order) (*Made, 
 	if err != nil {
 		return nil, err
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: order.Name, Organization: order.Groups}}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: order.Name, Organization: order.Groups}}, key)
 	if err != nil {
 		return nil, err
 	}
 	requests := client.CertificatesV1().CertificateSigningRequests()
 	r, err := requests.Create(ctx, &certificatesv1.CertificateSigningRequest{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "barque-user-", Labels: map[string]string{clusterusers.RequestLabel: ""}},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "barque-user-",
+			Labels: map[string]string{clusterusers.RequestLabel: ""}},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
 			Request:           pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
 			SignerName:        certificatesv1.KubeAPIServerClientSignerName,
 			ExpirationSeconds: new(int32(min(order.TTL/time.Second, math.MaxInt32))),
-			Usages:            []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature},
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth,
+				certificatesv1.UsageDigitalSignature},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -158,10 +162,13 @@ func Add(ctx context.Context, client kubernetes.Interface, order Order) (*Made, 
 }
 
 // approved approves a request, and waits for its certificate.
-func approved(ctx context.Context, client kubernetes.Interface, r *certificatesv1.CertificateSigningRequest, key crypto.Signer) (*Made, error) {
+func approved(
+	ctx context.Context, client kubernetes.Interface, r *certificatesv1.CertificateSigningRequest, key crypto.Signer,
+) (*Made, error) {
 	requests := client.CertificatesV1().CertificateSigningRequests()
 	r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "BarqueUserAdd", Message: "approved by its author with `barque user add`", LastUpdateTime: metav1.Now()})
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "BarqueUserAdd",
+		Message: "approved by its author with `barque user add`", LastUpdateTime: metav1.Now()})
 	if _, err := requests.UpdateApproval(ctx, r.Name, r, metav1.UpdateOptions{}); err != nil {
 		return nil, fmt.Errorf("approve the certificate request %s: %w", r.Name, err)
 	}
@@ -180,11 +187,14 @@ func approved(ctx context.Context, client kubernetes.Interface, r *certificatesv
 	if err != nil {
 		return nil, err
 	}
-	return &Made{Info: *info, Certificate: r.Status.Certificate, Key: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})}, nil
+	return &Made{Info: *info, Certificate: r.Status.Certificate,
+		Key: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})}, nil
 }
 
 // signed waits until the leader has signed a request.
-func signed(ctx context.Context, client kubernetes.Interface, name string) (*certificatesv1.CertificateSigningRequest, error) {
+func signed(
+	ctx context.Context, client kubernetes.Interface, name string,
+) (*certificatesv1.CertificateSigningRequest, error) {
 	ctx, cancel := context.WithTimeout(ctx, signs)
 	defer cancel()
 	ticks := time.NewTicker(100 * time.Millisecond)
@@ -204,7 +214,9 @@ func signed(ctx context.Context, client kubernetes.Interface, name string) (*cer
 		select {
 		case <-ctx.Done():
 			if err == nil {
-				err = fmt.Errorf("the leader has not signed the certificate request %s within %s: see `barque cluster status`", name, signs)
+				err = fmt.Errorf(
+					"the leader has not signed the certificate request %s within %s: see `barque cluster status`", name,
+					signs)
 			}
 			return nil, err
 		case <-ticks.C:
@@ -214,8 +226,11 @@ func signed(ctx context.Context, client kubernetes.Interface, name string) (*cer
 
 // List returns the users whose certificates have not ended, by name and age. revoked returns the
 // reason why a certificate counts no more, or nil.
-func List(ctx context.Context, client kubernetes.Interface, now time.Time, revoked func(*x509.Certificate) error) ([]Info, error) {
-	requests, err := client.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{LabelSelector: clusterusers.RequestLabel})
+func List(
+	ctx context.Context, client kubernetes.Interface, now time.Time, revoked func(*x509.Certificate) error,
+) ([]Info, error) {
+	requests, err := client.CertificatesV1().CertificateSigningRequests().List(ctx,
+		metav1.ListOptions{LabelSelector: clusterusers.RequestLabel})
 	if err != nil {
 		return nil, fmt.Errorf("list certificate requests: %w", err)
 	}
@@ -231,7 +246,8 @@ func List(ctx context.Context, client kubernetes.Interface, now time.Time, revok
 		out = append(out, *info)
 	}
 	slices.SortFunc(out, func(a, b Info) int {
-		return cmp.Or(strings.Compare(a.Name, b.Name), a.Issued.Compare(b.Issued), strings.Compare(a.Request, b.Request))
+		return cmp.Or(strings.Compare(a.Name, b.Name), a.Issued.Compare(b.Issued),
+			strings.Compare(a.Request, b.Request))
 	})
 	return out, nil
 }
@@ -246,6 +262,7 @@ func infoOf(r *certificatesv1.CertificateSigningRequest) (*Info, *x509.Certifica
 	if err != nil {
 		return nil, nil, fmt.Errorf("the certificate of the request %s: %w", r.Name, err)
 	}
-	return &Info{Name: cert.Subject.CommonName, Groups: cert.Subject.Organization, Serial: fmt.Sprintf("%x", cert.SerialNumber),
+	return &Info{Name: cert.Subject.CommonName, Groups: cert.Subject.Organization,
+		Serial: fmt.Sprintf("%x", cert.SerialNumber),
 		Issued: r.CreationTimestamp.Time, Expires: cert.NotAfter, By: r.Spec.Username, Request: r.Name}, cert, nil
 }

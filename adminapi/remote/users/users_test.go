@@ -33,36 +33,41 @@ func cluster(t *testing.T, decide func(r *certificatesv1.CertificateSigningReque
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"},
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
 	client := fake.NewClientset()
-	client.PrependReactor("create", "certificatesigningrequests", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		r := a.(clienttesting.CreateAction).GetObject().(*certificatesv1.CertificateSigningRequest)
-		r.Name, r.Spec.Username, r.CreationTimestamp = r.GenerateName+"x", "root", metav1.Now()
-		return false, nil, nil
-	})
-	client.PrependReactor("update", "certificatesigningrequests", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		r := a.(clienttesting.UpdateAction).GetObject().(*certificatesv1.CertificateSigningRequest)
-		if a.GetSubresource() != "approval" {
+	client.PrependReactor("create", "certificatesigningrequests",
+		func(a clienttesting.Action) (bool, runtime.Object, error) {
+			r := a.(clienttesting.CreateAction).GetObject().(*certificatesv1.CertificateSigningRequest)
+			r.Name, r.Spec.Username, r.CreationTimestamp = r.GenerateName+"x", "root", metav1.Now()
 			return false, nil, nil
-		}
-		if err := decide(r); err != nil {
-			return true, nil, err
-		}
-		block, _ := pem.Decode(r.Spec.Request)
-		request, err := x509.ParseCertificateRequest(block.Bytes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(0xabc), Subject: request.Subject,
-			NotAfter: time.Now().Add(time.Duration(*r.Spec.ExpirationSeconds) * time.Second), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, ca, request.PublicKey, key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(r.Status.Conditions) == 1 {
-			r.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-		}
-		return false, nil, nil
-	})
+		})
+	client.PrependReactor("update", "certificatesigningrequests",
+		func(a clienttesting.Action) (bool, runtime.Object, error) {
+			r := a.(clienttesting.UpdateAction).GetObject().(*certificatesv1.CertificateSigningRequest)
+			if a.GetSubresource() != "approval" {
+				return false, nil, nil
+			}
+			if err := decide(r); err != nil {
+				return true, nil, err
+			}
+			block, _ := pem.Decode(r.Spec.Request)
+			request, err := x509.ParseCertificateRequest(block.Bytes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			der, err := x509.CreateCertificate(rand.Reader,
+				&x509.Certificate{SerialNumber: big.NewInt(0xabc), Subject: request.Subject,
+					NotAfter:    time.Now().Add(time.Duration(*r.Spec.ExpirationSeconds) * time.Second),
+					ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, ca, request.PublicKey, key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(r.Status.Conditions) == 1 {
+				r.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+			}
+			return false, nil, nil
+		})
 	return client
 }
 
@@ -74,7 +79,8 @@ func TestAddAndList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if left := time.Until(made.Expires); made.Name != "ann" || made.Serial != "abc" || made.By != "root" || !slices.Equal(made.Groups, []string{"dev", "barque:admins"}) || left > time.Hour || left <= 0 {
+	if left := time.Until(made.Expires); made.Name != "ann" || made.Serial != "abc" || made.By != "root" ||
+		!slices.Equal(made.Groups, []string{"dev", "barque:admins"}) || left > time.Hour || left <= 0 {
 		t.Errorf("%+v", made.Info)
 	}
 	c := Cluster{Server: "https://10.0.0.5:6443", CA: []byte("ca")}
@@ -114,15 +120,19 @@ func TestFailedAdd(t *testing.T) {
 		decide func(*certificatesv1.CertificateSigningRequest) error
 		want   string
 	}{
-		"not permitted": {func(*certificatesv1.CertificateSigningRequest) error { return forbidden }, "may not approve"},
+		"not permitted": {func(*certificatesv1.CertificateSigningRequest) error { return forbidden },
+			"may not approve"},
 		"refused": {func(r *certificatesv1.CertificateSigningRequest) error {
-			r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateFailed, Message: "the name is not signed"})
+			r.Status.Conditions = append(r.Status.Conditions,
+				certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateFailed,
+					Message: "the name is not signed"})
 			return nil
 		}, "the name is not signed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := cluster(t, c.decide)
-			if _, err := Add(t.Context(), client, Order{Name: "ann", TTL: time.Hour}); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := Add(t.Context(), client, Order{Name: "ann", TTL: time.Hour}); err == nil ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 			left, err := client.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
@@ -141,7 +151,8 @@ func TestFailedAdd(t *testing.T) {
 		if _, err := Add(ctx, client, Order{Name: "ann", TTL: time.Hour}); err == nil {
 			t.Error("there is a certificate")
 		}
-		if left, err := client.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) != 0 {
+		if left, err := client.CertificatesV1().CertificateSigningRequests().List(t.Context(),
+			metav1.ListOptions{}); err != nil || len(left.Items) != 0 {
 			t.Errorf("%+v, %v", left, err)
 		}
 	})
@@ -167,7 +178,8 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: %+v is taken", name, o)
 		}
 	}
-	if err := (Order{Name: "Ann Ä. <ann@example.org>", Groups: []string{"dev", "barque:admins"}, TTL: DefaultTTL}).Check(); err != nil {
+	if err := (Order{Name: "Ann Ä. <ann@example.org>", Groups: []string{"dev", "barque:admins"},
+		TTL: DefaultTTL}).Check(); err != nil {
 		t.Error(err)
 	}
 }
@@ -185,7 +197,8 @@ func TestMerge(t *testing.T) {
 		t.Fatal(err)
 	}
 	config, err := clientcmd.LoadFromFile(path)
-	if err != nil || len(config.Contexts) != 2 || config.CurrentContext != first || first != "ann@barque-one:6443" || config.Clusters[config.Contexts[second].Cluster].Server != "https://two:6443" {
+	if err != nil || len(config.Contexts) != 2 || config.CurrentContext != first || first != "ann@barque-one:6443" ||
+		config.Clusters[config.Contexts[second].Cluster].Server != "https://two:6443" {
 		t.Errorf("%+v, %v", config, err)
 	}
 }
@@ -196,7 +209,8 @@ func TestClusterOf(t *testing.T) {
 	if err != nil || !c.IsLocal() {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if c, err := ClusterOf(config, "https://10.0.0.5:6443"); err != nil || c.IsLocal() || c.name() != "barque-10.0.0.5:6443" {
+	if c, err := ClusterOf(config, "https://10.0.0.5:6443"); err != nil || c.IsLocal() ||
+		c.name() != "barque-10.0.0.5:6443" {
 		t.Errorf("%+v, %v", c, err)
 	}
 	for _, wrong := range []string{"10.0.0.5:6443", "http://x:1", "https://", "https://a:b@x"} {

@@ -74,7 +74,9 @@ func NewEventRate(config io.Reader, clock clock.PassiveClock) (*EventRate, error
 		key, ok := keys[l.Type]
 		switch {
 		case !ok:
-			return nil, fmt.Errorf("limits[%d].type: Unsupported value: %q: want Server, Namespace, User or SourceAndObject", i, l.Type)
+			return nil,
+				fmt.Errorf("limits[%d].type: Unsupported value: %q: want Server, Namespace, User or SourceAndObject", i,
+					l.Type)
 		case l.Burst <= 0:
 			return nil, fmt.Errorf("limits[%d].burst: Invalid value: %d: must be positive", i, l.Burst)
 		case l.QPS <= 0:
@@ -86,9 +88,10 @@ func NewEventRate(config io.Reader, clock clock.PassiveClock) (*EventRate, error
 		if size == 0 {
 			size = defaultKeys
 		}
-		e.limits = append(e.limits, &eventLimit{kind: l.Type, key: key, all: lru.New(size), make: func() flowcontrol.PassiveRateLimiter {
-			return flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(float32(l.QPS), int(l.Burst), clock)
-		}})
+		e.limits = append(e.limits,
+			&eventLimit{kind: l.Type, key: key, all: lru.New(size), make: func() flowcontrol.PassiveRateLimiter {
+				return flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(float32(l.QPS), int(l.Burst), clock)
+			}})
 	}
 	return e, nil
 }
@@ -102,12 +105,15 @@ func sourceAndObject(a admission.Attributes) string {
 	case *eventsv1.Event:
 		source, object = e.DeprecatedSource, e.Regarding
 	}
-	return strings.Join([]string{source.Component, source.Host, object.Kind, object.Namespace, object.Name, string(object.UID), object.APIVersion}, "")
+	return strings.Join(
+		[]string{source.Component, source.Host, object.Kind, object.Namespace, object.Name, string(object.UID),
+			object.APIVersion}, "")
 }
 
 // Validate implements admission.ValidationInterface.
 func (e *EventRate) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if r := a.GetResource().GroupResource(); r != corev1.Resource("events") && r != eventsv1.Resource("events") || a.IsDryRun() {
+	if r := a.GetResource().GroupResource(); r != corev1.Resource("events") && r != eventsv1.Resource("events") ||
+		a.IsDryRun() {
 		return nil
 	}
 	var errs []error

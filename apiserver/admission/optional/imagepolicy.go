@@ -70,7 +70,8 @@ func NewImagePolicy(config io.Reader) (*ImagePolicy, error) {
 	if err := decode(config, &c); err != nil {
 		return nil, err
 	}
-	p := &ImagePolicy{Handler: admission.NewHandler(admission.Create, admission.Update), verdicts: cache.NewLRUExpireCache(mostVerdicts), config: c.ImagePolicy}
+	p := &ImagePolicy{Handler: admission.NewHandler(admission.Create, admission.Update),
+		verdicts: cache.NewLRUExpireCache(mostVerdicts), config: c.ImagePolicy}
 	if err := p.config.complete(); err != nil {
 		return nil, fmt.Errorf("imagePolicy.%w", err)
 	}
@@ -82,7 +83,8 @@ func NewImagePolicy(config io.Reader) (*ImagePolicy, error) {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
-	p.backend, err = webhook.NewGenericWebhook(scheme, serializer.NewCodecFactory(scheme), client, []schema.GroupVersion{v1alpha1.SchemeGroupVersion}, webhook.DefaultRetryBackoffWithInitialDelay(p.config.retry))
+	p.backend, err = webhook.NewGenericWebhook(scheme, serializer.NewCodecFactory(scheme), client,
+		[]schema.GroupVersion{v1alpha1.SchemeGroupVersion}, webhook.DefaultRetryBackoffWithInitialDelay(p.config.retry))
 	return p, err
 }
 
@@ -99,14 +101,16 @@ func (c *imagePolicy) complete() error {
 	}{
 		{"allowTTL", c.AllowTTL, time.Second, time.Second, 30 * time.Minute, 5 * time.Minute, &c.allowed},
 		{"denyTTL", c.DenyTTL, time.Second, time.Second, 30 * time.Minute, 30 * time.Second, &c.denied},
-		{"retryBackoff", c.RetryBackoff, time.Millisecond, time.Millisecond, 5 * time.Minute, 500 * time.Millisecond, &c.retry},
+		{"retryBackoff", c.RetryBackoff, time.Millisecond, time.Millisecond, 5 * time.Minute, 500 * time.Millisecond,
+			&c.retry},
 	} {
 		switch {
 		case d.value == -1:
 		case d.value == 0:
 			*d.into = d.by
 		case d.value < int64(d.least/d.unit) || d.value > int64(d.most/d.unit):
-			return fmt.Errorf("%s: Invalid value: %d: want %d to %d (of %s), 0 for the default, or -1 for none", d.name, d.value, d.least/d.unit, d.most/d.unit, d.unit)
+			return fmt.Errorf("%s: Invalid value: %d: want %d to %d (of %s), 0 for the default, or -1 for none", d.name,
+				d.value, d.least/d.unit, d.most/d.unit, d.unit)
 		default:
 			*d.into = time.Duration(d.value) * d.unit
 		}
@@ -124,7 +128,8 @@ func (p *ImagePolicy) Validate(ctx context.Context, a admission.Attributes, _ ad
 	if err != nil {
 		var down *downError
 		open := p.config.DefaultAllow && errors.As(err, &down)
-		klog.FromContext(ctx).Info("the backend of the image policy gave no verdict", "letThrough", open, "namespace", a.GetNamespace(), "err", err)
+		klog.FromContext(ctx).Info("the backend of the image policy gave no verdict", "letThrough", open, "namespace",
+			a.GetNamespace(), "err", err)
 		if !open {
 			return admission.NewForbidden(a, fmt.Errorf("the image policy's backend %w", err))
 		}
@@ -132,7 +137,8 @@ func (p *ImagePolicy) Validate(ctx context.Context, a admission.Attributes, _ ad
 	}
 	for name, value := range status.AuditAnnotations {
 		if err := a.AddAnnotation(auditPrefix+name, value); err != nil {
-			klog.FromContext(ctx).Info("an annotation of the image policy's backend cannot be in the audit log", "name", name, "err", err)
+			klog.FromContext(ctx).Info("an annotation of the image policy's backend cannot be in the audit log", "name",
+				name, "err", err)
 		}
 	}
 	switch {
@@ -141,21 +147,25 @@ func (p *ImagePolicy) Validate(ctx context.Context, a admission.Attributes, _ ad
 	case status.Reason == "":
 		return admission.NewForbidden(a, errors.New("one or more images rejected by webhook backend"))
 	default:
-		return admission.NewForbidden(a, fmt.Errorf("image policy webhook backend denied one or more images: %s", status.Reason))
+		return admission.NewForbidden(a,
+			fmt.Errorf("image policy webhook backend denied one or more images: %s", status.Reason))
 	}
 }
 
 // reviewOf returns the images that a request brings, or nil.
 func reviewOf(a admission.Attributes) (*v1alpha1.ImageReviewSpec, error) {
-	if sub := a.GetSubresource(); a.GetResource().GroupResource() != corev1.Resource("pods") || sub != "" && sub != "ephemeralcontainers" {
+	if sub := a.GetSubresource(); a.GetResource().GroupResource() != corev1.Resource("pods") ||
+		sub != "" && sub != "ephemeralcontainers" {
 		return nil, nil
 	}
 	pod, ok := a.GetObject().(*corev1.Pod)
 	if !ok {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the request is about pods, and its object is a %T", a.GetObject()))
+		return nil,
+			apierrors.NewBadRequest(fmt.Sprintf("the request is about pods, and its object is a %T", a.GetObject()))
 	}
 	images := imageNames(pod)
-	if old, ok := a.GetOldObject().(*corev1.Pod); ok && a.GetOperation() == admission.Update && !bringsNew(images, imageNames(old)) {
+	if old, ok := a.GetOldObject().(*corev1.Pod); ok && a.GetOperation() == admission.Update &&
+		!bringsNew(images, imageNames(old)) {
 		return nil, nil
 	}
 	spec := &v1alpha1.ImageReviewSpec{Namespace: a.GetNamespace()}

@@ -39,7 +39,8 @@ func (b *imageBackend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var review v1alpha1.ImageReview
-	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Kind != "ImageReview" || review.APIVersion != "imagepolicy.k8s.io/v1alpha1" {
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Kind != "ImageReview" ||
+		review.APIVersion != "imagepolicy.k8s.io/v1alpha1" {
 		http.Error(w, fmt.Sprint(err, review.TypeMeta), http.StatusBadRequest)
 		return
 	}
@@ -81,10 +82,12 @@ func (b *imageBackend) step(t *testing.T, config string) *ImagePolicy {
 	t.Cleanup(server.Close)
 	dir := t.TempDir()
 	path, ca := filepath.Join(dir, "backend"), filepath.Join(dir, "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("clusters: [{name: b, cluster: {server: %s, certificate-authority: %s}}]\ncontexts: [{name: b, context: {cluster: b}}]\ncurrent-context: b\n", server.URL, ca)
+	text := fmt.Sprintf(
+		"clusters: [{name: b, cluster: {server: %s, certificate-authority: %s}}]\ncontexts: [{name: b, context: {cluster: b}}]\ncurrent-context: b\n", server.URL, ca)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -125,23 +128,27 @@ func TestImagePolicy(t *testing.T) {
 	}
 	ephemeral, initial, mounted := podOf("good"), podOf("good"), podOf("good")
 	initial.Spec.InitContainers = []corev1.Container{{Name: "i", Image: "bad-i"}}
-	mounted.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "bad-v"}}}}
-	ephemeral.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e", Image: "bad-e"}}}
+	mounted.Spec.Volumes = []corev1.Volume{
+		{VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "bad-v"}}}}
+	ephemeral.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e", Image: "bad-e"}}}
 	for name, c := range map[string]struct {
 		request request
 		want    string
 		asked   []string
 	}{
-		"good":            {request{obj: podOf("good", "good", "fine")}, "", []string{"good", "fine"}},
-		"bad":             {request{obj: podOf("good", "bad")}, refusal("bad"), []string{"good", "bad"}},
-		"without a word":  {request{obj: podOf("mute")}, "one or more images rejected by webhook backend", []string{"mute"}},
-		"init container":  {request{obj: initial}, refusal("bad-i"), []string{"good", "bad-i"}},
-		"volume":          {request{obj: mounted}, refusal("bad-v"), []string{"good", "bad-v"}},
-		"debug container": {request{obj: ephemeral, old: podOf("good"), subresource: "ephemeralcontainers"}, refusal("bad-e"), []string{"good", "bad-e"}},
-		"new image":       {request{obj: podOf("bad"), old: podOf("good")}, refusal("bad"), []string{"bad"}},
-		"no new image":    {request{obj: podOf("bad"), old: podOf("bad")}, "", nil},
-		"status":          {request{obj: podOf("bad"), old: podOf("good"), subresource: "status"}, "", nil},
-		"no pod":          {request{obj: podOf("bad"), resource: "podtemplates"}, "", nil},
+		"good": {request{obj: podOf("good", "good", "fine")}, "", []string{"good", "fine"}},
+		"bad":  {request{obj: podOf("good", "bad")}, refusal("bad"), []string{"good", "bad"}},
+		"without a word": {request{obj: podOf("mute")}, "one or more images rejected by webhook backend",
+			[]string{"mute"}},
+		"init container": {request{obj: initial}, refusal("bad-i"), []string{"good", "bad-i"}},
+		"volume":         {request{obj: mounted}, refusal("bad-v"), []string{"good", "bad-v"}},
+		"debug container": {request{obj: ephemeral, old: podOf("good"), subresource: "ephemeralcontainers"},
+			refusal("bad-e"), []string{"good", "bad-e"}},
+		"new image":    {request{obj: podOf("bad"), old: podOf("good")}, refusal("bad"), []string{"bad"}},
+		"no new image": {request{obj: podOf("bad"), old: podOf("bad")}, "", nil},
+		"status":       {request{obj: podOf("bad"), old: podOf("good"), subresource: "status"}, "", nil},
+		"no pod":       {request{obj: podOf("bad"), resource: "podtemplates"}, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			check(t, name, run(t, step, c.request), c.want)
@@ -162,7 +169,8 @@ func TestImagePolicy(t *testing.T) {
 	pod := podOf("good")
 	pod.Annotations = map[string]string{"ticket.image-policy.k8s.io/number": "1", "other": "2"}
 	check(t, "annotations", run(t, step, request{obj: pod}), "")
-	if asked := b.take(); len(asked) != 1 || len(asked[0].Annotations) != 1 || asked[0].Annotations["ticket.image-policy.k8s.io/number"] != "1" {
+	if asked := b.take(); len(asked) != 1 || len(asked[0].Annotations) != 1 ||
+		asked[0].Annotations["ticket.image-policy.k8s.io/number"] != "1" {
 		t.Errorf("the backend saw %+v", asked)
 	}
 }
@@ -170,7 +178,8 @@ func TestImagePolicy(t *testing.T) {
 // TestImagePolicyRemembers: a verdict is requested once, also a refusal, unless the cache is
 // turned off.
 func TestImagePolicyRemembers(t *testing.T) {
-	for config, want := range map[string]int{"": 2, ", allowTTL: -1": 4, ", denyTTL: -1": 4, ", allowTTL: -1, denyTTL: -1": 6} {
+	for config, want := range map[string]int{"": 2, ", allowTTL: -1": 4, ", denyTTL: -1": 4,
+		", allowTTL: -1, denyTTL: -1": 6} {
 		b := &imageBackend{}
 		step := b.step(t, config)
 		for range 3 {
@@ -215,13 +224,17 @@ func TestImagePolicyFails(t *testing.T) {
 // verdict, as by annotations that are too long for a front. It lets no pod through.
 func TestImagePolicyRefusesByOtherAnswers(t *testing.T) {
 	for status, open := range map[int]bool{
-		http.StatusNotModified: false, http.StatusBadRequest: false, http.StatusUnauthorized: false, http.StatusForbidden: false, http.StatusNotFound: false,
-		http.StatusRequestEntityTooLarge: false, http.StatusUnprocessableEntity: false, http.StatusRequestHeaderFieldsTooLarge: false,
-		http.StatusTooManyRequests: true, http.StatusInternalServerError: true, http.StatusBadGateway: true, http.StatusGatewayTimeout: true,
+		http.StatusNotModified: false, http.StatusBadRequest: false, http.StatusUnauthorized: false,
+		http.StatusForbidden: false, http.StatusNotFound: false,
+		http.StatusRequestEntityTooLarge: false, http.StatusUnprocessableEntity: false,
+		http.StatusRequestHeaderFieldsTooLarge: false,
+		http.StatusTooManyRequests:             true, http.StatusInternalServerError: true, http.StatusBadGateway: true,
+		http.StatusGatewayTimeout: true,
 	} {
 		step := (&imageBackend{status: status}).step(t, ", defaultAllow: true, retryBackoff: 1")
 		err := run(t, step, request{obj: podOf("good")})
-		if (err == nil) != open || err != nil && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), strconv.Itoa(status))) {
+		if (err == nil) != open ||
+			err != nil && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), strconv.Itoa(status))) {
 			t.Errorf("status %d: %v", status, err)
 		}
 	}
@@ -236,8 +249,10 @@ func TestImagePolicyBehindAFront(t *testing.T) {
 	step := (&imageBackend{bound: 64 << 10}).step(t, ", defaultAllow: true, retryBackoff: 1")
 	for _, length := range []int{100 << 10, 250 << 10} {
 		pod := podOf("good")
-		pod.Annotations = map[string]string{"long.image-policy.k8s.io/a": strings.Repeat("<", length)} // six bytes each in JSON
-		if err := run(t, step, request{obj: pod}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "413") {
+		// six bytes each in JSON
+		pod.Annotations = map[string]string{"long.image-policy.k8s.io/a": strings.Repeat("<", length)}
+		if err := run(t, step, request{obj: pod}); !apierrors.IsForbidden(err) ||
+			!strings.Contains(err.Error(), "413") {
 			t.Errorf("%d bytes: %v", length, err)
 		}
 	}
@@ -296,11 +311,13 @@ func TestImagePolicyKubeconfig(t *testing.T) {
 		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := NewImagePolicy(strings.NewReader("imagePolicy: {kubeConfigFile: " + path + "}")); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), c.want) {
+		if _, err := NewImagePolicy(strings.NewReader("imagePolicy: {kubeConfigFile: " + path + "}")); err == nil ||
+			!strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := NewImagePolicy(strings.NewReader("imagePolicy: {kubeConfigFile: /dev/null}")); err == nil || !strings.Contains(err.Error(), "no regular file") {
+	if _, err := NewImagePolicy(strings.NewReader("imagePolicy: {kubeConfigFile: /dev/null}")); err == nil ||
+		!strings.Contains(err.Error(), "no regular file") {
 		t.Errorf("a device: %v", err)
 	}
 }
@@ -321,7 +338,8 @@ func TestImagePolicyConfiguration(t *testing.T) {
 			t.Errorf("%q: %v, want %q", config, err, want)
 		}
 	}
-	if c := (imagePolicy{KubeConfigFile: "f"}); c.complete() != nil || c.allowed.Minutes() != 5 || c.denied.Seconds() != 30 || c.retry.Milliseconds() != 500 {
+	if c := (imagePolicy{KubeConfigFile: "f"}); c.complete() != nil || c.allowed.Minutes() != 5 ||
+		c.denied.Seconds() != 30 || c.retry.Milliseconds() != 500 {
 		t.Errorf("the defaults are %+v", c)
 	}
 }

@@ -75,7 +75,8 @@ func (p *NamespaceProvision) Admit(ctx context.Context, a admission.Attributes, 
 	if _, err := p.namespaces.Lister.Get(a.GetNamespace()); err == nil {
 		return nil
 	}
-	_, err := p.namespaces.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a.GetNamespace()}}, metav1.CreateOptions{})
+	_, err := p.namespaces.Client.CoreV1().Namespaces().Create(ctx,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a.GetNamespace()}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return admission.NewForbidden(a, err)
 	}

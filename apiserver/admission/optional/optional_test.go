@@ -46,7 +46,8 @@ func (r request) attributes() admission.Attributes {
 		r.namespace = "ns"
 	}
 	return admission.NewAttributesRecord(r.obj, r.old, schema.GroupVersionKind{}, r.namespace, "o",
-		schema.GroupVersionResource{Version: "v1", Resource: r.resource}, r.subresource, op, nil, r.dry, &user.DefaultInfo{Name: r.user})
+		schema.GroupVersionResource{Version: "v1", Resource: r.resource}, r.subresource, op, nil, r.dry,
+		&user.DefaultInfo{Name: r.user})
 }
 
 // run sends a request through a step, both halves.
@@ -73,7 +74,8 @@ func check(t *testing.T, name string, err error, want string) {
 
 func newPod(change func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: corev1.PodSpec{
-		InitContainers: []corev1.Container{{Name: "i", Image: "i"}}, Containers: []corev1.Container{{Name: "c", Image: "c"}},
+		InitContainers: []corev1.Container{{Name: "i", Image: "i"}},
+		Containers:     []corev1.Container{{Name: "c", Image: "c"}},
 	}}
 	if change != nil {
 		change(p)
@@ -104,7 +106,8 @@ func namespace(name string, annotations ...string) *corev1.Namespace {
 func TestAlways(t *testing.T) {
 	check(t, "admit", run(t, AlwaysAdmit{}, request{obj: newPod(nil)}), "")
 	check(t, "deny", run(t, AlwaysDeny{}, request{obj: newPod(nil)}), "admission control is denying all modifications")
-	if err := (AlwaysDeny{}).Validate(t.Context(), request{obj: newPod(nil)}.attributes(), nil); !apierrors.IsForbidden(err) {
+	if err := (AlwaysDeny{}).Validate(t.Context(), request{obj: newPod(nil)}.attributes(),
+		nil); !apierrors.IsForbidden(err) {
 		t.Errorf("the validating half: %v", err)
 	}
 }
@@ -112,9 +115,12 @@ func TestAlways(t *testing.T) {
 func TestNamespaces(t *testing.T) {
 	n := namespaces(t, []*corev1.Namespace{namespace("known")}, namespace("fresh"))
 	for _, c := range []struct{ namespace, resource, want string }{
-		{"known", "pods", ""}, {"fresh", "pods", ""}, {"gone", "pods", `namespaces "gone" not found`}, {"gone", "namespaces", ""},
+		{"known", "pods", ""}, {"fresh", "pods", ""}, {"gone", "pods", `namespaces "gone" not found`},
+		{"gone", "namespaces", ""},
 	} {
-		check(t, c.namespace, run(t, NewNamespaceExists(n), request{obj: newPod(nil), namespace: c.namespace, resource: c.resource}), c.want)
+		check(t, c.namespace,
+			run(t, NewNamespaceExists(n), request{obj: newPod(nil), namespace: c.namespace, resource: c.resource}),
+			c.want)
 	}
 	has := func(name string) bool {
 		_, err := n.Client.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
@@ -135,8 +141,10 @@ func TestNamespaces(t *testing.T) {
 func TestAlwaysPullImages(t *testing.T) {
 	step := NewAlwaysPullImages()
 	full := newPod(func(p *corev1.Pod) {
-		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Image: "e", ImagePullPolicy: corev1.PullNever}}}
-		p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{PullPolicy: corev1.PullNever}}}, {}}
+		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+			{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Image: "e", ImagePullPolicy: corev1.PullNever}}}
+		p.Spec.Volumes = []corev1.Volume{
+			{VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{PullPolicy: corev1.PullNever}}}, {}}
 	})
 	lazy := full.DeepCopy()
 	check(t, "a pod", run(t, step, request{obj: full}), "")
@@ -146,7 +154,8 @@ func TestAlwaysPullImages(t *testing.T) {
 		}
 	}
 	err := step.Validate(t.Context(), request{obj: lazy}.attributes(), nil)
-	for _, at := range []string{"spec.initContainers[0].imagePullPolicy", "spec.containers[0].imagePullPolicy", "spec.ephemeralContainers[0].imagePullPolicy",
+	for _, at := range []string{"spec.initContainers[0].imagePullPolicy", "spec.containers[0].imagePullPolicy",
+		"spec.ephemeralContainers[0].imagePullPolicy",
 		`spec.volumes[0].image.pullPolicy: Unsupported value: "Never": supported values: "Always"`} {
 		if err == nil || !strings.Contains(err.Error(), at) {
 			t.Errorf("a later step changed it back: %v, want %s", err, at)
@@ -167,7 +176,9 @@ func TestAlwaysPullImages(t *testing.T) {
 func TestHardAntiAffinity(t *testing.T) {
 	apart := func(key string) *corev1.Pod {
 		return newPod(func(p *corev1.Pod) {
-			p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: key}}}}
+			p.Spec.Affinity = &corev1.Affinity{
+				PodAntiAffinity: &corev1.PodAntiAffinity{
+					RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: key}}}}
 		})
 	}
 	for key, want := range map[string]string{
@@ -182,9 +193,12 @@ func TestHardAntiAffinity(t *testing.T) {
 
 func TestExtendedResources(t *testing.T) {
 	pod := newPod(func(p *corev1.Pod) {
-		p.Spec.Tolerations = []corev1.Toleration{{Key: "example.com/gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
-		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"example.com/gpu": resource.MustParse("1"), "cpu": resource.MustParse("1")}
-		p.Spec.InitContainers[0].Resources.Requests = corev1.ResourceList{"example.com/fpga": resource.MustParse("1"), "example.com/gpu": resource.MustParse("1")}
+		p.Spec.Tolerations = []corev1.Toleration{
+			{Key: "example.com/gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"example.com/gpu": resource.MustParse("1"),
+			"cpu": resource.MustParse("1")}
+		p.Spec.InitContainers[0].Resources.Requests = corev1.ResourceList{"example.com/fpga": resource.MustParse("1"),
+			"example.com/gpu": resource.MustParse("1")}
 	})
 	check(t, "a pod", run(t, NewExtendedResources(), request{obj: pod}), "")
 	var got []string
@@ -206,8 +220,11 @@ func TestExternalIPs(t *testing.T) {
 		is, was runtime.Object
 		want    string
 	}{
-		{"none", service(), nil, ""}, {"one", service("1.2.3.4"), nil, denied}, {"it had", service("1.2.3.4"), service("1.2.3.4", "5.6.7.8"), ""},
-		{"one more", service("1.2.3.4", "5.6.7.8"), service("1.2.3.4"), denied}, {"another one", service("5.6.7.8"), service("1.2.3.4"), denied}, {"none any more", service(), service("1.2.3.4"), ""},
+		{"none", service(), nil, ""}, {"one", service("1.2.3.4"), nil, denied},
+		{"it had", service("1.2.3.4"), service("1.2.3.4", "5.6.7.8"), ""},
+		{"one more", service("1.2.3.4", "5.6.7.8"), service("1.2.3.4"), denied},
+		{"another one", service("5.6.7.8"), service("1.2.3.4"), denied},
+		{"none any more", service(), service("1.2.3.4"), ""},
 	} {
 		check(t, c.name, run(t, NewExternalIPs(), request{obj: c.is, old: c.was, resource: "services"}), c.want)
 	}
@@ -217,7 +234,8 @@ func TestExternalIPs(t *testing.T) {
 type rights []string
 
 func (r rights) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	if slices.Contains(r, strings.Join([]string{a.GetVerb(), a.GetResource(), a.GetSubresource(), a.GetNamespace(), a.GetName()}, " ")) {
+	if slices.Contains(r,
+		strings.Join([]string{a.GetVerb(), a.GetResource(), a.GetSubresource(), a.GetNamespace(), a.GetName()}, " ")) {
 		return authorizer.DecisionAllow, "", nil
 	}
 	return authorizer.DecisionNoOpinion, "no", nil
@@ -233,7 +251,8 @@ func TestOwners(t *testing.T) {
 			api = "v1"
 		}
 		return newPod(func(p *corev1.Pod) {
-			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: api, Kind: kind, Name: "r", UID: "u", BlockOwnerDeletion: ptr.To(blocks)}}
+			p.OwnerReferences = []metav1.OwnerReference{
+				{APIVersion: api, Kind: kind, Name: "r", UID: "u", BlockOwnerDeletion: ptr.To(blocks)}}
 		})
 	}
 	const remove, finalize = "delete pods  ns o", "update replicasets finalizers ns r"
@@ -252,7 +271,8 @@ func TestOwners(t *testing.T) {
 		{"a new pod that may block", rights{finalize}, owned("ReplicaSet", true), nil, "", ""},
 		{"may block everything", rights{"update * finalizers  *"}, owned("ReplicaSet", true), nil, "", ""},
 		{"blocks a node", rights{"update nodes finalizers  r"}, owned("Node", true), nil, "", ""},
-		{"blocks what is not there", nil, owned("Ship", true), nil, "", `no matches for kind "Ship" in version "apps/v1"`},
+		{"blocks what is not there", nil, owned("Ship", true), nil, "",
+			`no matches for kind "Ship" in version "apps/v1"`},
 		{"an owner more", nil, owned("ReplicaSet", false), newPod(nil), "", cannotDelete},
 		{"an owner more, may delete", rights{remove}, owned("ReplicaSet", false), newPod(nil), "", ""},
 		{"an owner less", nil, newPod(nil), owned("ReplicaSet", false), "", cannotDelete},
@@ -261,14 +281,19 @@ func TestOwners(t *testing.T) {
 		{"as it was", nil, owned("ReplicaSet", true), owned("ReplicaSet", true), "", ""},
 		{"the status", nil, owned("ReplicaSet", true), newPod(nil), "status", ""},
 	} {
-		check(t, c.name, run(t, NewOwners(c.rights, mapper), request{obj: c.is, old: c.was, subresource: c.subresource}), c.want)
+		check(t, c.name,
+			run(t, NewOwners(c.rights, mapper), request{obj: c.is, old: c.was, subresource: c.subresource}), c.want)
 	}
 }
 
 func TestNodeSelectors(t *testing.T) {
 	const annotation = "scheduler.alpha.kubernetes.io/node-selector"
-	n := namespaces(t, []*corev1.Namespace{namespace("silent"), namespace("own", annotation, "env=prod,a=b"), namespace("bad", annotation, "env")}, namespace("fresh"))
-	step, err := NewNodeSelectors(strings.NewReader("podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: env=test, own: 'env=prod,a=b,c=d'}"), n)
+	n := namespaces(t,
+		[]*corev1.Namespace{namespace("silent"), namespace("own", annotation, "env=prod,a=b"),
+			namespace("bad", annotation, "env")}, namespace("fresh"))
+	step, err := NewNodeSelectors(
+		strings.NewReader(
+			"podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: env=test, own: 'env=prod,a=b,c=d'}"), n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,8 +305,10 @@ func TestNodeSelectors(t *testing.T) {
 		{"silent", nil, map[string]string{"env": "test"}, ""},
 		{"fresh", map[string]string{"x": "y"}, map[string]string{"env": "test", "x": "y"}, ""},
 		{"own", map[string]string{"c": "d"}, map[string]string{"env": "prod", "a": "b", "c": "d"}, ""},
-		{"silent", map[string]string{"env": "prod"}, nil, "pod node label selector conflicts with its namespace node label selector"},
-		{"own", map[string]string{"x": "y"}, nil, "pod node label selector labels conflict with its namespace whitelist"},
+		{"silent", map[string]string{"env": "prod"}, nil,
+			"pod node label selector conflicts with its namespace node label selector"},
+		{"own", map[string]string{"x": "y"}, nil,
+			"pod node label selector labels conflict with its namespace whitelist"},
 		{"bad", nil, nil, "invalid selector: [env]"},
 		{"gone", nil, nil, `namespaces "gone" not found`},
 	} {
@@ -299,10 +326,12 @@ func TestNodeSelectors(t *testing.T) {
 }
 
 func TestTolerationLimits(t *testing.T) {
-	const defaults, whitelist = "scheduler.alpha.kubernetes.io/defaultTolerations", "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
+	const defaults, whitelist = "scheduler.alpha.kubernetes.io/defaultTolerations",
+		"scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 	n := namespaces(t, []*corev1.Namespace{
 		namespace("silent"), namespace("empty", defaults, "", whitelist, ""), namespace("bad", defaults, "x"),
-		namespace("own", defaults, `[{"key":"own","operator":"Exists"}]`, whitelist, `[{"key":"own","operator":"Exists"},{"key":"more","operator":"Exists"}]`),
+		namespace("own", defaults, `[{"key":"own","operator":"Exists"}]`, whitelist,
+			`[{"key":"own","operator":"Exists"},{"key":"more","operator":"Exists"}]`),
 	})
 	step, err := NewTolerationLimits(strings.NewReader(`
 apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1
@@ -320,16 +349,19 @@ whitelist: [{key: cluster, operator: Exists}, {key: node.kubernetes.io/memory-pr
 		want            string
 	}{
 		{"of the cluster", "silent", nil, false, []string{"cluster"}, ""},
-		{"of one that wants memory", "silent", nil, true, []string{"cluster", "node.kubernetes.io/memory-pressure"}, ""},
+		{"of one that wants memory", "silent", nil, true, []string{"cluster", "node.kubernetes.io/memory-pressure"},
+			""},
 		{"of the namespace", "own", []string{"more"}, false, []string{"more", "own"}, ""},
 		{"nothing", "empty", []string{"x"}, false, []string{"x"}, ""},
-		{"not of the cluster", "silent", []string{"x"}, false, nil, "pod tolerations (possibly merged with namespace default tolerations) conflict with its cluster whitelist"},
+		{"not of the cluster", "silent", []string{"x"}, false, nil,
+			"pod tolerations (possibly merged with namespace default tolerations) conflict with its cluster whitelist"},
 		{"not of the namespace", "own", []string{"cluster"}, false, nil, "conflict with its namespace whitelist"},
 		{"not readable", "bad", nil, false, nil, "invalid character 'x' looking for beginning of value"},
 	} {
 		pod := newPod(func(p *corev1.Pod) {
 			for _, key := range c.has {
-				p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists})
+				p.Spec.Tolerations = append(p.Spec.Tolerations,
+					corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists})
 			}
 			if c.asks {
 				p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"memory": resource.MustParse("1Mi")}
@@ -352,7 +384,8 @@ whitelist: [{key: cluster, operator: Exists}, {key: node.kubernetes.io/memory-pr
 func TestEventRate(t *testing.T) {
 	clock := testclock.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	event := func(namespace, who, object string) request {
-		return request{obj: &corev1.Event{InvolvedObject: corev1.ObjectReference{Name: object}}, resource: "events", namespace: namespace, user: who}
+		return request{obj: &corev1.Event{InvolvedObject: corev1.ObjectReference{Name: object}}, resource: "events",
+			namespace: namespace, user: who}
 	}
 	for _, c := range []struct {
 		kind         string
@@ -362,9 +395,11 @@ func TestEventRate(t *testing.T) {
 		everyoneElse bool
 	}{
 		{"Server", request{}, event("b", "bob", "y"), "limit reached on type Server for key ", false},
-		{"Namespace", event("b", "ann", "x"), event("a", "bob", "y"), "limit reached on type Namespace for key a", true},
+		{"Namespace", event("b", "ann", "x"), event("a", "bob", "y"), "limit reached on type Namespace for key a",
+			true},
 		{"User", event("a", "bob", "x"), event("b", "ann", "y"), "limit reached on type User for key ann", true},
-		{"SourceAndObject", event("a", "ann", "y"), event("b", "bob", "x"), "limit reached on type SourceAndObject for key x", true},
+		{"SourceAndObject", event("a", "ann", "y"), event("b", "bob", "x"),
+			"limit reached on type SourceAndObject for key x", true},
 	} {
 		step, err := NewEventRate(strings.NewReader("limits: [{type: "+c.kind+", qps: 1, burst: 2}]"), clock)
 		if err != nil {
@@ -388,7 +423,8 @@ func TestEventRate(t *testing.T) {
 		clock.SetTime(clock.Now().Add(time.Second))
 		check(t, c.kind+", a second later", run(t, step, one), "")
 	}
-	for _, config := range []string{"", "limits: []", "limits: [{type: Ship, qps: 1, burst: 1}]", "limits: [{type: User, burst: 1}]", "limits: [{type: User, qps: 1}]",
+	for _, config := range []string{"", "limits: []", "limits: [{type: Ship, qps: 1, burst: 1}]",
+		"limits: [{type: User, burst: 1}]", "limits: [{type: User, qps: 1}]",
 		"limits: [{type: User, qps: 1, burst: 1, cacheSize: -1}]", "limit: []"} {
 		if _, err := NewEventRate(strings.NewReader(config), clock); err == nil {
 			t.Errorf("%q is accepted", config)

@@ -41,11 +41,15 @@ func (o *Owners) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	}
 	if a.GetOperation() != admission.Create {
 		decision, reason, err := o.authz.Authorize(ctx, authorizer.AttributesRecord{
-			User: a.GetUserInfo(), Verb: "delete", Namespace: a.GetNamespace(), Name: a.GetName(), ResourceRequest: true,
-			APIGroup: a.GetResource().Group, APIVersion: a.GetResource().Version, Resource: a.GetResource().Resource, Subresource: a.GetSubresource(),
+			User: a.GetUserInfo(), Verb: "delete", Namespace: a.GetNamespace(), Name: a.GetName(),
+			ResourceRequest: true,
+			APIGroup:        a.GetResource().Group, APIVersion: a.GetResource().Version,
+			Resource:    a.GetResource().Resource,
+			Subresource: a.GetSubresource(),
 		})
 		if decision != authorizer.DecisionAllow {
-			return admission.NewForbidden(a, fmt.Errorf("cannot set an ownerRef on a resource you can't delete: %v, %v", reason, err))
+			return admission.NewForbidden(a,
+				fmt.Errorf("cannot set an ownerRef on a resource you can't delete: %v, %v", reason, err))
 		}
 	}
 	return o.checkBlocking(ctx, a, is, was)
@@ -69,29 +73,37 @@ func blocks(r metav1.OwnerReference) bool {
 // checkBlocking checks the owners whose deletion is to wait, and did not before.
 func (o *Owners) checkBlocking(ctx context.Context, a admission.Attributes, is, was []metav1.OwnerReference) error {
 	blocking := slices.DeleteFunc(slices.Clone(is), func(r metav1.OwnerReference) bool {
-		return !blocks(r) || slices.ContainsFunc(was, func(w metav1.OwnerReference) bool { return w.UID == r.UID && blocks(w) })
+		return !blocks(r) ||
+			slices.ContainsFunc(was, func(w metav1.OwnerReference) bool { return w.UID == r.UID && blocks(w) })
 	})
 	if len(blocking) == 0 {
 		return nil
 	}
 	record := authorizer.AttributesRecord{
-		User: a.GetUserInfo(), Verb: "update", APIGroup: "*", APIVersion: "*", Resource: "*", Subresource: "finalizers", Name: "*", ResourceRequest: true,
+		User: a.GetUserInfo(), Verb: "update", APIGroup: "*", APIVersion: "*", Resource: "*", Subresource: "finalizers",
+		Name: "*", ResourceRequest: true,
 	}
-	if decision, _, err := o.authz.Authorize(refusals.Probing(ctx), record); err == nil && decision == authorizer.DecisionAllow {
+	if decision, _, err := o.authz.Authorize(refusals.Probing(ctx), record); err == nil &&
+		decision == authorizer.DecisionAllow {
 		return nil
 	}
 	for _, r := range blocking {
 		mappings, err := o.mappings(r)
 		if err != nil {
-			return admission.NewForbidden(a, fmt.Errorf("cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion %s Kind %s: %w", r.APIVersion, r.Kind, err))
+			return admission.NewForbidden(a,
+				fmt.Errorf(
+					"cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion %s Kind %s: %w", r.APIVersion, r.Kind, err))
 		}
 		for _, m := range mappings {
-			record.APIGroup, record.APIVersion, record.Resource, record.Name, record.Namespace = m.Resource.Group, m.Resource.Version, m.Resource.Resource, r.Name, ""
+			record.APIGroup, record.APIVersion, record.Resource, record.Name, record.Namespace = m.Resource.Group,
+				m.Resource.Version, m.Resource.Resource, r.Name, ""
 			if m.Scope.Name() == meta.RESTScopeNameNamespace {
 				record.Namespace = a.GetNamespace()
 			}
 			if decision, reason, err := o.authz.Authorize(ctx, record); decision != authorizer.DecisionAllow {
-				return admission.NewForbidden(a, fmt.Errorf("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: %v, %v", reason, err))
+				return admission.NewForbidden(a,
+					fmt.Errorf(
+						"cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: %v, %v", reason, err))
 			}
 		}
 	}

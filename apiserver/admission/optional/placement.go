@@ -103,7 +103,8 @@ func (s *NodeSelectors) Validate(ctx context.Context, a admission.Attributes, _ 
 	allowed := s.selectors[a.GetNamespace()]
 	for key, value := range pod.Spec.NodeSelector {
 		if is, ok := allowed[key]; len(allowed) > 0 && (!ok || is != value) {
-			return apierrors.NewForbidden(a.GetResource().GroupResource(), pod.Name, errors.New("pod node label selector labels conflict with its namespace whitelist"))
+			return apierrors.NewForbidden(a.GetResource().GroupResource(), pod.Name,
+				errors.New("pod node label selector labels conflict with its namespace whitelist"))
 		}
 	}
 	return nil
@@ -122,7 +123,9 @@ func (s *NodeSelectors) of(ctx context.Context, a admission.Attributes, pod *cor
 		}
 	}
 	if labels.Conflicts(of, pod.Spec.NodeSelector) {
-		return nil, apierrors.NewForbidden(a.GetResource().GroupResource(), pod.Name, errors.New("pod node label selector conflicts with its namespace node label selector"))
+		return nil,
+			apierrors.NewForbidden(a.GetResource().GroupResource(), pod.Name,
+				errors.New("pod node label selector conflicts with its namespace node label selector"))
 	}
 	return of, nil
 }
@@ -165,7 +168,9 @@ func (t *TolerationLimits) Admit(ctx context.Context, a admission.Attributes, o 
 		}
 	}
 	if podtemplate.QOSClass(&pod.Spec) != corev1.PodQOSBestEffort {
-		more = append(slices.Clone(more), corev1.Toleration{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
+		more = append(slices.Clone(more),
+			corev1.Toleration{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists,
+				Effect: corev1.TaintEffectNoSchedule})
 	}
 	if len(more) > 0 {
 		pod.Spec.Tolerations = barqueadmission.MergeTolerations(pod.Spec.Tolerations, more)
@@ -191,15 +196,20 @@ func (t *TolerationLimits) Validate(ctx context.Context, a admission.Attributes,
 		return nil
 	}
 	for i := range pod.Spec.Tolerations {
-		if !slices.ContainsFunc(allowed, func(w corev1.Toleration) bool { return barqueadmission.Includes(&w, &pod.Spec.Tolerations[i]) }) {
-			return admission.NewForbidden(a, fmt.Errorf("pod tolerations (possibly merged with namespace default tolerations) conflict with its %s whitelist", scope))
+		if !slices.ContainsFunc(allowed,
+			func(w corev1.Toleration) bool { return barqueadmission.Includes(&w, &pod.Spec.Tolerations[i]) }) {
+			return admission.NewForbidden(a,
+				fmt.Errorf(
+					"pod tolerations (possibly merged with namespace default tolerations) conflict with its %s whitelist", scope))
 		}
 	}
 	return nil
 }
 
 // of returns the tolerations in an annotation of the pod's namespace, and whether it has it.
-func (t *TolerationLimits) of(ctx context.Context, a admission.Attributes, annotation string) (list []corev1.Toleration, said bool, err error) {
+func (t *TolerationLimits) of(
+	ctx context.Context, a admission.Attributes, annotation string,
+) (list []corev1.Toleration, said bool, err error) {
 	ns, err := t.namespaces.get(ctx, a.GetNamespace())
 	if err != nil {
 		return nil, false, err

@@ -60,15 +60,18 @@ func imagesOf(pod *corev1.Pod) []image {
 	spec := field.NewPath("spec")
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
-		all = append(all, image{c.Image, &c.ImagePullPolicy, spec.Child("initContainers").Index(i).Child("imagePullPolicy")})
+		all = append(all,
+			image{c.Image, &c.ImagePullPolicy, spec.Child("initContainers").Index(i).Child("imagePullPolicy")})
 	}
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
-		all = append(all, image{c.Image, &c.ImagePullPolicy, spec.Child("containers").Index(i).Child("imagePullPolicy")})
+		all = append(all,
+			image{c.Image, &c.ImagePullPolicy, spec.Child("containers").Index(i).Child("imagePullPolicy")})
 	}
 	for i := range pod.Spec.EphemeralContainers {
 		c := &pod.Spec.EphemeralContainers[i]
-		all = append(all, image{c.Image, &c.ImagePullPolicy, spec.Child("ephemeralContainers").Index(i).Child("imagePullPolicy")})
+		all = append(all,
+			image{c.Image, &c.ImagePullPolicy, spec.Child("ephemeralContainers").Index(i).Child("imagePullPolicy")})
 	}
 	for i := range pod.Spec.Volumes {
 		if v := pod.Spec.Volumes[i].Image; v != nil {
@@ -110,7 +113,8 @@ func (*AlwaysPullImages) Validate(_ context.Context, a admission.Attributes, _ a
 	var errs []error
 	for _, i := range pulling(a) {
 		if *i.policy != corev1.PullAlways {
-			errs = append(errs, admission.NewForbidden(a, field.NotSupported(i.at, *i.policy, []string{string(corev1.PullAlways)})))
+			errs = append(errs,
+				admission.NewForbidden(a, field.NotSupported(i.at, *i.policy, []string{string(corev1.PullAlways)})))
 		}
 	}
 	return utilerrors.NewAggregate(errs)
@@ -125,7 +129,8 @@ func (*HardAntiAffinity) Validate(_ context.Context, a admission.Attributes, _ a
 	for _, term := range pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
 		if term.TopologyKey != corev1.LabelHostname {
 			return apierrors.NewForbidden(a.GetResource().GroupResource(), pod.Name, fmt.Errorf(
-				"affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey %v but only key %v is allowed", term.TopologyKey, corev1.LabelHostname))
+				"affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey %v but only key %v is allowed",
+				term.TopologyKey, corev1.LabelHostname))
 		}
 	}
 	return nil
@@ -148,8 +153,10 @@ func (*ExtendedResources) Admit(_ context.Context, a admission.Attributes, _ adm
 		}
 	}
 	for _, name := range sets.List(names) {
-		wanted := corev1.Toleration{Key: name, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
-		i := slices.IndexFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return t.MatchToleration(&wanted) })
+		wanted := corev1.Toleration{Key: name, Operator: corev1.TolerationOpExists,
+			Effect: corev1.TaintEffectNoSchedule}
+		i := slices.IndexFunc(pod.Spec.Tolerations,
+			func(t corev1.Toleration) bool { return t.MatchToleration(&wanted) })
 		if i >= 0 {
 			pod.Spec.Tolerations[i] = wanted
 		} else {

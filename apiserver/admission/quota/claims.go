@@ -31,7 +31,9 @@ func handlesClaim(a admission.Attributes) bool {
 	case "status":
 		is, err := as[corev1.PersistentVolumeClaim](a.GetObject())
 		was, err2 := as[corev1.PersistentVolumeClaim](a.GetOldObject())
-		return err == nil && err2 == nil && (!quotav1.Equals(claimUsage(is), claimUsage(was)) || !slices.Equal(attributesClasses(is), attributesClasses(was)))
+		return err == nil && err2 == nil &&
+			(!quotav1.Equals(claimUsage(is), claimUsage(was)) ||
+				!slices.Equal(attributesClasses(is), attributesClasses(was)))
 	}
 	return false
 }
@@ -43,7 +45,8 @@ func claimNames(names []corev1.ResourceName) []corev1.ResourceName {
 		if _, of, ok := strings.Cut(string(name), ofClass); ok {
 			plain = corev1.ResourceName(of)
 		}
-		if name == countName(claims) || plain == corev1.ResourcePersistentVolumeClaims || plain == corev1.ResourceRequestsStorage {
+		if name == countName(claims) || plain == corev1.ResourcePersistentVolumeClaims ||
+			plain == corev1.ResourceRequestsStorage {
 			matching = append(matching, name)
 		}
 	}
@@ -62,7 +65,8 @@ func claimUsage(c *corev1.PersistentVolumeClaim) corev1.ResourceList {
 		usage[corev1.ResourceRequestsStorage] = size
 	}
 	if class := storagehelpers.GetPersistentVolumeClaimClass(c); class != "" {
-		for _, name := range []corev1.ResourceName{corev1.ResourcePersistentVolumeClaims, corev1.ResourceRequestsStorage} {
+		for _, name := range []corev1.ResourceName{corev1.ResourcePersistentVolumeClaims,
+			corev1.ResourceRequestsStorage} {
 			if q, ok := usage[name]; ok {
 				usage[corev1.ResourceName(class+ofClass)+name] = q
 			}
@@ -80,7 +84,8 @@ func claimInScope(c *corev1.PersistentVolumeClaim, s corev1.ScopedResourceSelect
 
 // attributesClasses are the classes that the volume has, should have or is on its way to.
 func attributesClasses(c *corev1.PersistentVolumeClaim) []string {
-	names := sets.New(ptr.Deref(c.Spec.VolumeAttributesClassName, ""), ptr.Deref(c.Status.CurrentVolumeAttributesClassName, ""))
+	names := sets.New(ptr.Deref(c.Spec.VolumeAttributesClassName, ""),
+		ptr.Deref(c.Status.CurrentVolumeAttributesClassName, ""))
 	if m := c.Status.ModifyVolumeStatus; m != nil {
 		names.Insert(m.TargetVolumeAttributesClassName)
 	}

@@ -13,7 +13,9 @@ import (
 var deviceClaims = resourcev1.SchemeGroupVersion.WithResource("resourceclaims")
 
 // newDeviceClaims counts claims of devices, and the devices of each class that they may get.
-func newDeviceClaims(list quotav1.ListerForResourceFunc, devices *Devices, now func() time.Time) *evaluator[resourcev1.ResourceClaim] {
+func newDeviceClaims(
+	list quotav1.ListerForResourceFunc, devices *Devices, now func() time.Time,
+) *evaluator[resourcev1.ResourceClaim] {
 	return &evaluator[resourcev1.ResourceClaim]{
 		resource: deviceClaims, list: list, handles: handlesDeviceClaim,
 		names: func(names []corev1.ResourceName) []corev1.ResourceName { return deviceClaimNames(names, devices) },
@@ -32,7 +34,8 @@ func handlesDeviceClaim(a admission.Attributes) bool {
 func deviceClaimNames(names []corev1.ResourceName, devices *Devices) []corev1.ResourceName {
 	var matching []corev1.ResourceName
 	for _, name := range names {
-		if name == countName(deviceClaims) || strings.HasSuffix(string(name), corev1.ResourceClaimsPerClass) || devices.counts(name) {
+		if name == countName(deviceClaims) || strings.HasSuffix(string(name), corev1.ResourceClaimsPerClass) ||
+			devices.counts(name) {
 			matching = append(matching, name)
 		}
 	}

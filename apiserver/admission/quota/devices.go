@@ -97,7 +97,8 @@ func podKey(claim *resourcev1.ResourceClaim, pod *metav1.OwnerReference) string 
 // madeFor returns the pod for whose extended resources a claim was made, nil if it is another one.
 func madeFor(claim *resourcev1.ResourceClaim) *metav1.OwnerReference {
 	owner := metav1.GetControllerOfNoCopy(claim)
-	if claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] != "true" || owner == nil || owner.Kind != "Pod" || owner.APIVersion != "v1" {
+	if claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] != "true" || owner == nil || owner.Kind != "Pod" ||
+		owner.APIVersion != "v1" {
 		return nil
 	}
 	return owner
@@ -108,10 +109,13 @@ func (d *Devices) counts(name corev1.ResourceName) bool {
 	if d == nil {
 		return false
 	}
-	if class, implicit := strings.CutPrefix(string(name), corev1.ResourceImplicitExtendedClaimsPerClass); implicit && d.classes.GetExtendedResource(class) != "" {
+	if class, implicit := strings.CutPrefix(string(name), corev1.ResourceImplicitExtendedClaimsPerClass); implicit &&
+		d.classes.GetExtendedResource(class) != "" {
 		return true
 	}
-	return isExtended(name) && d.classes.GetDeviceClass(corev1.ResourceName(strings.TrimPrefix(string(name), corev1.DefaultResourceRequestsPrefix))) != nil
+	return isExtended(name) &&
+		d.classes.GetDeviceClass(
+			corev1.ResourceName(strings.TrimPrefix(string(name), corev1.DefaultResourceRequestsPrefix))) != nil
 }
 
 // isExtended reports whether a quota sums up an extended resource under the name.
@@ -170,7 +174,9 @@ func (d *Devices) usageOfPod(claim *resourcev1.ResourceClaim, now time.Time) cor
 	others, err := d.claims.ByIndex(byPod, podKey(claim, owner))
 	if err != nil || slices.ContainsFunc(others, func(obj any) bool {
 		other, ok := obj.(*resourcev1.ResourceClaim)
-		return ok && cmp.Or(other.CreationTimestamp.Compare(claim.CreationTimestamp.Time), cmp.Compare(other.Name, claim.Name)) < 0
+		return ok &&
+			cmp.Or(other.CreationTimestamp.Compare(claim.CreationTimestamp.Time),
+				cmp.Compare(other.Name, claim.Name)) < 0
 	}) {
 		return nil
 	}

@@ -19,12 +19,14 @@ import (
 // count has a name of its own. list finds the objects; it may be nil where nothing is summed up.
 // devices may be nil where there are no DeviceClasses.
 func Evaluators(list quotav1.ListerForResourceFunc, devices *Devices, now func() time.Time) []quotav1.Evaluator {
-	all := []quotav1.Evaluator{newPods(list, now), newServices(list), newClaims(list), newDeviceClaims(list, devices, now)}
+	all := []quotav1.Evaluator{newPods(list, now), newServices(list), newClaims(list),
+		newDeviceClaims(list, devices, now)}
 	for _, name := range []corev1.ResourceName{
 		corev1.ResourceConfigMaps, corev1.ResourceQuotas, corev1.ResourceReplicationControllers, corev1.ResourceSecrets,
 	} {
 		gvr := corev1.SchemeGroupVersion.WithResource(string(name))
-		all = append(all, generic.NewObjectCountEvaluator(gvr.GroupResource(), generic.ListResourceUsingListerFunc(list, gvr), name))
+		all = append(all,
+			generic.NewObjectCountEvaluator(gvr.GroupResource(), generic.ListResourceUsingListerFunc(list, gvr), name))
 	}
 	return all
 }
@@ -36,7 +38,8 @@ func Ignored() map[schema.GroupResource]struct{} {
 		"":                      {"bindings", "componentstatuses", "events"},
 		"events.k8s.io":         {"events"},
 		"authentication.k8s.io": {"tokenreviews", "selfsubjectreviews"},
-		"authorization.k8s.io":  {"subjectaccessreviews", "selfsubjectaccessreviews", "localsubjectaccessreviews", "selfsubjectrulesreviews"},
+		"authorization.k8s.io": {"subjectaccessreviews", "selfsubjectaccessreviews", "localsubjectaccessreviews",
+			"selfsubjectrulesreviews"},
 	} {
 		for _, name := range names {
 			ignored[schema.GroupResource{Group: group, Resource: name}] = struct{}{}
@@ -100,7 +103,9 @@ func (e *evaluator[T]) MatchingResources(names []corev1.ResourceName) []corev1.R
 }
 
 // MatchingScopes implements quotav1.Evaluator.
-func (e *evaluator[T]) MatchingScopes(item runtime.Object, scopes []corev1.ScopedResourceSelectorRequirement) ([]corev1.ScopedResourceSelectorRequirement, error) {
+func (e *evaluator[T]) MatchingScopes(
+	item runtime.Object, scopes []corev1.ScopedResourceSelectorRequirement,
+) ([]corev1.ScopedResourceSelectorRequirement, error) {
 	matching := []corev1.ScopedResourceSelectorRequirement{}
 	for _, s := range scopes {
 		in, err := e.inScope(s, item)
@@ -115,7 +120,9 @@ func (e *evaluator[T]) MatchingScopes(item runtime.Object, scopes []corev1.Scope
 }
 
 // UncoveredQuotaScopes implements quotav1.Evaluator.
-func (e *evaluator[T]) UncoveredQuotaScopes(limited, matched []corev1.ScopedResourceSelectorRequirement) ([]corev1.ScopedResourceSelectorRequirement, error) {
+func (e *evaluator[T]) UncoveredQuotaScopes(
+	limited, matched []corev1.ScopedResourceSelectorRequirement,
+) ([]corev1.ScopedResourceSelectorRequirement, error) {
 	covered := map[corev1.ResourceQuotaScope]bool{}
 	for _, s := range matched {
 		covered[s.ScopeName] = true
@@ -140,7 +147,8 @@ func (e *evaluator[T]) Usage(item runtime.Object) (corev1.ResourceList, error) {
 
 // UsageStats implements quotav1.Evaluator.
 func (e *evaluator[T]) UsageStats(options quotav1.UsageStatsOptions) (quotav1.UsageStats, error) {
-	return generic.CalculateUsageStats(options, generic.ListResourceUsingListerFunc(e.list, e.resource), e.inScope, e.Usage)
+	return generic.CalculateUsageStats(options, generic.ListResourceUsingListerFunc(e.list, e.resource), e.inScope,
+		e.Usage)
 }
 
 func (e *evaluator[T]) inScope(s corev1.ScopedResourceSelectorRequirement, item runtime.Object) (bool, error) {
@@ -165,7 +173,8 @@ func anyOf(s corev1.ScopedResourceSelectorRequirement, names ...string) (bool, e
 		corev1.ScopeSelectorOpDoesNotExist: selection.DoesNotExist,
 	}[s.Operator]
 	if !ok {
-		return false, fmt.Errorf("failed to parse and convert selector: %q is not a valid scope selector operator", s.Operator)
+		return false,
+			fmt.Errorf("failed to parse and convert selector: %q is not a valid scope selector operator", s.Operator)
 	}
 	requirement, err := labels.NewRequirement(string(s.ScopeName), operator, s.Values)
 	if err != nil {

@@ -26,7 +26,8 @@ var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 type objects []runtime.Object
 
 func (o objects) lister(schema.GroupVersionResource) (cache.GenericLister, error) {
-	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	for _, obj := range o {
 		if err := index.Add(obj); err != nil {
 			return nil, err
@@ -52,10 +53,14 @@ func evaluatorWith(t *testing.T, resource string, list objects, devices *Devices
 
 func newPod(change func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: corev1.PodSpec{
-		InitContainers: []corev1.Container{{Name: "i", Resources: corev1.ResourceRequirements{Requests: amounts("cpu", "2", "memory", "1Gi"), Limits: amounts("cpu", "3")}}},
+		InitContainers: []corev1.Container{
+			{Name: "i",
+				Resources: corev1.ResourceRequirements{Requests: amounts("cpu", "2", "memory", "1Gi"),
+					Limits: amounts("cpu", "3")}}},
 		Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{
-			Requests: amounts("cpu", "1", "memory", "2Gi", "ephemeral-storage", "5Gi", "hugepages-2Mi", "4Mi", "example.com/gpu", "2"),
-			Limits:   amounts("cpu", "1", "memory", "4Gi", "ephemeral-storage", "6Gi"),
+			Requests: amounts("cpu", "1", "memory", "2Gi", "ephemeral-storage", "5Gi", "hugepages-2Mi", "4Mi",
+				"example.com/gpu", "2"),
+			Limits: amounts("cpu", "1", "memory", "4Gi", "ephemeral-storage", "6Gi"),
 		}}},
 	}}
 	if change != nil {
@@ -66,7 +71,8 @@ func newPod(change func(*corev1.Pod)) *corev1.Pod {
 
 func newClaim(change func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
 	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"},
-		Spec: corev1.PersistentVolumeClaimSpec{Resources: corev1.VolumeResourceRequirements{Requests: amounts("storage", "10Gi")}}}
+		Spec: corev1.PersistentVolumeClaimSpec{
+			Resources: corev1.VolumeResourceRequirements{Requests: amounts("storage", "10Gi")}}}
 	if change != nil {
 		change(c)
 	}
@@ -76,16 +82,22 @@ func newClaim(change func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolu
 // newDeviceClaim requests two GPUs, all of them, and either four GPUs, one, or three NICs.
 func newDeviceClaim() *resourcev1.ResourceClaim {
 	exactly := func(n int64) *resourcev1.ExactDeviceRequest {
-		return &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: n}
+		return &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu",
+			AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: n}
 	}
 	either := func(class string, n int64) resourcev1.DeviceSubRequest {
-		return resourcev1.DeviceSubRequest{DeviceClassName: class, AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: n}
+		return resourcev1.DeviceSubRequest{DeviceClassName: class,
+			AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: n}
 	}
-	return &resourcev1.ResourceClaim{Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
-		{Name: "a", Exactly: exactly(2)},
-		{Name: "b", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeAll}},
-		{Name: "c", FirstAvailable: []resourcev1.DeviceSubRequest{either("gpu", 4), either("gpu", 1), either("nic", 3)}},
-	}}}}
+	return &resourcev1.ResourceClaim{
+		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+			{Name: "a", Exactly: exactly(2)},
+			{Name: "b",
+				Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu",
+					AllocationMode: resourcev1.DeviceAllocationModeAll}},
+			{Name: "c",
+				FirstAvailable: []resourcev1.DeviceSubRequest{either("gpu", 4), either("gpu", 1), either("nic", 3)}},
+		}}}}
 }
 
 func newService(kind corev1.ServiceType, change func(*corev1.Service)) *corev1.Service {
@@ -98,7 +110,8 @@ func newService(kind corev1.ServiceType, change func(*corev1.Service)) *corev1.S
 }
 
 func TestUsage(t *testing.T) {
-	whole := amounts("count/pods", "1", "pods", "1", "cpu", "2", "requests.cpu", "2", "limits.cpu", "3", "memory", "2Gi", "requests.memory", "2Gi", "limits.memory", "4Gi",
+	whole := amounts("count/pods", "1", "pods", "1", "cpu", "2", "requests.cpu", "2", "limits.cpu", "3", "memory",
+		"2Gi", "requests.memory", "2Gi", "limits.memory", "4Gi",
 		"ephemeral-storage", "5Gi", "requests.ephemeral-storage", "5Gi", "limits.ephemeral-storage", "6Gi",
 		"hugepages-2Mi", "4Mi", "requests.hugepages-2Mi", "4Mi", "requests.example.com/gpu", "2")
 	with := func(base corev1.ResourceList, pairs ...string) corev1.ResourceList {
@@ -121,37 +134,50 @@ func TestUsage(t *testing.T) {
 		want     corev1.ResourceList
 	}{
 		{"a pod", "pods", newPod(nil), whole},
-		{"with overhead", "pods", newPod(func(p *corev1.Pod) { p.Spec.Overhead = amounts("cpu", "500m") }), with(whole, "cpu", "2500m", "requests.cpu", "2500m", "limits.cpu", "3500m")},
+		{"with overhead", "pods", newPod(func(p *corev1.Pod) { p.Spec.Overhead = amounts("cpu", "500m") }),
+			with(whole, "cpu", "2500m", "requests.cpu", "2500m", "limits.cpu", "3500m")},
 		{"as a whole", "pods", newPod(func(p *corev1.Pod) {
 			p.Spec.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "7"), Limits: amounts("cpu", "8")}
 		}), with(whole, "cpu", "7", "requests.cpu", "7", "limits.cpu", "8")},
 		{"smaller soon", "pods", newPod(func(p *corev1.Pod) {
 			p.Spec.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "7"), Limits: amounts("cpu", "8")}
 			p.Status.AllocatedResources = amounts("cpu", "7")
-			p.Status.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "9"), Limits: amounts("cpu", "10")}
+			p.Status.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "9"),
+				Limits: amounts("cpu", "10")}
 		}), with(whole, "cpu", "9", "requests.cpu", "9", "limits.cpu", "10")},
 		{"its node has told, with overhead", "pods", newPod(func(p *corev1.Pod) {
 			p.Spec.Overhead = amounts("cpu", "500m")
 			p.Status.AllocatedResources = amounts("cpu", "2", "memory", "2Gi")
-			p.Status.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "2", "memory", "3Gi"), Limits: amounts("cpu", "3", "memory", "5Gi")}
-		}), with(whole, "cpu", "2500m", "requests.cpu", "2500m", "limits.cpu", "3500m", "memory", "3Gi", "requests.memory", "3Gi", "limits.memory", "5Gi")},
+			p.Status.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "2", "memory", "3Gi"),
+				Limits: amounts("cpu", "3", "memory", "5Gi")}
+		}),
+			with(whole, "cpu", "2500m", "requests.cpu", "2500m", "limits.cpu", "3500m", "memory", "3Gi",
+				"requests.memory", "3Gi", "limits.memory", "5Gi")},
 		{"a wish that is infeasible before it runs", "pods", newPod(func(p *corev1.Pod) {
-			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible}}
+			p.Status.Conditions = []corev1.PodCondition{
+				{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible}}
 		}), whole},
 		{"a wish that is infeasible", "pods", newPod(func(p *corev1.Pod) {
-			p.Spec.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "70"), Limits: amounts("cpu", "80", "memory", "90Gi")}
-			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible}}
-			p.Status.AllocatedResources = amounts("cpu", "2", "memory", "2Gi", "ephemeral-storage", "5Gi", "hugepages-2Mi", "4Mi", "example.com/gpu", "2")
-			p.Status.Resources = &corev1.ResourceRequirements{Requests: p.Status.AllocatedResources, Limits: amounts("cpu", "5")}
-			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", Resources: p.Spec.Containers[0].Resources.DeepCopy()}}
+			p.Spec.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "70"),
+				Limits: amounts("cpu", "80", "memory", "90Gi")}
+			p.Status.Conditions = []corev1.PodCondition{
+				{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible}}
+			p.Status.AllocatedResources = amounts("cpu", "2", "memory", "2Gi", "ephemeral-storage", "5Gi",
+				"hugepages-2Mi", "4Mi", "example.com/gpu", "2")
+			p.Status.Resources = &corev1.ResourceRequirements{Requests: p.Status.AllocatedResources,
+				Limits: amounts("cpu", "5")}
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{
+				{Name: "c", Resources: p.Spec.Containers[0].Resources.DeepCopy()}}
 		}), with(whole, "limits.cpu", "5")}, // as an earlier version reports
 		{"a wish after one that was infeasible", "pods", newPod(func(p *corev1.Pod) {
 			p.Generation = 3
-			p.Spec.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "70"), Limits: amounts("cpu", "80")}
+			p.Spec.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "70"),
+				Limits: amounts("cpu", "80")}
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue,
 				Reason: corev1.PodReasonInfeasible, ObservedGeneration: 2}}
 			p.Status.AllocatedResources = amounts("cpu", "2", "memory", "2Gi")
-			p.Status.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "2", "memory", "2Gi"), Limits: amounts("cpu", "3", "memory", "4Gi")}
+			p.Status.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "2", "memory", "2Gi"),
+				Limits: amounts("cpu", "3", "memory", "4Gi")}
 		}), with(whole, "cpu", "70", "requests.cpu", "70", "limits.cpu", "80")},
 		{"with a sidecar", "pods", newPod(func(p *corev1.Pod) {
 			p.Spec.InitContainers[0].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
@@ -161,18 +187,29 @@ func TestUsage(t *testing.T) {
 		{"failed", "pods", newPod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), ended},
 		{"being deleted", "pods", going(now.Add(-29 * time.Second)), whole},
 		{"stuck", "pods", going(now.Add(-31 * time.Second)), ended},
-		{"a service", "services", newService(corev1.ServiceTypeClusterIP, nil), amounts("count/services", "1", "services", "1", "services.nodeports", "0", "services.loadbalancers", "0")},
-		{"of node ports", "services", newService(corev1.ServiceTypeNodePort, nil), amounts("count/services", "1", "services", "1", "services.nodeports", "2", "services.loadbalancers", "0")},
-		{"with a balancer", "services", newService(corev1.ServiceTypeLoadBalancer, nil), amounts("count/services", "1", "services", "1", "services.nodeports", "2", "services.loadbalancers", "1")},
-		{"with a balancer alone", "services", newService(corev1.ServiceTypeLoadBalancer, func(s *corev1.Service) { s.Spec.AllocateLoadBalancerNodePorts = ptr.To(false) }),
+		{"a service", "services", newService(corev1.ServiceTypeClusterIP, nil),
+			amounts("count/services", "1", "services", "1", "services.nodeports", "0", "services.loadbalancers", "0")},
+		{"of node ports", "services", newService(corev1.ServiceTypeNodePort, nil),
+			amounts("count/services", "1", "services", "1", "services.nodeports", "2", "services.loadbalancers", "0")},
+		{"with a balancer", "services", newService(corev1.ServiceTypeLoadBalancer, nil),
+			amounts("count/services", "1", "services", "1", "services.nodeports", "2", "services.loadbalancers", "1")},
+		{"with a balancer alone", "services",
+			newService(corev1.ServiceTypeLoadBalancer,
+				func(s *corev1.Service) { s.Spec.AllocateLoadBalancerNodePorts = ptr.To(false) }),
 			amounts("count/services", "1", "services", "1", "services.nodeports", "1", "services.loadbalancers", "1")},
-		{"a claim", "persistentvolumeclaims", newClaim(nil), amounts("count/persistentvolumeclaims", "1", "persistentvolumeclaims", "1", "requests.storage", "10Gi")},
-		{"of a class", "persistentvolumeclaims", newClaim(func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = ptr.To("gold") }),
+		{"a claim", "persistentvolumeclaims", newClaim(nil),
+			amounts("count/persistentvolumeclaims", "1", "persistentvolumeclaims", "1", "requests.storage", "10Gi")},
+		{"of a class", "persistentvolumeclaims",
+			newClaim(func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = ptr.To("gold") }),
 			amounts("count/persistentvolumeclaims", "1", "persistentvolumeclaims", "1", "requests.storage", "10Gi",
-				"gold.storageclass.storage.k8s.io/persistentvolumeclaims", "1", "gold.storageclass.storage.k8s.io/requests.storage", "10Gi")},
-		{"growing", "persistentvolumeclaims", newClaim(func(c *corev1.PersistentVolumeClaim) { c.Status.AllocatedResources = amounts("storage", "12Gi") }),
+				"gold.storageclass.storage.k8s.io/persistentvolumeclaims", "1",
+				"gold.storageclass.storage.k8s.io/requests.storage", "10Gi")},
+		{"growing", "persistentvolumeclaims",
+			newClaim(
+				func(c *corev1.PersistentVolumeClaim) { c.Status.AllocatedResources = amounts("storage", "12Gi") }),
 			amounts("count/persistentvolumeclaims", "1", "persistentvolumeclaims", "1", "requests.storage", "12Gi")},
-		{"part of a byte", "persistentvolumeclaims", newClaim(func(c *corev1.PersistentVolumeClaim) { c.Spec.Resources.Requests = amounts("storage", "1500m") }),
+		{"part of a byte", "persistentvolumeclaims",
+			newClaim(func(c *corev1.PersistentVolumeClaim) { c.Spec.Resources.Requests = amounts("storage", "1500m") }),
 			amounts("count/persistentvolumeclaims", "1", "persistentvolumeclaims", "1", "requests.storage", "2")},
 		{"a claim of devices", "resourceclaims", newDeviceClaim(), amounts("count/resourceclaims.resource.k8s.io", "1",
 			"gpu.deviceclass.resource.k8s.io/devices", "38", "nic.deviceclass.resource.k8s.io/devices", "3")},
@@ -224,7 +261,8 @@ func following(t *testing.T, known ...runtime.Object) *Devices {
 // Claims of a class that stands for an extended resource are counted by the name of the resource,
 // too. A claim that was made for a pod counts the usage that the pod does not.
 func TestExtendedResources(t *testing.T) {
-	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}, Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: ptr.To("example.com/gpu")}}
+	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"},
+		Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: ptr.To("example.com/gpu")}}
 	plain := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "nic"}}
 	pod := newPod(func(p *corev1.Pod) { p.UID = "pod-uid" })
 	pointing := func(claim string) *corev1.Pod {
@@ -237,8 +275,9 @@ func TestExtendedResources(t *testing.T) {
 		c.Spec.Devices.Requests = c.Spec.Devices.Requests[:1]
 		c.Spec.Devices.Requests[0].Exactly.Count = 3
 		c.ObjectMeta = metav1.ObjectMeta{Namespace: "ns", Name: name, CreationTimestamp: metav1.NewTime(now.Add(-age)),
-			Annotations:     map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "pod-uid", Controller: ptr.To(true)}}}
+			Annotations: map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"},
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "pod-uid", Controller: ptr.To(true)}}}
 		if change != nil {
 			change(c)
 		}
@@ -253,18 +292,35 @@ func TestExtendedResources(t *testing.T) {
 		want  []string // names, and how many
 	}{
 		{"of no known class", claim("c", 0, nil), nil, []string{implicit, "3"}},
-		{"of a class without a resource", claim("c", 0, func(c *resourcev1.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.DeviceClassName = "nic" }),
-			[]runtime.Object{class, plain}, []string{"nic.deviceclass.resource.k8s.io/devices", "3", "requests.deviceclass.resource.kubernetes.io/nic", "3"}},
-		{"made by a user", claim("c", 0, func(c *resourcev1.ResourceClaim) { c.Annotations, c.OwnerReferences = nil, nil }), []runtime.Object{class, pod}, []string{resource, "3", implicit, "3"}},
-		{"made for a pod, which asks for two of three", mine, []runtime.Object{class, pod, mine}, []string{resource, "1", implicit, "3"}},
-		{"made for a pod that says so", mine, []runtime.Object{class, pointing("mine"), mine}, []string{resource, "1", implicit, "3"}},
-		{"made for a pod that has another one", mine, []runtime.Object{class, pointing("other"), mine}, []string{resource, "3", implicit, "3"}},
-		{"made for a pod that is not there", mine, []runtime.Object{class, mine}, []string{resource, "3", implicit, "3"}},
-		{"made for a pod of its name before", mine, []runtime.Object{class, newPod(nil), mine}, []string{resource, "3", implicit, "3"}},
-		{"the older one of two", mine, []runtime.Object{class, pod, mine, claim("a", 0, nil)}, []string{resource, "1", implicit, "3"}},
-		{"the younger one of two", mine, []runtime.Object{class, pod, mine, claim("z", time.Hour, nil)}, []string{resource, "3", implicit, "3"}},
-		{"the second by name of two", mine, []runtime.Object{class, pod, mine, claim("a", time.Minute, nil)}, []string{resource, "3", implicit, "3"}},
-		{"another pod's claim beside", mine, []runtime.Object{class, pod, mine, claim("z", time.Hour, func(c *resourcev1.ResourceClaim) { c.OwnerReferences[0].UID = "other" })}, []string{resource, "1", implicit, "3"}},
+		{"of a class without a resource",
+			claim("c", 0,
+				func(c *resourcev1.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.DeviceClassName = "nic" }),
+			[]runtime.Object{class, plain},
+			[]string{"nic.deviceclass.resource.k8s.io/devices", "3", "requests.deviceclass.resource.kubernetes.io/nic",
+				"3"}},
+		{"made by a user",
+			claim("c", 0, func(c *resourcev1.ResourceClaim) { c.Annotations, c.OwnerReferences = nil, nil }),
+			[]runtime.Object{class, pod}, []string{resource, "3", implicit, "3"}},
+		{"made for a pod, which asks for two of three", mine, []runtime.Object{class, pod, mine},
+			[]string{resource, "1", implicit, "3"}},
+		{"made for a pod that says so", mine, []runtime.Object{class, pointing("mine"), mine},
+			[]string{resource, "1", implicit, "3"}},
+		{"made for a pod that has another one", mine, []runtime.Object{class, pointing("other"), mine},
+			[]string{resource, "3", implicit, "3"}},
+		{"made for a pod that is not there", mine, []runtime.Object{class, mine},
+			[]string{resource, "3", implicit, "3"}},
+		{"made for a pod of its name before", mine, []runtime.Object{class, newPod(nil), mine},
+			[]string{resource, "3", implicit, "3"}},
+		{"the older one of two", mine, []runtime.Object{class, pod, mine, claim("a", 0, nil)},
+			[]string{resource, "1", implicit, "3"}},
+		{"the younger one of two", mine, []runtime.Object{class, pod, mine, claim("z", time.Hour, nil)},
+			[]string{resource, "3", implicit, "3"}},
+		{"the second by name of two", mine, []runtime.Object{class, pod, mine, claim("a", time.Minute, nil)},
+			[]string{resource, "3", implicit, "3"}},
+		{"another pod's claim beside", mine,
+			[]runtime.Object{class, pod, mine,
+				claim("z", time.Hour, func(c *resourcev1.ResourceClaim) { c.OwnerReferences[0].UID = "other" })},
+			[]string{resource, "1", implicit, "3"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			want := amounts(append(c.want, "count/resourceclaims.resource.k8s.io", "1")...)
@@ -277,8 +333,10 @@ func TestExtendedResources(t *testing.T) {
 			}
 		})
 	}
-	names := []corev1.ResourceName{resource, implicit, "requests.deviceclass.resource.kubernetes.io/nic", "requests.deviceclass.resource.kubernetes.io/none", "requests.example.com/nic", "requests.cpu"}
-	if got := evaluatorWith(t, "resourceclaims", nil, following(t, class, plain)).MatchingResources(names); !slices.Equal(got, names[:3]) {
+	names := []corev1.ResourceName{resource, implicit, "requests.deviceclass.resource.kubernetes.io/nic",
+		"requests.deviceclass.resource.kubernetes.io/none", "requests.example.com/nic", "requests.cpu"}
+	if got := evaluatorWith(t, "resourceclaims", nil, following(t, class, plain)).MatchingResources(
+		names); !slices.Equal(got, names[:3]) {
 		t.Errorf("claims are counted as %v", got)
 	}
 	if got := evaluatorOf(t, "resourceclaims", nil).MatchingResources(names); len(got) > 0 {
@@ -286,7 +344,8 @@ func TestExtendedResources(t *testing.T) {
 	}
 	// The devices of a pod and its claim are charged once.
 	devices := following(t, class, pointing("mine"), mine)
-	charged := quotav1.Add(must(evaluatorWith(t, "pods", nil, devices).Usage(pointing("mine")))(t), must(evaluatorWith(t, "resourceclaims", nil, devices).Usage(mine))(t))
+	charged := quotav1.Add(must(evaluatorWith(t, "pods", nil, devices).Usage(pointing("mine")))(t),
+		must(evaluatorWith(t, "resourceclaims", nil, devices).Usage(mine))(t))
 	if sum := charged[resource]; sum.Value() != 3 {
 		t.Errorf("a pod that asks for two and has a claim of three is charged %s", sum.String())
 	}
@@ -303,14 +362,19 @@ func must[T any](v T, err error) func(testing.TB) T {
 }
 
 func TestNames(t *testing.T) {
-	all := []corev1.ResourceName{"pods", "count/pods", "cpu", "limits.memory", "hugepages-1Gi", "requests.hugepages-1Gi", "requests.example.com/gpu", "example.com/gpu",
-		"requests.deviceclass.resource.kubernetes.io/big", "services", "services.nodeports", "count/services", "secrets", "persistentvolumeclaims", "requests.storage",
-		"gold.storageclass.storage.k8s.io/requests.storage", "gold.storageclass.storage.k8s.io/requests.cpu", "count/crontabs.example.com"}
+	all := []corev1.ResourceName{"pods", "count/pods", "cpu", "limits.memory", "hugepages-1Gi",
+		"requests.hugepages-1Gi", "requests.example.com/gpu", "example.com/gpu",
+		"requests.deviceclass.resource.kubernetes.io/big", "services", "services.nodeports", "count/services",
+		"secrets", "persistentvolumeclaims", "requests.storage",
+		"gold.storageclass.storage.k8s.io/requests.storage", "gold.storageclass.storage.k8s.io/requests.cpu",
+		"count/crontabs.example.com"}
 	for kind, want := range map[string][]corev1.ResourceName{
-		"pods":                   {"pods", "count/pods", "cpu", "limits.memory", "hugepages-1Gi", "requests.hugepages-1Gi", "requests.example.com/gpu", "requests.deviceclass.resource.kubernetes.io/big"},
-		"services":               {"services", "services.nodeports", "count/services"},
-		"secrets":                {"secrets"},
-		"persistentvolumeclaims": {"persistentvolumeclaims", "requests.storage", "gold.storageclass.storage.k8s.io/requests.storage"},
+		"pods": {"pods", "count/pods", "cpu", "limits.memory", "hugepages-1Gi",
+			"requests.hugepages-1Gi", "requests.example.com/gpu", "requests.deviceclass.resource.kubernetes.io/big"},
+		"services": {"services", "services.nodeports", "count/services"},
+		"secrets":  {"secrets"},
+		"persistentvolumeclaims": {"persistentvolumeclaims", "requests.storage",
+			"gold.storageclass.storage.k8s.io/requests.storage"},
 	} {
 		got := evaluatorOf(t, kind, nil).MatchingResources(all)
 		slices.Sort(got)
@@ -326,10 +390,15 @@ func TestScopes(t *testing.T) {
 	afar := corev1.PodAffinityTerm{TopologyKey: "zone", Namespaces: []string{"other"}}
 	anywhere := corev1.PodAffinityTerm{TopologyKey: "zone", NamespaceSelector: &metav1.LabelSelector{}}
 	near := func(t corev1.PodAffinityTerm) *corev1.Affinity {
-		return &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{t}}}
+		return &corev1.Affinity{
+			PodAffinity: &corev1.PodAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{t}}}
 	}
 	apart := func(t corev1.PodAffinityTerm) *corev1.Affinity {
-		return &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{PodAffinityTerm: t}}}}
+		return &corev1.Affinity{
+			PodAntiAffinity: &corev1.PodAntiAffinity{
+				PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
+					{PodAffinityTerm: t}}}}
 	}
 	exists := corev1.ScopeSelectorOpExists
 	classed := newPod(func(p *corev1.Pod) { p.Spec.PriorityClassName = "high" })
@@ -344,34 +413,52 @@ func TestScopes(t *testing.T) {
 		obj      runtime.Object
 		want     bool
 	}{
-		{"terminating", corev1.ResourceQuotaScopeTerminating, exists, nil, newPod(func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr.To[int64](0) }), true},
+		{"terminating", corev1.ResourceQuotaScopeTerminating, exists, nil,
+			newPod(func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr.To[int64](0) }), true},
 		{"not", corev1.ResourceQuotaScopeTerminating, exists, nil, newPod(nil), false},
 		{"not terminating", corev1.ResourceQuotaScopeNotTerminating, exists, nil, newPod(nil), true},
-		{"best effort", corev1.ResourceQuotaScopeBestEffort, exists, nil, &corev1.Pod{Spec: corev1.PodSpec{Containers: make([]corev1.Container, 1)}}, true},
+		{"best effort", corev1.ResourceQuotaScopeBestEffort, exists, nil,
+			&corev1.Pod{Spec: corev1.PodSpec{Containers: make([]corev1.Container, 1)}}, true},
 		{"better", corev1.ResourceQuotaScopeBestEffort, exists, nil, newPod(nil), false},
 		{"not best effort", corev1.ResourceQuotaScopeNotBestEffort, exists, nil, newPod(nil), true},
-		{"best effort but for the whole", corev1.ResourceQuotaScopeBestEffort, exists, nil, &corev1.Pod{Spec: corev1.PodSpec{
-			Containers: make([]corev1.Container, 1), Resources: &corev1.ResourceRequirements{Requests: amounts("cpu", "1")}}}, false},
+		{"best effort but for the whole", corev1.ResourceQuotaScopeBestEffort, exists, nil,
+			&corev1.Pod{Spec: corev1.PodSpec{
+				Containers: make([]corev1.Container, 1),
+				Resources:  &corev1.ResourceRequirements{Requests: amounts("cpu", "1")}}}, false},
 		{"has a class", corev1.ResourceQuotaScopePriorityClass, exists, nil, classed, true},
 		{"has none", corev1.ResourceQuotaScopePriorityClass, exists, nil, newPod(nil), false},
-		{"has none, which is asked for", corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpDoesNotExist, nil, newPod(nil), true},
-		{"the class", corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpIn, []string{"low", "high"}, classed, true},
-		{"another class", corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpIn, []string{"low"}, classed, false},
-		{"not that class", corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpNotIn, []string{"low"}, classed, true},
-		{"not that class, none", corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpNotIn, []string{"low"}, newPod(nil), true},
-		{"near its own", corev1.ResourceQuotaScopeCrossNamespacePodAffinity, exists, nil, newPod(func(p *corev1.Pod) { p.Spec.Affinity = near(term) }), false},
-		{"near others", corev1.ResourceQuotaScopeCrossNamespacePodAffinity, exists, nil, newPod(func(p *corev1.Pod) { p.Spec.Affinity = near(afar) }), true},
-		{"apart from all", corev1.ResourceQuotaScopeCrossNamespacePodAffinity, exists, nil, newPod(func(p *corev1.Pod) { p.Spec.Affinity = apart(anywhere) }), true},
+		{"has none, which is asked for", corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpDoesNotExist,
+			nil, newPod(nil), true},
+		{"the class", corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpIn, []string{"low", "high"},
+			classed, true},
+		{"another class", corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpIn, []string{"low"}, classed,
+			false},
+		{"not that class", corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpNotIn, []string{"low"},
+			classed, true},
+		{"not that class, none", corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpNotIn, []string{"low"},
+			newPod(nil), true},
+		{"near its own", corev1.ResourceQuotaScopeCrossNamespacePodAffinity, exists, nil,
+			newPod(func(p *corev1.Pod) { p.Spec.Affinity = near(term) }), false},
+		{"near others", corev1.ResourceQuotaScopeCrossNamespacePodAffinity, exists, nil,
+			newPod(func(p *corev1.Pod) { p.Spec.Affinity = near(afar) }), true},
+		{"apart from all", corev1.ResourceQuotaScopeCrossNamespacePodAffinity, exists, nil,
+			newPod(func(p *corev1.Pod) { p.Spec.Affinity = apart(anywhere) }), true},
 		{"nowhere", corev1.ResourceQuotaScopeCrossNamespacePodAffinity, exists, nil, newPod(nil), false},
-		{"a class of volumes", corev1.ResourceQuotaScopeVolumeAttributesClass, corev1.ScopeSelectorOpIn, []string{"slow"}, claim, true},
-		{"another one", corev1.ResourceQuotaScopeVolumeAttributesClass, corev1.ScopeSelectorOpIn, []string{"gold"}, claim, false},
+		{"a class of volumes", corev1.ResourceQuotaScopeVolumeAttributesClass, corev1.ScopeSelectorOpIn,
+			[]string{"slow"}, claim, true},
+		{"another one", corev1.ResourceQuotaScopeVolumeAttributesClass, corev1.ScopeSelectorOpIn, []string{"gold"},
+			claim, false},
 		{"no class of volumes", corev1.ResourceQuotaScopeVolumeAttributesClass, exists, nil, newClaim(nil), false},
-		{"pods have no volumes' class", corev1.ResourceQuotaScopeVolumeAttributesClass, exists, nil, newPod(nil), false},
-		{"services have none", corev1.ResourceQuotaScopeNotBestEffort, exists, nil, newService(corev1.ServiceTypeClusterIP, nil), false},
+		{"pods have no volumes' class", corev1.ResourceQuotaScopeVolumeAttributesClass, exists, nil, newPod(nil),
+			false},
+		{"services have none", corev1.ResourceQuotaScopeNotBestEffort, exists, nil,
+			newService(corev1.ServiceTypeClusterIP, nil), false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			kind := map[string]string{"*v1.Pod": "pods", "*v1.Service": "services", "*v1.PersistentVolumeClaim": "persistentvolumeclaims"}[fmt.Sprintf("%T", c.obj)]
-			scopes := []corev1.ScopedResourceSelectorRequirement{{ScopeName: c.scope, Operator: c.operator, Values: c.values}}
+			kind := map[string]string{"*v1.Pod": "pods", "*v1.Service": "services",
+				"*v1.PersistentVolumeClaim": "persistentvolumeclaims"}[fmt.Sprintf("%T", c.obj)]
+			scopes := []corev1.ScopedResourceSelectorRequirement{
+				{ScopeName: c.scope, Operator: c.operator, Values: c.values}}
 			got, err := evaluatorOf(t, kind, nil).MatchingScopes(c.obj, scopes)
 			if err != nil || (len(got) == 1) != c.want {
 				t.Errorf("%v, %v", err, got)
@@ -398,7 +485,8 @@ func TestConstraints(t *testing.T) {
 		{"one", bare, []corev1.ResourceName{"requests.cpu", "pods"}, "must specify requests.cpu for: b,i"},
 		{"two", bare, []corev1.ResourceName{"memory", "limits.cpu"}, "must specify limits.cpu for: b; memory for: b,i"},
 		{"as a whole", whole, []corev1.ResourceName{"requests.cpu", "cpu"}, ""},
-		{"as a whole, and not its memory", whole, []corev1.ResourceName{"requests.cpu", "memory"}, "must specify memory for: b,i"},
+		{"as a whole, and not its memory", whole, []corev1.ResourceName{"requests.cpu", "memory"},
+			"must specify memory for: b,i"},
 		{"as a whole, and not its limit", whole, []corev1.ResourceName{"limits.cpu"}, "must specify limits.cpu for: b"},
 	} {
 		err := evaluatorOf(t, "pods", nil).Constraints(c.required, c.pod)
@@ -410,7 +498,8 @@ func TestConstraints(t *testing.T) {
 
 func TestHandles(t *testing.T) {
 	ending := newPod(func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr.To[int64](1) })
-	grown := newClaim(func(c *corev1.PersistentVolumeClaim) { c.Status.AllocatedResources = amounts("storage", "12Gi") })
+	grown := newClaim(
+		func(c *corev1.PersistentVolumeClaim) { c.Status.AllocatedResources = amounts("storage", "12Gi") })
 	create, update := admission.Create, admission.Update
 	for _, c := range []struct {
 		name, resource, subresource string
@@ -433,7 +522,8 @@ func TestHandles(t *testing.T) {
 		{"a secret", "secrets", "", create, &corev1.Secret{}, nil, true},
 		{"its update", "secrets", "", update, &corev1.Secret{}, &corev1.Secret{}, false},
 	} {
-		a := admission.NewAttributesRecord(c.obj, c.old, schema.GroupVersionKind{}, "ns", "o", corev1.SchemeGroupVersion.WithResource(c.resource), c.subresource, c.op, nil, false, nil)
+		a := admission.NewAttributesRecord(c.obj, c.old, schema.GroupVersionKind{}, "ns", "o",
+			corev1.SchemeGroupVersion.WithResource(c.resource), c.subresource, c.op, nil, false, nil)
 		if got := evaluatorOf(t, c.resource, nil).Handles(a); got != c.want {
 			t.Errorf("%s: %t", c.name, got)
 		}
@@ -447,8 +537,11 @@ func TestSums(t *testing.T) {
 	for _, c := range []struct {
 		scopes []corev1.ResourceQuotaScope
 		want   string
-	}{{nil, "4"}, {[]corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}, "2"}, {[]corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeBestEffort}, "0"}} {
-		stats, err := e.UsageStats(quotav1.UsageStatsOptions{Namespace: "ns", Scopes: c.scopes, Resources: []corev1.ResourceName{"requests.cpu"}})
+	}{{nil, "4"}, {[]corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}, "2"},
+		{[]corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeBestEffort}, "0"}} {
+		stats, err := e.UsageStats(
+			quotav1.UsageStatsOptions{Namespace: "ns", Scopes: c.scopes,
+				Resources: []corev1.ResourceName{"requests.cpu"}})
 		if got := stats.Used["requests.cpu"]; err != nil || got.Cmp(resource.MustParse(c.want)) != 0 {
 			t.Errorf("%v: %v, %s CPUs, want %s", c.scopes, err, got.String(), c.want)
 		}

@@ -91,7 +91,8 @@ func podUsage(p *corev1.Pod, now time.Time) corev1.ResourceList {
 // before; the maximum keeps it.
 func held(p *corev1.Pod) (requests, limits corev1.ResourceList) {
 	p = withoutFormerRefusal(p)
-	options := resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
+	options := resourcehelper.PodResourcesOptions{UseStatusResources: true,
+		InPlacePodLevelResourcesVerticalScalingEnabled: true}
 	requests, limits = resourcehelper.PodRequests(p, options), resourcehelper.PodLimits(p, options)
 	if p.Status.Resources == nil {
 		spec := resourcehelper.PodResourcesOptions{}
@@ -109,7 +110,8 @@ func held(p *corev1.Pod) (requests, limits corev1.ResourceList) {
 // Otherwise one infeasible resize would make the next one free.
 func withoutFormerRefusal(p *corev1.Pod) *corev1.Pod {
 	former := func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible && c.ObservedGeneration < p.Generation
+		return c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible &&
+			c.ObservedGeneration < p.Generation
 	}
 	if !slices.ContainsFunc(p.Status.Conditions, former) {
 		return p
@@ -141,14 +143,16 @@ func compute(requests, limits corev1.ResourceList) corev1.ResourceList {
 	usage := corev1.ResourceList{corev1.ResourcePods: count(1)}
 	for name, q := range requests {
 		switch {
-		case name == corev1.ResourceCPU, name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage, validation.IsHugePages(name):
+		case name == corev1.ResourceCPU, name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage,
+			validation.IsHugePages(name):
 			usage[name] = q
 			usage[corev1.DefaultResourceRequestsPrefix+name] = q
 		case validation.IsExtendedResource(name), isDevice(name):
 			usage[corev1.DefaultResourceRequestsPrefix+name] = q
 		}
 	}
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory,
+		corev1.ResourceEphemeralStorage} {
 		if q, ok := limits[name]; ok {
 			usage["limits."+name] = q
 		}
@@ -232,5 +236,6 @@ func crossesNamespaces(a *corev1.Affinity) bool {
 	for i := range weighted {
 		terms = append(terms, weighted[i].PodAffinityTerm)
 	}
-	return slices.ContainsFunc(terms, func(t corev1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil })
+	return slices.ContainsFunc(terms,
+		func(t corev1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil })
 }

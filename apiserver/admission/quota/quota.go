@@ -75,7 +75,9 @@ var _ admission.ValidationInterface = (*Quota)(nil)
 // New returns the step. config is a ResourceQuotaConfiguration, which names the resources that
 // cannot be used without a quota; nil means that there are none. devices may be nil where there are
 // no DeviceClasses.
-func New(config io.Reader, factory informers.SharedInformerFactory, devices *Devices, client kubernetes.Interface) (*Quota, error) {
+func New(
+	config io.Reader, factory informers.SharedInformerFactory, devices *Devices, client kubernetes.Interface,
+) (*Quota, error) {
 	configuration, err := resourcequota.LoadConfiguration(config)
 	if err != nil {
 		return nil, err
@@ -87,7 +89,8 @@ func New(config io.Reader, factory informers.SharedInformerFactory, devices *Dev
 	return &Quota{
 		Handler: admission.NewHandler(admission.Create, admission.Update),
 		client:  client, quotas: known.Lister(), synced: known.Informer().HasSynced, devices: devices,
-		ignored: Ignored(), evaluators: generic.NewRegistry(Evaluators(nil, devices, time.Now)), limited: configuration.LimitedResources,
+		ignored: Ignored(), evaluators: generic.NewRegistry(Evaluators(nil, devices, time.Now)),
+		limited: configuration.LimitedResources,
 		written: lru.New(1000), desks: map[string]*desk{},
 	}, nil
 }
@@ -95,7 +98,8 @@ func New(config io.Reader, factory informers.SharedInformerFactory, devices *Dev
 // Validate implements admission.ValidationInterface.
 func (q *Quota) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	resource := a.GetResource().GroupResource()
-	if _, ignored := q.ignored[resource]; ignored || a.GetNamespace() == "" || resource == corev1.Resource("namespaces") {
+	if _, ignored := q.ignored[resource]; ignored || a.GetNamespace() == "" ||
+		resource == corev1.Resource("namespaces") {
 		return nil
 	}
 	checker := q.evaluators.Get(resource)
@@ -302,7 +306,8 @@ func (q *Quota) known(ctx context.Context, namespace string) ([]corev1.ResourceQ
 }
 
 func (q *Quota) write(ctx context.Context, changed *corev1.ResourceQuota) error {
-	written, err := q.client.CoreV1().ResourceQuotas(changed.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+	written, err := q.client.CoreV1().ResourceQuotas(changed.Namespace).UpdateStatus(ctx, changed,
+		metav1.UpdateOptions{})
 	if err == nil {
 		q.written.Add(changed.UID, written)
 	}

@@ -40,8 +40,10 @@ func amounts(pairs ...string) corev1.ResourceList {
 
 // newQuota makes a quota of which nothing is used.
 func newQuota(name string, hard corev1.ResourceList) *corev1.ResourceQuota {
-	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: "1"},
-		Spec: corev1.ResourceQuotaSpec{Hard: hard}, Status: corev1.ResourceQuotaStatus{Hard: hard, Used: corev1.ResourceList{}}}
+	q := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: "1"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: hard},
+		Status:     corev1.ResourceQuotaStatus{Hard: hard, Used: corev1.ResourceList{}}}
 	for r := range hard {
 		q.Status.Used[r] = resource.MustParse("0")
 	}
@@ -102,7 +104,9 @@ func (s *store) set(sent *corev1.ResourceQuota) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(corev1.Resource("resourcequotas"), sent.Name)
 	}
 	if is.ResourceVersion != sent.ResourceVersion {
-		return true, nil, apierrors.NewConflict(corev1.Resource("resourcequotas"), sent.Name, fmt.Errorf("it is at %s", is.ResourceVersion))
+		return true, nil,
+			apierrors.NewConflict(corev1.Resource("resourcequotas"), sent.Name,
+				fmt.Errorf("it is at %s", is.ResourceVersion))
 	}
 	if ok, exceeded := quotav1.LessThanOrEqual(sent.Status.Used, sent.Status.Hard); !ok {
 		s.t.Errorf("%s exceeds its %v: %v", sent.Name, exceeded, sent.Status)
@@ -147,24 +151,29 @@ func (sv server) hear(s *store) {
 }
 
 func create(obj runtime.Object, gvr schema.GroupVersionResource) admission.Attributes {
-	return admission.NewAttributesRecord(obj, nil, schema.GroupVersionKind{}, "ns", "o", gvr, "", admission.Create, nil, false, nil)
+	return admission.NewAttributesRecord(obj, nil, schema.GroupVersionKind{}, "ns", "o", gvr, "", admission.Create, nil,
+		false, nil)
 }
 
 func configMap() admission.Attributes {
-	return create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "o"}}, corev1.SchemeGroupVersion.WithResource("configmaps"))
+	return create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "o"}},
+		corev1.SchemeGroupVersion.WithResource("configmaps"))
 }
 
 func pod(cpu string) admission.Attributes {
-	return create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "o"}, Spec: corev1.PodSpec{Containers: []corev1.Container{
-		{Name: "c", Resources: corev1.ResourceRequirements{Requests: amounts("cpu", cpu)}},
-	}}}, pods)
+	return create(
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "o"},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{
+				{Name: "c", Resources: corev1.ResourceRequirements{Requests: amounts("cpu", cpu)}},
+			}}}, pods)
 }
 
 // Three servers, a hundred writers each, quotas that all of them use: none is ever exceeded,
 // allowed requests are charged, and nothing is refused before the quota is full.
 func TestServersNeverExceedAQuota(t *testing.T) {
 	const servers, writers, each, hard = 3, 100, 4, 700
-	s := newStore(t, newQuota("a", amounts("count/configmaps", strconv.Itoa(hard))), newQuota("b", amounts("configmaps", "1000", "pods", "1")))
+	s := newStore(t, newQuota("a", amounts("count/configmaps", strconv.Itoa(hard))),
+		newQuota("b", amounts("configmaps", "1000", "pods", "1")))
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	allowed, refused := 0, 0
@@ -181,7 +190,9 @@ func TestServersNeverExceedAQuota(t *testing.T) {
 				switch {
 				case err == nil:
 					allowed++
-				case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: a, requested: count/configmaps=1, used: count/configmaps=700, limited: count/configmaps=700"):
+				case apierrors.IsForbidden(err) &&
+					strings.Contains(err.Error(),
+						"exceeded quota: a, requested: count/configmaps=1, used: count/configmaps=700, limited: count/configmaps=700"):
 					refused++
 				default:
 					t.Errorf("a charge ended with %v", err)
@@ -218,7 +229,8 @@ func TestConflictLetsNothingPass(t *testing.T) {
 		{"another server charged the second one", func(s *store) { s.charge("b", "pods", 1) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := newStore(t, newQuota("a", amounts("configmaps", "100", "requests.cpu", "100")), newQuota("b", amounts("pods", "5", "requests.cpu", "2")))
+			s := newStore(t, newQuota("a", amounts("configmaps", "100", "requests.cpu", "100")),
+				newQuota("b", amounts("pods", "5", "requests.cpu", "2")))
 			sv := newServer(t, s)
 			var once sync.Once
 			s.before = func(string) {
@@ -234,8 +246,10 @@ func TestConflictLetsNothingPass(t *testing.T) {
 					done: make(chan struct{}), paid: map[string]corev1.ResourceList{}})
 			}
 			sv.charge(t.Context(), "ns", charges)
-			for i, want := range []string{"", "exceeded quota: b, requested: requests.cpu=3, used: requests.cpu=0, limited: requests.cpu=2", "", ""} {
-				if err := charges[i].err; (err == nil) != (want == "") || err != nil && !strings.HasSuffix(err.Error(), want) {
+			for i, want := range []string{"",
+				"exceeded quota: b, requested: requests.cpu=3, used: requests.cpu=0, limited: requests.cpu=2", "", ""} {
+				if err := charges[i].err; (err == nil) != (want == "") ||
+					err != nil && !strings.HasSuffix(err.Error(), want) {
 					t.Errorf("request %d: %v, want %q", i, err, want)
 				}
 			}
@@ -285,7 +299,8 @@ func TestRefund(t *testing.T) {
 				}
 			}
 			err := sv.Validate(t.Context(), pod("1"), nil)
-			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota: b, requested: pods=1, used: pods=3, limited: pods=3") {
+			if !apierrors.IsForbidden(err) ||
+				!strings.Contains(err.Error(), "exceeded quota: b, requested: pods=1, used: pods=3, limited: pods=3") {
 				t.Errorf("the request: %v", err)
 			}
 			if got := s.used("b", "pods"); got != 3 {
@@ -305,7 +320,8 @@ func TestRefundPaysForAnother(t *testing.T) {
 	s.charge("a", "pods", 1)
 	sv := newServer(t, s)
 	newCharge := func(a admission.Attributes) *charge {
-		return &charge{a: a, checker: sv.evaluators.Get(a.GetResource().GroupResource()), done: make(chan struct{}), paid: map[string]corev1.ResourceList{}}
+		return &charge{a: a, checker: sv.evaluators.Get(a.GetResource().GroupResource()), done: make(chan struct{}),
+			paid: map[string]corev1.ResourceList{}}
 	}
 	refused, pays := newCharge(pod("1")), newCharge(pod("1"))
 	refused.paid["a"], refused.refused = corev1.ResourceList{"pods": count(1)}, errors.New("refused")
@@ -319,9 +335,11 @@ func TestQuotaAnswers(t *testing.T) {
 	unknown := newQuota("q", amounts("pods", "3"))
 	unknown.Status.Used = nil
 	dry := func(a admission.Attributes) admission.Attributes {
-		return admission.NewAttributesRecord(a.GetObject(), nil, schema.GroupVersionKind{}, "ns", "o", a.GetResource(), "", admission.Create, nil, true, nil)
+		return admission.NewAttributesRecord(a.GetObject(), nil, schema.GroupVersionKind{}, "ns", "o", a.GetResource(),
+			"", admission.Create, nil, true, nil)
 	}
-	crontab := create(&metav1.PartialObjectMetadata{}, schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "crontabs"})
+	crontab := create(&metav1.PartialObjectMetadata{},
+		schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "crontabs"})
 	event := create(&corev1.Event{}, corev1.SchemeGroupVersion.WithResource("events"))
 	for _, c := range []struct {
 		name  string
@@ -331,10 +349,12 @@ func TestQuotaAnswers(t *testing.T) {
 		used  string // pods, or the usage of the quota, afterwards
 	}{
 		{"within", newQuota("q", amounts("requests.cpu", "3")), pod("3"), "", "3"},
-		{"beyond", newQuota("q", amounts("requests.cpu", "3")), pod("3100m"), "exceeded quota: q, requested: requests.cpu=3100m, used: requests.cpu=0, limited: requests.cpu=3", "0"},
+		{"beyond", newQuota("q", amounts("requests.cpu", "3")), pod("3100m"),
+			"exceeded quota: q, requested: requests.cpu=3100m, used: requests.cpu=0, limited: requests.cpu=3", "0"},
 		{"dry run", newQuota("q", amounts("requests.cpu", "3")), dry(pod("3")), "", "0"},
 		{"dry run beyond", newQuota("q", amounts("requests.cpu", "3")), dry(pod("4")), "exceeded quota", "0"},
-		{"says nothing", newQuota("q", amounts("limits.memory", "3Gi")), pod("1"), "failed quota: q: must specify limits.memory for: c", "0"},
+		{"says nothing", newQuota("q", amounts("limits.memory", "3Gi")), pod("1"),
+			"failed quota: q: must specify limits.memory for: c", "0"},
 		{"not counted yet", unknown, pod("1"), "status unknown for quota: q, resources: pods", "0"},
 		{"a custom resource", newQuota("q", amounts("count/crontabs.example.com", "1")), crontab, "", "1"},
 		{"no more of them", newQuota("q", amounts("count/crontabs.example.com", "0")), crontab, "exceeded quota", "0"},
@@ -344,7 +364,8 @@ func TestQuotaAnswers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStore(t, c.quota)
 			err := newServer(t, s).Validate(t.Context(), c.a, nil)
-			if c.want == "" && err != nil || c.want != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.want)) {
+			if c.want == "" && err != nil ||
+				c.want != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 			for name := range c.quota.Spec.Hard {
@@ -367,15 +388,20 @@ func TestUpdatesAreChargedTheDifference(t *testing.T) {
 	s := newStore(t, quota)
 	sv := newServer(t, s)
 	update := func(is, was *corev1.Service) error {
-		return sv.Validate(t.Context(), admission.NewAttributesRecord(is, was, schema.GroupVersionKind{}, "ns", "o", services, "", admission.Update, nil, false, nil), nil)
+		return sv.Validate(t.Context(),
+			admission.NewAttributesRecord(is, was, schema.GroupVersionKind{}, "ns", "o", services, "", admission.Update,
+				nil, false, nil), nil)
 	}
-	if err := update(service(corev1.ServiceTypeNodePort, 4), service(corev1.ServiceTypeNodePort, 2)); err != nil || s.used("q", "services.nodeports") != 4 {
+	if err := update(service(corev1.ServiceTypeNodePort, 4), service(corev1.ServiceTypeNodePort, 2)); err != nil ||
+		s.used("q", "services.nodeports") != 4 {
 		t.Errorf("two more: %v, %d", err, s.used("q", "services.nodeports"))
 	}
-	if err := update(service(corev1.ServiceTypeNodePort, 4), service(corev1.ServiceTypeClusterIP, 4)); !apierrors.IsForbidden(err) {
+	if err := update(service(corev1.ServiceTypeNodePort, 4),
+		service(corev1.ServiceTypeClusterIP, 4)); !apierrors.IsForbidden(err) {
 		t.Errorf("four more: %v", err)
 	}
-	if err := update(service(corev1.ServiceTypeClusterIP, 4), service(corev1.ServiceTypeNodePort, 4)); err != nil || s.used("q", "services.nodeports") != 4 {
+	if err := update(service(corev1.ServiceTypeClusterIP, 4), service(corev1.ServiceTypeNodePort, 4)); err != nil ||
+		s.used("q", "services.nodeports") != 4 {
 		t.Errorf("less, which the controller counts: %v, %d", err, s.used("q", "services.nodeports"))
 	}
 }
@@ -398,13 +424,16 @@ limitedResources: [{resource: pods, matchContains: [cpu]}]`), factory, nil, clie
 		t.Fatal(err)
 	}
 	q.synced = func() bool { return true }
-	if err := q.Validate(t.Context(), pod("1"), nil); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "insufficient quota to consume: cpu,requests.cpu") {
+	if err := q.Validate(t.Context(), pod("1"), nil); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), "insufficient quota to consume: cpu,requests.cpu") {
 		t.Errorf("a limited resource: %v", err)
 	}
 	if err := q.Validate(t.Context(), configMap(), nil); err != nil {
 		t.Errorf("another one: %v", err)
 	}
-	if _, err := New(strings.NewReader("apiVersion: apiserver.config.k8s.io/v1\nkind: ResourceQuotaConfiguration\nlimitedResources: [{resource: ''}]"), factory, nil, client); err == nil {
+	if _, err := New(
+		strings.NewReader(
+			"apiVersion: apiserver.config.k8s.io/v1\nkind: ResourceQuotaConfiguration\nlimitedResources: [{resource: ''}]"), factory, nil, client); err == nil {
 		t.Error("a configuration that names no resource is accepted")
 	}
 }
@@ -437,7 +466,8 @@ func TestClaimsWaitForDeviceClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t, newQuota("q", amounts("requests.example.com/gpu", "2")))
 		sv := newServer(t, s)
-		class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}, Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: ptr.To("example.com/gpu")}}
+		class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"},
+			Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: ptr.To("example.com/gpu")}}
 		factory := informers.NewSharedInformerFactory(fake.NewClientset(class), 0)
 		devices, err := FollowDevices(factory)
 		if err != nil {
@@ -455,7 +485,8 @@ func TestClaimsWaitForDeviceClasses(t *testing.T) {
 		defer factory.Shutdown()
 		defer cancel()
 		time.AfterFunc(time.Second, func() { factory.Start(ctx.Done()) })
-		if err := sv.Validate(t.Context(), request, nil); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "requested: requests.example.com/gpu=3") {
+		if err := sv.Validate(t.Context(), request, nil); !apierrors.IsForbidden(err) ||
+			!strings.Contains(err.Error(), "requested: requests.example.com/gpu=3") {
 			t.Errorf("more than the quota has: %v", err)
 		}
 	})

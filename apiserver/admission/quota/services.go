@@ -15,11 +15,13 @@ func newServices(list quotav1.ListerForResourceFunc) *evaluator[corev1.Service] 
 	return &evaluator[corev1.Service]{
 		resource: services, list: list, usage: serviceUsage,
 		handles: func(a admission.Attributes) bool {
-			return a.GetSubresource() == "" && (a.GetOperation() == admission.Create || a.GetOperation() == admission.Update)
+			return a.GetSubresource() == "" &&
+				(a.GetOperation() == admission.Create || a.GetOperation() == admission.Update)
 		},
 		names: func(names []corev1.ResourceName) []corev1.ResourceName {
 			return quotav1.Intersection(names, []corev1.ResourceName{
-				countName(services), corev1.ResourceServices, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
+				countName(services), corev1.ResourceServices, corev1.ResourceServicesNodePorts,
+				corev1.ResourceServicesLoadBalancers,
 			})
 		},
 	}

@@ -35,7 +35,8 @@ func Build(s Settings, parts *Parts, serves func(schema.GroupVersionResource) bo
 	if err != nil {
 		return nil, err
 	}
-	sparer := sparer{parts.Informers.Admissionregistration().V1(), func(plugin string) bool { return configured[plugin] }}
+	sparer := sparer{parts.Informers.Admissionregistration().V1(),
+		func(plugin string) bool { return configured[plugin] }}
 	return made.NewFromPlugins(names, configs, initializers, admission.Decorators{
 		sparer, admission.DecoratorFunc(admissionmetrics.WithControllerMetrics),
 	})

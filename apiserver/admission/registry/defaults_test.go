@@ -51,7 +51,8 @@ plugins:
 			}
 		})
 	}
-	if err := (Settings{PodSecurity: "strict"}).Check(); err == nil || !strings.Contains(err.Error(), "--pod-security-default") {
+	if err := (Settings{PodSecurity: "strict"}).Check(); err == nil ||
+		!strings.Contains(err.Error(), "--pod-security-default") {
 		t.Errorf("an unknown standard: %v", err)
 	}
 }
@@ -65,9 +66,12 @@ func TestEventRateLimitByDefault(t *testing.T) {
 	}
 	refused := 0
 	for range 60 {
-		event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "p"}}
-		a := admission.NewAttributesRecord(event, nil, corev1.SchemeGroupVersion.WithKind("Event"), event.Namespace, event.Name,
-			corev1.SchemeGroupVersion.WithResource("events"), "", admission.Create, &metav1.CreateOptions{}, false, &user.DefaultInfo{Name: "ann"})
+		event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"},
+			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "p"}}
+		a := admission.NewAttributesRecord(event, nil, corev1.SchemeGroupVersion.WithKind("Event"), event.Namespace,
+			event.Name,
+			corev1.SchemeGroupVersion.WithResource("events"), "", admission.Create, &metav1.CreateOptions{}, false,
+			&user.DefaultInfo{Name: "ann"})
 		if err := chain.(admission.ValidationInterface).Validate(t.Context(), a, nil); err != nil {
 			refused++
 		}
@@ -75,7 +79,8 @@ func TestEventRateLimitByDefault(t *testing.T) {
 	if refused == 0 {
 		t.Error("no event of one object was refused")
 	}
-	if running := s.Running(); !slices.Contains(running, "EventRateLimit") || slices.Contains(running, "ServiceAccount") || !slices.Contains(running, "PodSecurity") {
+	if running := s.Running(); !slices.Contains(running, "EventRateLimit") ||
+		slices.Contains(running, "ServiceAccount") || !slices.Contains(running, "PodSecurity") {
 		t.Errorf("%v", running)
 	}
 }

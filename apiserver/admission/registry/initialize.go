@@ -19,7 +19,8 @@ func (p *Parts) initializers() (admission.PluginInitializers, error) {
 	}
 	return admission.PluginInitializers{
 		initializer.NewAPIServerIDInitializer(p.ServerID),
-		initializer.New(p.Client, p.Dynamic, p.Informers, p.Authorizer, utilfeature.DefaultFeatureGate, p.Version, p.Stopped, p.Mapper),
+		initializer.New(p.Client, p.Dynamic, p.Informers, p.Authorizer, utilfeature.DefaultFeatureGate, p.Version,
+			p.Stopped, p.Mapper),
 		webhookinitializer.NewPluginInitializer(p.WebhookUsers, p.Services),
 		special{p, loaders},
 	}, nil

@@ -80,7 +80,8 @@ func isOwn(a admission.Attributes) bool {
 		return true
 	}
 	resource := a.GetResource().Resource
-	return u.GetName() == rbac.APIEndpointsUser && a.GetNamespace() == metav1.NamespaceDefault && a.GetName() == "kubernetes" &&
+	return u.GetName() == rbac.APIEndpointsUser && a.GetNamespace() == metav1.NamespaceDefault &&
+		a.GetName() == "kubernetes" &&
 		(resource == "endpoints" || resource == "endpointslices")
 }
 

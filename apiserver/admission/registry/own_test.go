@@ -44,19 +44,23 @@ func (c *counting) Validate(ctx context.Context, a admission.Attributes, o admis
 func TestPluginsWithoutRules(t *testing.T) {
 	create := map[string]func(kubernetes.Interface, metav1.ObjectMeta) error{
 		mutatingpolicy.PluginName: func(c kubernetes.Interface, m metav1.ObjectMeta) error {
-			_, err := c.AdmissionregistrationV1().MutatingAdmissionPolicies().Create(t.Context(), &admissionv1.MutatingAdmissionPolicy{ObjectMeta: m}, metav1.CreateOptions{})
+			_, err := c.AdmissionregistrationV1().MutatingAdmissionPolicies().Create(t.Context(),
+				&admissionv1.MutatingAdmissionPolicy{ObjectMeta: m}, metav1.CreateOptions{})
 			return err
 		},
 		mutatingwebhook.PluginName: func(c kubernetes.Interface, m metav1.ObjectMeta) error {
-			_, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), &admissionv1.MutatingWebhookConfiguration{ObjectMeta: m}, metav1.CreateOptions{})
+			_, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(),
+				&admissionv1.MutatingWebhookConfiguration{ObjectMeta: m}, metav1.CreateOptions{})
 			return err
 		},
 		validatingpolicy.PluginName: func(c kubernetes.Interface, m metav1.ObjectMeta) error {
-			_, err := c.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(t.Context(), &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: m}, metav1.CreateOptions{})
+			_, err := c.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(t.Context(),
+				&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: m}, metav1.CreateOptions{})
 			return err
 		},
 		validatingwebhook.PluginName: func(c kubernetes.Interface, m metav1.ObjectMeta) error {
-			_, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: m}, metav1.CreateOptions{})
+			_, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(),
+				&admissionv1.ValidatingWebhookConfiguration{ObjectMeta: m}, metav1.CreateOptions{})
 			return err
 		},
 	}
@@ -71,15 +75,19 @@ func TestPluginsWithoutRules(t *testing.T) {
 			var plain, configured counting
 			never := func(string) bool { return false }
 			usual := sparer{registrations, never}.Decorate(&plain, name)
-			withFile := sparer{registrations, func(plugin string) bool { return plugin == name }}.Decorate(&configured, name)
-			if other := (sparer{registrations, never}).Decorate(&plain, "Priority"); other != admission.Interface(&plain) {
+			withFile := sparer{registrations, func(plugin string) bool { return plugin == name }}.Decorate(&configured,
+				name)
+			if other := (sparer{registrations, never}).Decorate(&plain,
+				"Priority"); other != admission.Interface(&plain) {
 				t.Error("a plugin without rules of users is decorated")
 			}
 			see := func(what string, want, wantConfigured int) {
 				t.Helper()
 				plain.seen, configured.seen = 0, 0
-				a := admission.NewAttributesRecord(&corev1.Pod{}, nil, corev1.SchemeGroupVersion.WithKind("Pod"), "ns", "p",
-					corev1.SchemeGroupVersion.WithResource("pods"), "", admission.Create, &metav1.CreateOptions{}, false, &user.DefaultInfo{Name: "ann"})
+				a := admission.NewAttributesRecord(&corev1.Pod{}, nil, corev1.SchemeGroupVersion.WithKind("Pod"), "ns",
+					"p",
+					corev1.SchemeGroupVersion.WithResource("pods"), "", admission.Create, &metav1.CreateOptions{},
+					false, &user.DefaultInfo{Name: "ann"})
 				for _, plugin := range []admission.Interface{usual, withFile} {
 					if err := plugin.(admission.MutationInterface).Admit(t.Context(), a, nil); err != nil {
 						t.Fatal(err)
@@ -89,7 +97,8 @@ func TestPluginsWithoutRules(t *testing.T) {
 					}
 				}
 				if plain.seen != want || configured.seen != wantConfigured {
-					t.Errorf("%s: the plugin saw %d requests and %d with a configuration, want %d and %d", what, plain.seen, configured.seen, want, wantConfigured)
+					t.Errorf("%s: the plugin saw %d requests and %d with a configuration, want %d and %d", what,
+						plain.seen, configured.seen, want, wantConfigured)
 				}
 			}
 			see("before the rules are known", 2, 2)
@@ -97,7 +106,8 @@ func TestPluginsWithoutRules(t *testing.T) {
 			factory.WaitForCacheSync(t.Context().Done())
 			see("without rules", 0, 2)
 			seen := make(chan struct{}, 1)
-			if _, err := rulesOf[name](registrations).AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { seen <- struct{}{} }}); err != nil {
+			if _, err := rulesOf[name](registrations).AddEventHandler(
+				cache.ResourceEventHandlerFuncs{AddFunc: func(any) { seen <- struct{}{} }}); err != nil {
 				t.Fatal(err)
 			}
 			if err := create(client, metav1.ObjectMeta{Name: "rule"}); err != nil {
@@ -138,7 +148,9 @@ plugins:
 - name: ValidatingAdmissionPolicy
   configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: ValidatingAdmissionPolicyConfiguration, staticManifestsDir: %q}
 `, manifests)
-	if err := errors.Join(os.Mkdir(manifests, 0o700), os.WriteFile(filepath.Join(manifests, "policy.yaml"), []byte(staticPolicy), 0o600), os.WriteFile(config, []byte(text), 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(manifests, 0o700),
+		os.WriteFile(filepath.Join(manifests, "policy.yaml"), []byte(staticPolicy), 0o600),
+		os.WriteFile(config, []byte(text), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	chain, err := build(t, Settings{ConfigFile: config, Disable: []string{"NamespaceLifecycle", "ServiceAccount"}})
@@ -146,9 +158,12 @@ plugins:
 		t.Fatal(err)
 	}
 	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}}
-	a := admission.NewAttributesRecord(volume, nil, corev1.SchemeGroupVersion.WithKind("PersistentVolume"), "", volume.Name,
-		corev1.SchemeGroupVersion.WithResource("persistentvolumes"), "", admission.Create, &metav1.CreateOptions{}, false, &user.DefaultInfo{Name: "ann"})
-	err = chain.(admission.ValidationInterface).Validate(t.Context(), a, admission.NewObjectInterfacesFromScheme(scheme.Scheme))
+	a := admission.NewAttributesRecord(volume, nil, corev1.SchemeGroupVersion.WithKind("PersistentVolume"), "",
+		volume.Name,
+		corev1.SchemeGroupVersion.WithResource("persistentvolumes"), "", admission.Create, &metav1.CreateOptions{},
+		false, &user.DefaultInfo{Name: "ann"})
+	err = chain.(admission.ValidationInterface).Validate(t.Context(), a,
+		admission.NewObjectInterfacesFromScheme(scheme.Scheme))
 	if err == nil || !strings.Contains(err.Error(), "no volumes here") {
 		t.Errorf("a volume that a policy in a file denies: %v", err)
 	}

@@ -90,7 +90,9 @@ func step(create func(p *Parts) admission.Interface) func(*Parts, io.Reader) (ad
 }
 
 // library makes a plugin of k8s.io/apiserver.
-func library[P admission.Interface](create func(io.Reader) (P, error)) func(*Parts, io.Reader) (admission.Interface, error) {
+func library[P admission.Interface](
+	create func(io.Reader) (P, error),
+) func(*Parts, io.Reader) (admission.Interface, error) {
 	return func(_ *Parts, config io.Reader) (admission.Interface, error) { return create(config) }
 }
 
@@ -123,20 +125,26 @@ func plugins() []plugin {
 			return optional.NewNamespaceProvision(p.namespaces())
 		})},
 		{name: lifecycle.PluginName, on: true, create: newLifecycle},
-		{name: "NamespaceExists", create: step(func(p *Parts) admission.Interface { return optional.NewNamespaceExists(p.namespaces()) })},
-		{name: "LimitPodHardAntiAffinityTopology", create: step(func(*Parts) admission.Interface { return optional.NewHardAntiAffinity() })},
-		{name: "LimitRanger", on: true, needs: coreResources("limitranges"), create: step(func(p *Parts) admission.Interface {
-			return barqueadmission.NewLimitRanger(p.Informers.Core().V1().LimitRanges().Lister(), p.Client)
-		})},
+		{name: "NamespaceExists",
+			create: step(func(p *Parts) admission.Interface { return optional.NewNamespaceExists(p.namespaces()) })},
+		{name: "LimitPodHardAntiAffinityTopology",
+			create: step(func(*Parts) admission.Interface { return optional.NewHardAntiAffinity() })},
+		{name: "LimitRanger", on: true, needs: coreResources("limitranges"),
+			create: step(func(p *Parts) admission.Interface {
+				return barqueadmission.NewLimitRanger(p.Informers.Core().V1().LimitRanges().Lister(), p.Client)
+			})},
 		{name: "ServiceAccount", on: true, create: step(func(p *Parts) admission.Interface {
 			return barqueadmission.NewServiceAccounts(p.Informers.Core().V1().ServiceAccounts().Lister(), p.Client)
 		})},
 		// Upstream leaves it off. Every installer turns it on, and Barque's nodes rely on it.
 		{name: "NodeRestriction", on: true, create: step(func(p *Parts) admission.Interface {
-			return barqueadmission.NewNodeRestriction(p.Informers.Core().V1(), p.Client, p.Authorizer, p.Member, p.NodeAddress)
+			return barqueadmission.NewNodeRestriction(p.Informers.Core().V1(), p.Client, p.Authorizer, p.Member,
+				p.NodeAddress)
 		})},
-		{name: "TaintNodesByCondition", on: true, create: step(func(*Parts) admission.Interface { return barqueadmission.NewNewNodes() })},
-		{name: "AlwaysPullImages", create: step(func(*Parts) admission.Interface { return optional.NewAlwaysPullImages() })},
+		{name: "TaintNodesByCondition", on: true,
+			create: step(func(*Parts) admission.Interface { return barqueadmission.NewNewNodes() })},
+		{name: "AlwaysPullImages",
+			create: step(func(*Parts) admission.Interface { return optional.NewAlwaysPullImages() })},
 		{name: "ImagePolicyWebhook", create: func(_ *Parts, config io.Reader) (admission.Interface, error) {
 			return optional.NewImagePolicy(config)
 		}},
@@ -144,7 +152,8 @@ func plugins() []plugin {
 			name: "PodSecurity", on: true, needs: configurations(),
 			create: func(p *Parts, config io.Reader) (admission.Interface, error) {
 				core := p.Informers.Core().V1()
-				return barqueadmission.NewPodSecurity(config, core.Namespaces().Lister(), core.Pods().Lister(), p.Client)
+				return barqueadmission.NewPodSecurity(config, core.Namespaces().Lister(), core.Pods().Lister(),
+					p.Client)
 			},
 		},
 		{name: "PodNodeSelector", create: func(p *Parts, config io.Reader) (admission.Interface, error) {
@@ -166,7 +175,8 @@ func plugins() []plugin {
 		{name: "EventRateLimit", create: func(_ *Parts, config io.Reader) (admission.Interface, error) {
 			return optional.NewEventRate(config, clock.RealClock{})
 		}},
-		{name: "ExtendedResourceToleration", create: step(func(*Parts) admission.Interface { return optional.NewExtendedResources() })},
+		{name: "ExtendedResourceToleration",
+			create: step(func(*Parts) admission.Interface { return optional.NewExtendedResources() })},
 		{
 			name: "DefaultStorageClass", on: true, needs: storageClasses,
 			create: step(func(p *Parts) admission.Interface {
@@ -174,7 +184,8 @@ func plugins() []plugin {
 			}),
 		},
 		// Controllers of package protection take the finalizers off.
-		{name: "StorageObjectInUseProtection", on: true, create: step(func(*Parts) admission.Interface { return barqueadmission.NewProtection() })},
+		{name: "StorageObjectInUseProtection", on: true,
+			create: step(func(*Parts) admission.Interface { return barqueadmission.NewProtection() })},
 		// Upstream's does nothing unless a beta feature that is off by default, GenericWorkload, is
 		// enabled.
 		{name: "PodGroupProtection"},
@@ -213,16 +224,21 @@ func plugins() []plugin {
 				return barqueadmission.NewIngressClasses(p.Informers.Networking().V1().IngressClasses().Lister())
 			}),
 		},
-		{name: "DenyServiceExternalIPs", create: step(func(*Parts) admission.Interface { return optional.NewExternalIPs() })},
-		{name: "PodTopologyLabels", on: true, needs: coreResources("nodes"), create: step(func(p *Parts) admission.Interface {
-			return barqueadmission.NewPodTopology(p.Informers.Core().V1().Nodes().Lister())
-		})},
-		{name: "NodeDeclaredFeatureValidator", on: true, needs: coreResources("nodes"), create: step(func(p *Parts) admission.Interface {
-			return barqueadmission.NewNodeFeatures(p.Informers.Core().V1().Nodes().Lister(), p.Version.BinaryVersion())
-		})},
-		{name: "PodResizeValidator", on: true, needs: coreResources("nodes"), create: step(func(p *Parts) admission.Interface {
-			return barqueadmission.NewPodResize(p.Informers.Core().V1().Nodes().Lister())
-		})},
+		{name: "DenyServiceExternalIPs",
+			create: step(func(*Parts) admission.Interface { return optional.NewExternalIPs() })},
+		{name: "PodTopologyLabels", on: true, needs: coreResources("nodes"),
+			create: step(func(p *Parts) admission.Interface {
+				return barqueadmission.NewPodTopology(p.Informers.Core().V1().Nodes().Lister())
+			})},
+		{name: "NodeDeclaredFeatureValidator", on: true, needs: coreResources("nodes"),
+			create: step(func(p *Parts) admission.Interface {
+				return barqueadmission.NewNodeFeatures(p.Informers.Core().V1().Nodes().Lister(),
+					p.Version.BinaryVersion())
+			})},
+		{name: "PodResizeValidator", on: true, needs: coreResources("nodes"),
+			create: step(func(p *Parts) admission.Interface {
+				return barqueadmission.NewPodResize(p.Informers.Core().V1().Nodes().Lister())
+			})},
 		{
 			name: mutatingpolicy.PluginName, on: true,
 			needs:  configurations("mutatingadmissionpolicies", "mutatingadmissionpolicybindings"),

@@ -31,7 +31,8 @@ func build(t *testing.T, s Settings, unserved ...string) (admission.Interface, e
 	parts := &Parts{
 		Client: client, Informers: factory, Stopped: stop, NotReadySeconds: 3, UnreachableSeconds: 4,
 		Dynamic: dynamicfake.NewSimpleDynamicClient(scheme.Scheme), Mapper: meta.NewDefaultRESTMapper(nil),
-		Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer(), Version: compatibility.NewEffectiveVersionFromString("1.37", "", ""),
+		Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer(),
+		Version:    compatibility.NewEffectiveVersionFromString("1.37", "", ""),
 	}
 	serves := func(r schema.GroupVersionResource) bool { return !slices.Contains(unserved, r.Resource) }
 	chain, err := Build(s, parts, serves)
@@ -45,7 +46,8 @@ func admit(t *testing.T, chain admission.Interface) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: metav1.NamespaceDefault}}
 	a := admission.NewAttributesRecord(pod, nil, corev1.SchemeGroupVersion.WithKind("Pod"), pod.Namespace, pod.Name,
-		corev1.SchemeGroupVersion.WithResource("pods"), "", admission.Create, &metav1.CreateOptions{}, false, &user.DefaultInfo{Name: "ann"})
+		corev1.SchemeGroupVersion.WithResource("pods"), "", admission.Create, &metav1.CreateOptions{}, false,
+		&user.DefaultInfo{Name: "ann"})
 	if err := chain.(admission.MutationInterface).Admit(t.Context(), a, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -98,17 +100,24 @@ func TestWrongSettings(t *testing.T) {
 		settings Settings
 		want     string // in the error; "" means that it is right
 	}{
-		"none":               {Settings{}, ""},
-		"unknown":            {Settings{Enable: []string{"Prioriti"}}, `--enable-admission-plugins: unknown admission plugin "Prioriti"`},
-		"unknown, disabled":  {Settings{Disable: []string{"X"}}, `--disable-admission-plugins: unknown admission plugin "X"`},
-		"upstream's only":    {Settings{Enable: []string{"PodGroupProtection"}}, "no admission plugin PodGroupProtection"},
-		"both":               {Settings{Enable: []string{"Priority"}, Disable: []string{"Priority"}}, "take it out of one"},
-		"no file":            {Settings{ConfigFile: filepath.Join(dir, "none")}, "no such file"},
-		"no YAML":            {Settings{ConfigFile: write("text", "x")}, "--admission-control-config-file"},
-		"unknown field":      {Settings{ConfigFile: write("field", head+"plugin: []\n")}, "unknown field"},
-		"no file of plugin":  {Settings{ConfigFile: write("path", head+"plugins: [{name: Priority, path: nowhere}]\n")}, "configuration of Priority"},
-		"inline":             {Settings{ConfigFile: write("inline", head+"plugins: [{name: Priority, configuration: {a: b}}]\n")}, ""},
-		"relative to itself": {Settings{ConfigFile: write("relative", head+"plugins: [{name: Priority, path: inline}]\n")}, ""},
+		"none": {Settings{}, ""},
+		"unknown": {Settings{Enable: []string{"Prioriti"}},
+			`--enable-admission-plugins: unknown admission plugin "Prioriti"`},
+		"unknown, disabled": {Settings{Disable: []string{"X"}},
+			`--disable-admission-plugins: unknown admission plugin "X"`},
+		"upstream's only": {Settings{Enable: []string{"PodGroupProtection"}},
+			"no admission plugin PodGroupProtection"},
+		"both": {Settings{Enable: []string{"Priority"}, Disable: []string{"Priority"}},
+			"take it out of one"},
+		"no file":       {Settings{ConfigFile: filepath.Join(dir, "none")}, "no such file"},
+		"no YAML":       {Settings{ConfigFile: write("text", "x")}, "--admission-control-config-file"},
+		"unknown field": {Settings{ConfigFile: write("field", head+"plugin: []\n")}, "unknown field"},
+		"no file of plugin": {Settings{ConfigFile: write("path", head+"plugins: [{name: Priority, path: nowhere}]\n")},
+			"configuration of Priority"},
+		"inline": {
+			Settings{ConfigFile: write("inline", head+"plugins: [{name: Priority, configuration: {a: b}}]\n")}, ""},
+		"relative to itself": {
+			Settings{ConfigFile: write("relative", head+"plugins: [{name: Priority, path: inline}]\n")}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := c.settings.Check()
@@ -126,7 +135,9 @@ func TestAllPlugins(t *testing.T) {
 	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n" +
 		"- {name: EventRateLimit, configuration: {limits: [{type: Server, qps: 1, burst: 1}]}}\n" +
 		"- {name: ImagePolicyWebhook, configuration: {imagePolicy: {kubeConfigFile: " + backend + "}}}\n"
-	if err := os.WriteFile(backend, []byte("clusters: [{name: b, cluster: {server: 'https://127.0.0.1:1'}}]\ncontexts: [{name: b, context: {cluster: b}}]\ncurrent-context: b\n"), 0o600); err != nil {
+	if err := os.WriteFile(backend,
+		[]byte(
+			"clusters: [{name: b, cluster: {server: 'https://127.0.0.1:1'}}]\ncontexts: [{name: b, context: {cluster: b}}]\ncurrent-context: b\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -138,14 +149,18 @@ func TestAllPlugins(t *testing.T) {
 	}
 	volume := &corev1.PersistentVolume{}
 	a := admission.NewAttributesRecord(volume, nil, corev1.SchemeGroupVersion.WithKind("PersistentVolume"), "", "v",
-		corev1.SchemeGroupVersion.WithResource("persistentvolumes"), "", admission.Create, &metav1.CreateOptions{}, false, &user.DefaultInfo{Name: "ann"})
+		corev1.SchemeGroupVersion.WithResource("persistentvolumes"), "", admission.Create, &metav1.CreateOptions{},
+		false, &user.DefaultInfo{Name: "ann"})
 	err = chain.(admission.MutationInterface).Admit(t.Context(), a, nil)
-	if err == nil || !strings.HasSuffix(err.Error(), "admission control is denying all modifications") || len(volume.Finalizers) != 1 {
+	if err == nil || !strings.HasSuffix(err.Error(), "admission control is denying all modifications") ||
+		len(volume.Finalizers) != 1 {
 		t.Errorf("the chain ended with %v, and the volume has %q", err, volume.Finalizers)
 	}
 	off := []string{
-		"AlwaysAdmit", "NamespaceAutoProvision", "NamespaceExists", "LimitPodHardAntiAffinityTopology", "AlwaysPullImages", "ImagePolicyWebhook", "PodNodeSelector",
-		"PodTolerationRestriction", "EventRateLimit", "ExtendedResourceToleration", "PodGroupProtection", "OwnerReferencesPermissionEnforcement",
+		"AlwaysAdmit", "NamespaceAutoProvision", "NamespaceExists", "LimitPodHardAntiAffinityTopology",
+		"AlwaysPullImages", "ImagePolicyWebhook", "PodNodeSelector",
+		"PodTolerationRestriction", "EventRateLimit", "ExtendedResourceToleration", "PodGroupProtection",
+		"OwnerReferencesPermissionEnforcement",
 		"DenyServiceExternalIPs", "AlwaysDeny",
 	}
 	if got := namesOf(func(p *plugin) bool { return !p.on || p.create == nil }); !slices.Equal(got, off) {
@@ -156,7 +171,8 @@ func TestAllPlugins(t *testing.T) {
 // The last plugins see requests as all others have left them.
 func TestOrder(t *testing.T) {
 	all := namesOf(func(*plugin) bool { return true })
-	last := []string{"MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota", "AlwaysDeny"}
+	last := []string{"MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy",
+		"ValidatingAdmissionWebhook", "ResourceQuota", "AlwaysDeny"}
 	if !slices.Equal(all[len(all)-len(last):], last) {
 		t.Errorf("the chain ends with %q", all[len(all)-len(last):])
 	}
@@ -165,8 +181,9 @@ func TestOrder(t *testing.T) {
 	}
 	for before, after := range map[string]string{
 		"NamespaceLifecycle": "LimitRanger", "LimitRanger": "ServiceAccount", "ServiceAccount": "PodSecurity",
-		"PodSecurity": "Priority", "Priority": "DefaultTolerationSeconds", "DefaultStorageClass": "StorageObjectInUseProtection",
-		"RuntimeClass": "CertificateApproval", "DefaultIngressClass": "MutatingAdmissionPolicy",
+		"PodSecurity": "Priority", "Priority": "DefaultTolerationSeconds",
+		"DefaultStorageClass": "StorageObjectInUseProtection",
+		"RuntimeClass":        "CertificateApproval", "DefaultIngressClass": "MutatingAdmissionPolicy",
 	} {
 		if slices.Index(all, before) > slices.Index(all, after) || !slices.Contains(all, before) {
 			t.Errorf("%s does not run before %s", before, after)

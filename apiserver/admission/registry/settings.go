@@ -64,7 +64,8 @@ func (s Settings) Check() error {
 	}
 	for _, name := range s.Enable {
 		if slices.Contains(s.Disable, name) {
-			return fmt.Errorf("%s is in --enable-admission-plugins and in --disable-admission-plugins: take it out of one", name)
+			return fmt.Errorf(
+				"%s is in --enable-admission-plugins and in --disable-admission-plugins: take it out of one", name)
 		}
 	}
 	if s.PodSecurity != "" {
@@ -164,7 +165,8 @@ func (s Settings) read() (fileConfigs, error) {
 				path = filepath.Join(filepath.Dir(s.ConfigFile), path)
 			}
 			if all[p.Name], err = os.ReadFile(path); err != nil {
-				return nil, fmt.Errorf("--admission-control-config-file %s: configuration of %s: %w", s.ConfigFile, p.Name, err)
+				return nil,
+					fmt.Errorf("--admission-control-config-file %s: configuration of %s: %w", s.ConfigFile, p.Name, err)
 			}
 		}
 	}

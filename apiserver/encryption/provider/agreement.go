@@ -84,7 +84,9 @@ func (p *Providers) Agreed(ctx context.Context, listed string, ask bool) (Agreem
 	case len(is.differ) > 0:
 		return Agreement{}, p.differs(is)
 	case own != listed && len(is.away) > 0:
-		return Agreement{}, fmt.Errorf("another file of %s is in use, or none, and these servers do not run: %s. It is not known which file they have: start them, or remove them from the cluster", fileFlag, strings.Join(is.away, ", "))
+		return Agreement{},
+			fmt.Errorf(
+				"another file of %s is in use, or none, and these servers do not run: %s. It is not known which file they have: start them, or remove them from the cluster", fileFlag, strings.Join(is.away, ", "))
 	case g == nil:
 		return Agreement{}, nil
 	}
@@ -92,13 +94,19 @@ func (p *Providers) Agreed(ctx context.Context, listed string, ask bool) (Agreem
 	if err := seen.unknown(); err != nil {
 		return Agreement{}, fmt.Errorf("the plugins of %s %s are not settled: %w", fileFlag, p.options.File, err)
 	}
-	a := Agreement{File: own, Labels: seen.labels, Encrypts: g.encrypts, Plain: g.plain, Probes: seen.probes, Proved: seen.proved}
+	a := Agreement{File: own, Labels: seen.labels, Encrypts: g.encrypts, Plain: g.plain, Probes: seen.probes,
+		Proved: seen.proved}
 	switch {
 	case len(a.Probes) > 0: // the others cannot have decrypted them yet
 	case len(is.keys) > 0:
-		return Agreement{}, fmt.Errorf("the plugins of %s do not encrypt with the same key on these servers as on this one, or do not decrypt its values: %s; give all plugins the same key, which takes effect within a minute", fileFlag, strings.Join(is.keys, ", "))
+		return Agreement{},
+			fmt.Errorf(
+				"the plugins of %s do not encrypt with the same key on these servers as on this one, or do not decrypt its values: %s; give all plugins the same key, which takes effect within a minute", fileFlag, strings.Join(is.keys, ", "))
 	case len(is.blind) > 0:
-		return Agreement{}, fmt.Errorf("these servers cannot read all objects: %s; the check encryption-file of their /readyz has the reason", strings.Join(is.blind, ", "))
+		return Agreement{},
+			fmt.Errorf(
+				"these servers cannot read all objects: %s; the check encryption-file of their /readyz has the reason",
+				strings.Join(is.blind, ", "))
 	}
 	if p.current.Load() != g {
 		return Agreement{}, fmt.Errorf("%s %s has just changed", fileFlag, p.options.File)
@@ -112,7 +120,8 @@ func (p *Providers) differs(is apart) error {
 	if p.options.File != "" {
 		of = "this server has " + p.options.File
 	}
-	return fmt.Errorf("the file of %s differs between servers, so that one could not read what another writes: %s, %s: give all servers the same file first", fileFlag, of, strings.Join(is.differ, ", "))
+	return fmt.Errorf(
+		"the file of %s differs between servers, so that one could not read what another writes: %s, %s: give all servers the same file first", fileFlag, of, strings.Join(is.differ, ", "))
 }
 
 // Status of the file, for people.

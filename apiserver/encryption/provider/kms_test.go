@@ -146,7 +146,8 @@ func (p *plugin) Decrypt(ctx context.Context, r *kmsapi.DecryptRequest) (*kmsapi
 }
 
 func (p *plugin) provider(name string) string {
-	return fmt.Sprintf("{kms: {apiVersion: v2, name: %s, endpoint: 'unix://%s', timeout: %s}}", name, p.socket, p.timeout)
+	return fmt.Sprintf("{kms: {apiVersion: v2, name: %s, endpoint: 'unix://%s', timeout: %s}}", name, p.socket,
+		p.timeout)
 }
 
 // healthy is the check of the plugins, as in /readyz and /healthz.
@@ -165,7 +166,8 @@ func (s *server) unavailable(t *testing.T, name string) {
 	t.Helper()
 	before := s.cluster.stored(t, name)
 	err := s.read(t, name)
-	if err == nil || kstorage.IsNotFound(err) || !strings.Contains(err.Error(), "/registry/secrets/ns/"+name) || !strings.Contains(err.Error(), s.path) {
+	if err == nil || kstorage.IsNotFound(err) || !strings.Contains(err.Error(), "/registry/secrets/ns/"+name) ||
+		!strings.Contains(err.Error(), s.path) {
 		t.Errorf("%s on %s: %v", name, s.name, err)
 	}
 	sealer := s.transformers.TransformerForResource(secrets)
@@ -209,7 +211,8 @@ func TestKMS(t *testing.T) {
 		t.Error(err)
 	}
 	counts := func(of *server) map[string]int {
-		n, err := (&encryption.Objects{Store: c.backend, Transformers: of.transformers, Now: time.Now}).Count(t.Context(), c.epoch)
+		n, err := (&encryption.Objects{Store: c.backend, Transformers: of.transformers, Now: time.Now}).Count(
+			t.Context(), c.epoch)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,7 +225,8 @@ func TestKMS(t *testing.T) {
 	// The key changes inside of the KMS. This server takes the new one within a minute, and no
 	// server takes it for settled before; a server that starts now has it at once.
 	p.set(func() { p.keyID = "two" })
-	if _, err := again.providers.Agreed(t.Context(), c.epoch.File, true); err == nil || !strings.Contains(err.Error(), `names the key "two"`) {
+	if _, err := again.providers.Agreed(t.Context(), c.epoch.File, true); err == nil ||
+		!strings.Contains(err.Error(), `names the key "two"`) {
 		t.Errorf("an earlier key is settled: %v", err)
 	}
 	if err := again.healthy(t.Context()); again.providers.Keys() != 0 || err != nil {
@@ -243,7 +247,8 @@ func TestKMS(t *testing.T) {
 	}
 	c.servers = []*server{renewed}
 	c.use(t, renewed)
-	if _, stale, err := renewed.transformers.TransformerForResource(secrets).TransformFromStorage(t.Context(), []byte(before), at("/registry/secrets/ns/3")); err != nil || !stale {
+	if _, stale, err := renewed.transformers.TransformerForResource(secrets).TransformFromStorage(t.Context(),
+		[]byte(before), at("/registry/secrets/ns/3")); err != nil || !stale {
 		t.Errorf("stale is %t, %v", stale, err)
 	}
 	if err := renewed.rewrite(t); err != nil || c.stored(t, "3") == before {
@@ -423,12 +428,14 @@ func TestKMSWithEqualIDs(t *testing.T) {
 	one, other := newPlugin(t).start(t), newPlugin(t).start(t)
 	other.secret = "another key "
 	c := newCluster(t, "one")
-	a, b := c.start(t, "a", entry("secrets", one.provider("vault"))), c.start(t, "b", entry("secrets", other.provider("vault")))
+	a, b := c.start(t, "a", entry("secrets", one.provider("vault"))),
+		c.start(t, "b", entry("secrets", other.provider("vault")))
 	// One file, as both machines have it: each has its own sockets.
 	b.providers.current.Load().hash = a.providers.current.Load().hash
 	await.NoError(t, "a is healthy", a.healthy)
 	await.NoError(t, "b is healthy", b.healthy)
-	if err := c.tryUse(t, a); err == nil || !strings.Contains(err.Error(), "do not decrypt its values: b") || c.epoch.File != "" {
+	if err := c.tryUse(t, a); err == nil || !strings.Contains(err.Error(), "do not decrypt its values: b") ||
+		c.epoch.File != "" {
 		t.Errorf("b cannot decrypt, and the file is in use: %v", err)
 	}
 	if a.providers.Keys() == 0 || b.providers.Keys() != 0 {
@@ -469,7 +476,8 @@ func TestCancelledLook(t *testing.T) {
 	keys := s.providers.Keys()
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.providers.Agreed(gone, c.epoch.File, true); err != nil || s.providers.Keys() != keys || s.providers.current.Load().unhealthy() != nil {
+	if _, err := s.providers.Agreed(gone, c.epoch.File, true); err != nil || s.providers.Keys() != keys ||
+		s.providers.current.Load().unhealthy() != nil {
 		t.Errorf("%v; it is not healthy for that: %v", err, s.providers.current.Load().unhealthy())
 	}
 }
@@ -527,7 +535,8 @@ func TestKeysThatDiffer(t *testing.T) {
 	one, two := newPlugin(t).start(t), newPlugin(t).start(t)
 	two.keyID = "two"
 	c := newCluster(t, "one")
-	a, other := c.start(t, "a", entry("secrets", one.provider("vault"))), c.start(t, "other", entry("secrets", two.provider("vault")))
+	a, other := c.start(t, "a", entry("secrets", one.provider("vault"))),
+		c.start(t, "other", entry("secrets", two.provider("vault")))
 	c.servers = []*server{a}
 	await.NoError(t, "it is healthy", a.healthy)
 	c.use(t, a)

@@ -35,8 +35,10 @@ type Options struct {
 
 // AddFlags adds the flags.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.File, fileFlag[2:], "", "file with an EncryptionConfiguration of apiserver.config.k8s.io: the providers, such as a KMS, that encrypt resources in the store in place of the cluster's own keys. Give the file to all servers; see docs/encryption.md")
-	fs.BoolVar(&o.Reload, reloadFlag[2:], false, "let a change of this file count within seconds, and not at the next start")
+	fs.StringVar(&o.File, fileFlag[2:], "",
+		"file with an EncryptionConfiguration of apiserver.config.k8s.io: the providers, such as a KMS, that encrypt resources in the store in place of the cluster's own keys. Give the file to all servers; see docs/encryption.md")
+	fs.BoolVar(&o.Reload, reloadFlag[2:], false,
+		"let a change of this file count within seconds, and not at the next start")
 }
 
 // Check validates the options and the file. The error names the flag.
@@ -91,12 +93,16 @@ func Load(data []byte) (*apiserver.EncryptionConfiguration, error) {
 	}
 	for i, entry := range config.Resources {
 		if kind := twoKeys(entry.Providers); kind != "" {
-			return nil, fmt.Errorf("resources[%d]: two keys of %s have the same name and different secrets, so that values do not show which one they need: give each key a name of its own", i, kind)
+			return nil,
+				fmt.Errorf(
+					"resources[%d]: two keys of %s have the same name and different secrets, so that values do not show which one they need: give each key a name of its own", i, kind)
 		}
 		for j, name := range entry.Resources {
 			of := schema.ParseGroupResource(name)
 			if encryption.Never(of) && entry.Providers[0].Identity == nil {
-				return nil, fmt.Errorf("resources[%d].resources[%d]: objects of the resource %q cannot be encrypted: take it out, or name it with the provider identity", i, j, name)
+				return nil,
+					fmt.Errorf(
+						"resources[%d].resources[%d]: objects of the resource %q cannot be encrypted: take it out, or name it with the provider identity", i, j, name)
 			}
 		}
 	}
@@ -137,7 +143,8 @@ func refused(config *apiserver.EncryptionConfiguration) error {
 	for i, entry := range config.Resources {
 		for j, p := range entry.Providers {
 			if p.KMS != nil && p.KMS.APIVersion == "v1" {
-				return fmt.Errorf("resources[%d].providers[%d].kms: the plugin %q is of the KMS API v1, which is deprecated and not served: write apiVersion: v2 (without apiVersion it is v1), and use a plugin of v2",
+				return fmt.Errorf(
+					"resources[%d].providers[%d].kms: the plugin %q is of the KMS API v1, which is deprecated and not served: write apiVersion: v2 (without apiVersion it is v1), and use a plugin of v2",
 					i, j, p.KMS.Name)
 			}
 		}
@@ -147,27 +154,33 @@ func refused(config *apiserver.EncryptionConfiguration) error {
 
 // An error of a decoder may quote the file, and so its keys: only these parts of it are reported.
 var (
-	unknownField = regexp.MustCompile(`unknown field "((?:(?:resources|providers|aesgcm|aescbc|secretbox|kms|identity|keys|timeout)(?:\[\d+\])?\.)*)`)
-	lineOfError  = regexp.MustCompile(`\bline (\d+)\b`)
+	unknownField = regexp.MustCompile(
+		`unknown field "((?:(?:resources|providers|aesgcm|aescbc|secretbox|kms|identity|keys|timeout)(?:\[\d+\])?\.)*)`)
+	lineOfError = regexp.MustCompile(`\bline (\d+)\b`)
 )
 
 // withoutContent is a decoder's error without the file's content.
 func withoutContent(err error) error {
 	text, where := err.Error(), ""
 	if runtime.IsMissingKind(err) || runtime.IsMissingVersion(err) {
-		return errors.New("it has no apiVersion or kind: want apiVersion: apiserver.config.k8s.io/v1 and kind: EncryptionConfiguration")
+		return errors.New(
+			"it has no apiVersion or kind: want apiVersion: apiserver.config.k8s.io/v1 and kind: EncryptionConfiguration")
 	}
 	if runtime.IsNotRegisteredError(err) {
-		return errors.New("it is of an unknown apiVersion or kind: want apiVersion: apiserver.config.k8s.io/v1 and kind: EncryptionConfiguration")
+		return errors.New(
+			"it is of an unknown apiVersion or kind: want apiVersion: apiserver.config.k8s.io/v1 and kind: EncryptionConfiguration")
 	}
 	if line := lineOfError.FindStringSubmatch(text); line != nil {
 		where = ", in line " + line[1]
 	}
 	if field := unknownField.FindStringSubmatch(text); field != nil {
 		in := cmp.Or(strings.TrimSuffix(field[1], "."), "the file")
-		return fmt.Errorf("%s has a field that an EncryptionConfiguration does not know%s (the name is not shown: it may be a key)", in, where)
+		return fmt.Errorf(
+			"%s has a field that an EncryptionConfiguration does not know%s (the name is not shown: it may be a key)",
+			in, where)
 	}
-	return fmt.Errorf("it cannot be decoded as an EncryptionConfiguration%s (more is not said: it could show a key). Look at its indents, and at fields with a value of the wrong type", where)
+	return fmt.Errorf(
+		"it cannot be decoded as an EncryptionConfiguration%s (more is not said: it could show a key). Look at its indents, and at fields with a value of the wrong type", where)
 }
 
 // withoutKeys takes the keys of a file out of an error about it: validation quotes some providers.
@@ -177,7 +190,8 @@ func withoutKeys(config *apiserver.EncryptionConfiguration, err error) error {
 		for i := range entry.Providers {
 			for _, key := range keysOf(&entry.Providers[i]) {
 				quoted := strings.Trim(strconv.Quote(key.Secret), `"`)
-				for _, secret := range append(strings.Fields(key.Secret), key.Secret, quoted, strings.TrimSpace(key.Secret)) {
+				for _, secret := range append(strings.Fields(key.Secret), key.Secret, quoted,
+					strings.TrimSpace(key.Secret)) {
 					if len(secret) > 3 {
 						text = strings.ReplaceAll(text, secret, "REDACTED")
 					}

@@ -120,7 +120,8 @@ func (g *generation) lookWithin(ctx context.Context) *looked {
 		return is
 	}
 	for name, plugin := range g.plugins {
-		if !slices.ContainsFunc(labels, func(label string) bool { return strings.HasPrefix(label, encryption.LabelOfKMS(name, "")) }) {
+		if !slices.ContainsFunc(labels,
+			func(label string) bool { return strings.HasPrefix(label, encryption.LabelOfKMS(name, "")) }) {
 			continue // it only reads
 		}
 		status, err := plugin.Status(ctx)
@@ -128,7 +129,8 @@ func (g *generation) lookWithin(ctx context.Context) *looked {
 		case err != nil:
 			is.unsettled = fmt.Errorf("the plugin %q: %w", name, err)
 		case !slices.Contains(labels, encryption.LabelOfKMS(name, status.KeyID)):
-			is.unsettled = fmt.Errorf("the plugin %q names the key %q, and this server encrypts with another one yet: it takes a new one within a minute", name, status.KeyID)
+			is.unsettled = fmt.Errorf(
+				"the plugin %q names the key %q, and this server encrypts with another one yet: it takes a new one within a minute", name, status.KeyID)
 		}
 	}
 	if is.unsettled == nil {

@@ -168,8 +168,9 @@ func (p *Providers) load(data []byte) (*generation, error) {
 		end()
 		return nil, err
 	}
-	g := &generation{path: p.options.File, hash: configfile.Hash(data), all: p, transformers: made.Transformers, health: made.HealthChecks[0],
-		grace: made.KMSCloseGracePeriod, end: end}
+	g := &generation{path: p.options.File, hash: configfile.Hash(data), all: p, transformers: made.Transformers,
+		health: made.HealthChecks[0],
+		grace:  made.KMSCloseGracePeriod, end: end}
 	g.first, g.alone = firstOf(config)
 	g.encrypts, g.plain = g.namesOf()
 	if g.plugins, err = pluginsOf(ctx, config); err != nil {
@@ -190,7 +191,9 @@ func (p *Providers) load(data []byte) (*generation, error) {
 
 // firstOf returns the names of the providers that write, and the resources with identity alone. Of
 // several entries with a resource, the first one counts, as upstream does.
-func firstOf(config *apiserver.EncryptionConfiguration) (first map[schema.GroupResource]string, alone map[schema.GroupResource]bool) {
+func firstOf(
+	config *apiserver.EncryptionConfiguration,
+) (first map[schema.GroupResource]string, alone map[schema.GroupResource]bool) {
 	first, alone = map[schema.GroupResource]string{}, map[schema.GroupResource]bool{}
 	for i := range config.Resources {
 		for _, name := range config.Resources[i].Resources {
@@ -205,7 +208,8 @@ func firstOf(config *apiserver.EncryptionConfiguration) (first map[schema.GroupR
 
 // named returns the name by which the file names a resource: its own, or one with a wildcard.
 func (g *generation) named(resource schema.GroupResource) (as schema.GroupResource, ok bool) {
-	for _, as := range []schema.GroupResource{resource, {Group: resource.Group, Resource: "*"}, {Group: "*", Resource: "*"}} {
+	for _, as := range []schema.GroupResource{resource, {Group: resource.Group, Resource: "*"},
+		{Group: "*", Resource: "*"}} {
 		if g.transformers[as] != nil {
 			return as, true
 		}

@@ -65,7 +65,8 @@ type cluster struct {
 }
 
 func newCluster(t *testing.T, writes string) *cluster {
-	c := &cluster{backend: raftstore.NewInMemory(raftstore.Options{}), epoch: &encryption.Epoch{Resources: []string{"secrets"}, Writes: writes}}
+	c := &cluster{backend: raftstore.NewInMemory(raftstore.Options{}),
+		epoch: &encryption.Epoch{Resources: []string{"secrets"}, Writes: writes}}
 	t.Cleanup(func() { c.backend.Close() })
 	return c
 }
@@ -104,7 +105,9 @@ func (c *cluster) start(t *testing.T, name, content string) *server {
 		t.Fatal(err)
 	}
 	var err error
-	s.providers, err = New(Config{Options: o, Server: name, Others: func() ([]Other, bool) { return c.others(s), true }, Took: func() {}, Logger: slog.New(slog.DiscardHandler)})
+	s.providers, err = New(
+		Config{Options: o, Server: name, Others: func() ([]Other, bool) { return c.others(s), true }, Took: func() {},
+			Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,13 +115,19 @@ func (c *cluster) start(t *testing.T, name, content string) *server {
 	s.providers.Probe(func() map[string][]byte { return c.probes })
 	s.transformers = encryption.New(c, guard)
 	s.transformers.Use(s.providers)
-	for _, resource := range []schema.GroupResource{secrets, {Resource: "configmaps"}, {Resource: "events"}, {Resource: "zebras"}} {
+	for _, resource := range []schema.GroupResource{secrets, {Resource: "configmaps"}, {Resource: "events"},
+		{Resource: "zebras"}} {
 		s.transformers.Place(resource, "/registry/"+resource.Resource+"/")
 	}
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
-	codec := scheme.Codecs.CodecForVersions(info.Serializer, scheme.Codecs.UniversalDeserializer(), corev1.SchemeGroupVersion, corev1.SchemeGroupVersion)
-	store, err := storage.New(storage.Config{Backend: c.backend, Codec: codec, New: func() runtime.Object { return new(corev1.Secret) }, NewList: func() runtime.Object { return new(corev1.SecretList) },
-		RawLists: rawlist.NewCache(1 << 20), Objects: objectcache.New(1 << 20), Prefix: "/registry", ResourcePrefix: "/secrets", GroupResource: secrets, Transformer: s.transformers.TransformerForResource(secrets)})
+	codec := scheme.Codecs.CodecForVersions(info.Serializer, scheme.Codecs.UniversalDeserializer(),
+		corev1.SchemeGroupVersion, corev1.SchemeGroupVersion)
+	store, err := storage.New(
+		storage.Config{Backend: c.backend, Codec: codec, New: func() runtime.Object { return new(corev1.Secret) },
+			NewList:  func() runtime.Object { return new(corev1.SecretList) },
+			RawLists: rawlist.NewCache(1 << 20), Objects: objectcache.New(1 << 20), Prefix: "/registry",
+			ResourcePrefix: "/secrets", GroupResource: secrets,
+			Transformer: s.transformers.TransformerForResource(secrets)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +181,9 @@ func (c *cluster) tryUse(t *testing.T, s *server) error {
 func (c *cluster) others(of *server) (all []Other) {
 	for _, s := range c.servers {
 		if s != of {
-			all = append(all, Other{Name: s.name, File: s.providers.Digest(), Keys: s.providers.Keys(), Blind: s.blind, Alive: s.alive})
+			all = append(all,
+				Other{Name: s.name, File: s.providers.Digest(), Keys: s.providers.Keys(), Blind: s.blind,
+					Alive: s.alive})
 		}
 	}
 	return all
@@ -198,7 +209,8 @@ func (s *server) reload(t *testing.T, content string) string {
 }
 
 func (s *server) tryCreate(t *testing.T, name string) error {
-	of := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Data: map[string][]byte{"k": []byte("hidden-" + name)}}
+	of := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+		Data: map[string][]byte{"k": []byte("hidden-" + name)}}
 	return s.secrets.Create(t.Context(), "/secrets/ns/"+name, of, new(corev1.Secret), 0)
 }
 
@@ -222,16 +234,18 @@ func (s *server) read(t *testing.T, name string) error {
 
 func (s *server) list(t *testing.T) (int, error) {
 	var got corev1.SecretList
-	err := s.secrets.GetList(t.Context(), "/secrets/", kstorage.ListOptions{Recursive: true, Predicate: kstorage.Everything}, &got)
+	err := s.secrets.GetList(t.Context(), "/secrets/",
+		kstorage.ListOptions{Recursive: true, Predicate: kstorage.Everything}, &got)
 	return len(got.Items), err
 }
 
 func (s *server) update(t *testing.T, name string) error {
-	return s.secrets.GuaranteedUpdate(t.Context(), "/secrets/ns/"+name, new(corev1.Secret), false, nil, func(now runtime.Object, _ kstorage.ResponseMeta) (runtime.Object, *uint64, error) {
-		out := now.(*corev1.Secret).DeepCopy()
-		out.Labels = map[string]string{"updated": s.name}
-		return out, nil, nil
-	}, nil)
+	return s.secrets.GuaranteedUpdate(t.Context(), "/secrets/ns/"+name, new(corev1.Secret), false, nil,
+		func(now runtime.Object, _ kstorage.ResponseMeta) (runtime.Object, *uint64, error) {
+			out := now.(*corev1.Secret).DeepCopy()
+			out.Labels = map[string]string{"updated": s.name}
+			return out, nil, nil
+		}, nil)
 }
 
 // stored is the value of a Secret in the store.
@@ -294,8 +308,10 @@ func TestProviders(t *testing.T) {
 			c.use(t, s)
 			s.create(t, "file")
 			prefix := "k8s:enc:" + provider + ":v1:k1:"
-			for name, want := range map[string]string{"clear": "k8s\x00", "own": encryption.Prefix + "one:", "file": prefix} {
-				if got := c.stored(t, name); !strings.HasPrefix(got, want) || strings.Contains(got, "hidden") != (name == "clear") {
+			for name, want := range map[string]string{"clear": "k8s\x00", "own": encryption.Prefix + "one:",
+				"file": prefix} {
+				if got := c.stored(t, name); !strings.HasPrefix(got, want) ||
+					strings.Contains(got, "hidden") != (name == "clear") {
 					t.Errorf("%s is stored as %q", name, got)
 				}
 				if err := s.read(t, name); err != nil {
@@ -318,11 +334,13 @@ func TestProviders(t *testing.T) {
 				t.Errorf("a second rewrite writes again: %v", err)
 			}
 			// A new key first, then the earlier one goes.
-			if problem := s.reload(t, entry("secrets", keyed(provider, "k2", 2), keyed(provider, "k1", 1))); problem != "" {
+			if problem := s.reload(t,
+				entry("secrets", keyed(provider, "k2", 2), keyed(provider, "k1", 1))); problem != "" {
 				t.Fatal(problem)
 			}
 			c.use(t, s)
-			if err := s.rewrite(t); err != nil || !strings.HasPrefix(c.stored(t, "own"), "k8s:enc:"+provider+":v1:k2:") {
+			if err := s.rewrite(t); err != nil ||
+				!strings.HasPrefix(c.stored(t, "own"), "k8s:enc:"+provider+":v1:k2:") {
 				t.Errorf("%q, %v", c.stored(t, "own"), err)
 			}
 			// Identity first leaves all to the data key, and so it is without the file.
@@ -359,13 +377,16 @@ func TestFilesThatDiffer(t *testing.T) {
 	if got := c.stored(t, "early"); !strings.HasPrefix(got, encryption.Prefix) || b.read(t, "early") != nil {
 		t.Errorf("b cannot read %q: %v", got, b.read(t, "early"))
 	}
-	if sealed, _, err := a.transformers.TransformerForResource(schema.GroupResource{Resource: "configmaps"}).(storage.Sealer).Seal(t.Context(), []byte("x"), at("/registry/configmaps/ns/c")); err != nil || string(sealed) != "x" {
+	if sealed, _, err := a.transformers.TransformerForResource(
+		schema.GroupResource{Resource: "configmaps"}).(storage.Sealer).Seal(t.Context(), []byte("x"),
+		at("/registry/configmaps/ns/c")); err != nil || string(sealed) != "x" {
 		t.Errorf("a ConfigMap, which the file alone names: %q, %v", sealed, err)
 	}
 	if err := c.tryUse(t, a); err == nil || !strings.Contains(err.Error(), "b (without a file)") {
 		t.Errorf("the file is taken into use: %v", err)
 	}
-	if is := a.providers.Status(); !slices.Equal(is.Differ, []string{"b (without a file)"}) || b.providers.Status() == nil {
+	if is := a.providers.Status(); !slices.Equal(is.Differ, []string{"b (without a file)"}) ||
+		b.providers.Status() == nil {
 		t.Errorf("%+v", is)
 	}
 
@@ -376,8 +397,10 @@ func TestFilesThatDiffer(t *testing.T) {
 	if got := c.stored(t, "late"); !strings.HasPrefix(got, "k8s:enc:secretbox:v1:k1:") {
 		t.Fatalf("%q", got)
 	}
-	for what, other := range map[string]string{"another secret": entry("secrets", keyed("secretbox", "k1", 2)), "another name": entry("secrets", keyed("secretbox", "k2", 1)),
-		"another provider": entry("secrets", keyed("aesgcm", "k1", 1)), "another resource": entry("configmaps", keyed("secretbox", "k1", 1)), "no file": ""} {
+	for what, other := range map[string]string{"another secret": entry("secrets", keyed("secretbox", "k1", 2)),
+		"another name":     entry("secrets", keyed("secretbox", "k2", 1)),
+		"another provider": entry("secrets", keyed("aesgcm", "k1", 1)),
+		"another resource": entry("configmaps", keyed("secretbox", "k1", 1)), "no file": ""} {
 		t.Run(what, func(t *testing.T) {
 			c.servers = []*server{a}
 			b := c.start(t, "b", other)
@@ -388,7 +411,8 @@ func TestFilesThatDiffer(t *testing.T) {
 					t.Errorf("%s: %v", what, err)
 					return
 				}
-				for _, want := range []string{"/registry/secrets/ns/late", "k8s:enc:secretbox:v1:k1", b.path, fileFlag, "differs between servers: a"} {
+				for _, want := range []string{"/registry/secrets/ns/late", "k8s:enc:secretbox:v1:k1", b.path, fileFlag,
+					"differs between servers: a"} {
 					if !strings.Contains(err.Error(), want) {
 						t.Errorf("%s: the error lacks %q: %v", what, want, err)
 					}
@@ -398,16 +422,22 @@ func TestFilesThatDiffer(t *testing.T) {
 			_, err := b.list(t)
 			check("list", err)
 			check("update", b.update(t, "late"))
-			check("delete", b.secrets.Delete(t.Context(), "/secrets/ns/late", new(corev1.Secret), nil, kstorage.ValidateAllObjectFunc, nil, kstorage.DeleteOptions{}))
-			check("delete unread", b.secrets.Delete(t.Context(), "/secrets/ns/late", new(corev1.Secret), nil, kstorage.ValidateAllObjectFunc, nil, kstorage.DeleteOptions{ExpectTransformOrDecodeError: true}))
-			if err := b.rewrite(t); err == nil || !strings.Contains(err.Error(), "is not, or not any more, the one that is in use") {
+			check("delete",
+				b.secrets.Delete(t.Context(), "/secrets/ns/late", new(corev1.Secret), nil,
+					kstorage.ValidateAllObjectFunc, nil, kstorage.DeleteOptions{}))
+			check("delete unread",
+				b.secrets.Delete(t.Context(), "/secrets/ns/late", new(corev1.Secret), nil,
+					kstorage.ValidateAllObjectFunc, nil, kstorage.DeleteOptions{ExpectTransformOrDecodeError: true}))
+			if err := b.rewrite(t); err == nil ||
+				!strings.Contains(err.Error(), "is not, or not any more, the one that is in use") {
 				t.Errorf("rewrite: %v", err)
 			}
 			b.create(t, "by b of "+what)
 			if got := c.stored(t, "by b of "+what); !strings.HasPrefix(got, encryption.Prefix) {
 				t.Errorf("it writes %q", got)
 			}
-			if err := b.secrets.Create(t.Context(), "/secrets/ns/late", &corev1.Secret{}, new(corev1.Secret), 0); !kstorage.IsExist(err) {
+			if err := b.secrets.Create(t.Context(), "/secrets/ns/late", &corev1.Secret{}, new(corev1.Secret),
+				0); !kstorage.IsExist(err) {
 				t.Errorf("create: %v", err)
 			}
 			if c.stored(t, "late") != before {
@@ -465,7 +495,9 @@ func (a at) AuthenticatedData() []byte { return []byte(a) }
 // in clear.
 func TestWildcards(t *testing.T) {
 	c := newCluster(t, "one")
-	s := c.start(t, "s1", entry("secrets", keyed("secretbox", "exact", 1))+entry("'*.apps'", keyed("aesgcm", "group", 2))+entry("events", "{identity: {}}")+entry("'*.*'", keyed("aescbc", "all", 3)))
+	s := c.start(t, "s1",
+		entry("secrets", keyed("secretbox", "exact", 1))+entry("'*.apps'", keyed("aesgcm", "group", 2))+
+			entry("events", "{identity: {}}")+entry("'*.*'", keyed("aescbc", "all", 3)))
 	c.use(t, s)
 	for resource, want := range map[schema.GroupResource]string{
 		secrets:                                            "k8s:enc:secretbox:v1:exact:",
@@ -481,15 +513,18 @@ func TestWildcards(t *testing.T) {
 		if err != nil || !strings.HasPrefix(string(sealed), want) || (guarded.Key == guard) == (want == "{}") {
 			t.Errorf("%s: %q, %+v, %v", resource, sealed, guarded, err)
 		}
-		if data, stale, err := sealer.TransformFromStorage(t.Context(), sealed, at("/registry/x")); err != nil || stale || string(data) != "{}" {
+		if data, stale, err := sealer.TransformFromStorage(t.Context(), sealed, at("/registry/x")); err != nil ||
+			stale || string(data) != "{}" {
 			t.Errorf("%s: %q, %t, %v", resource, data, stale, err)
 		}
 	}
-	if got := s.providers.Resources(); !maps.Equal(got, map[string]string{"secrets": "secretbox", "*.apps": "aesgcm", "events": "identity", "*.*": "aescbc"}) {
+	if got := s.providers.Resources(); !maps.Equal(got,
+		map[string]string{"secrets": "secretbox", "*.apps": "aesgcm", "events": "identity", "*.*": "aescbc"}) {
 		t.Errorf("%v", got)
 	}
 	// A custom resource is found by its key, and an event is left alone.
-	for key, want := range map[string]string{"/registry/example.com/widgets/ns/w": "k8s:enc:aescbc:v1:all:", "/registry/events/ns/e": "{}", "/registry/configmaps/ns/c": "k8s:enc:aescbc:v1:all:"} {
+	for key, want := range map[string]string{"/registry/example.com/widgets/ns/w": "k8s:enc:aescbc:v1:all:",
+		"/registry/events/ns/e": "{}", "/registry/configmaps/ns/c": "k8s:enc:aescbc:v1:all:"} {
 		if _, err := c.backend.Put(t.Context(), key, []byte("{}")); err != nil {
 			t.Fatal(err)
 		}
@@ -513,8 +548,10 @@ func TestWritesAreFenced(t *testing.T) {
 	s := c.start(t, "s1", entry("secrets", keyed("secretbox", "k1", 1)))
 	c.use(t, s)
 	began := c.epoch.Revision
-	sealed, before, err := s.transformers.TransformerForResource(secrets).(storage.Sealer).Seal(t.Context(), []byte("x"), at("/registry/secrets/ns/s"))
-	if err != nil || before != (raftstore.Precondition{Key: guard, ModRevision: began}) || encryption.Label(sealed) != c.epoch.Labels[0] {
+	sealed, before, err := s.transformers.TransformerForResource(secrets).(storage.Sealer).Seal(t.Context(),
+		[]byte("x"), at("/registry/secrets/ns/s"))
+	if err != nil || before != (raftstore.Precondition{Key: guard, ModRevision: began}) ||
+		encryption.Label(sealed) != c.epoch.Labels[0] {
 		t.Fatalf("%q requires %+v, %v", sealed, before, err)
 	}
 	s.reload(t, entry("secrets", keyed("secretbox", "k2", 2), keyed("secretbox", "k1", 1)))
@@ -523,7 +560,9 @@ func TestWritesAreFenced(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	c.use(t, s)
-	_, err = c.backend.Commit(t.Context(), raftstore.Txn{Require: []raftstore.Precondition{before}, Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/registry/secrets/ns/s", Value: sealed}}})
+	_, err = c.backend.Commit(t.Context(),
+		raftstore.Txn{Require: []raftstore.Precondition{before},
+			Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/registry/secrets/ns/s", Value: sealed}}})
 	if _, refused := errors.AsType[*raftstore.ConflictError](err); !refused {
 		t.Errorf("a value of the earlier file is written: %v", err)
 	}
@@ -551,7 +590,9 @@ func TestReload(t *testing.T) {
 		t.Errorf("it does not count, told %d times", took)
 	}
 	digest = s.providers.Digest()
-	for _, wrong := range []string{"", "- resources: [secrets]\n", entry("secrets", "{secretbox: {keys: [{name: k1, secret: AAAA}]}}"), entry("events", keyed("secretbox", "k1", 1))} {
+	for _, wrong := range []string{"", "- resources: [secrets]\n",
+		entry("secrets", "{secretbox: {keys: [{name: k1, secret: AAAA}]}}"),
+		entry("events", keyed("secretbox", "k1", 1))} {
 		problem := s.reload(t, wrong)
 		if problem == "" || s.providers.Digest() != digest {
 			t.Errorf("%q counts: %q", wrong, problem)
@@ -570,7 +611,9 @@ func TestReload(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 
-	fixed, err := New(Config{Options: &Options{File: s.path}, Server: "s2", Others: func() ([]Other, bool) { return nil, true }, Logger: slog.New(slog.DiscardHandler)})
+	fixed, err := New(
+		Config{Options: &Options{File: s.path}, Server: "s2", Others: func() ([]Other, bool) { return nil, true },
+			Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -597,25 +640,34 @@ func TestAgreement(t *testing.T) {
 		sick    error
 		want    string // of the reason; empty: they agree
 	}{
-		"alone":                            {own: true},
-		"no file":                          {others: []Other{{Name: "a", Alive: true}}},
-		"no file, before the API":          {unknown: true},
-		"no file, one is off":              {others: []Other{{Name: "a"}}},
-		"no file any more":                 {listed: own, others: []Other{{Name: "a", Alive: true}}},
-		"no file any more, one is off":     {listed: own, others: []Other{{Name: "a", File: 1}}, want: "do not run: a"},
-		"the others have one":              {others: []Other{{Name: "a", Alive: true, File: 7}}, want: "differs between servers"},
-		"the same":                         {own: true, others: []Other{{Name: "a", Alive: true, File: 1, Keys: 5}}},
-		"the others have none":             {own: true, others: []Other{{Name: "a", Alive: true}}, want: "a (without a file)"},
-		"in use, and the others have none": {own: true, listed: own, others: []Other{{Name: "a", Alive: true}}, want: "a (without a file)"},
-		"one with it is off":               {own: true, listed: other, others: []Other{{Name: "a", File: 1, Keys: 5}}, want: "do not run: a"},
-		"in use, and one is off":           {own: true, listed: own, others: []Other{{Name: "a", File: 7}}},
-		"in use, and one was never met":    {own: true, listed: own, others: []Other{{Name: "a"}}},
-		"before the API":                   {own: true, unknown: true, want: "does not know yet"},
-		"other keys":                       {own: true, listed: own, others: []Other{{Name: "a", Alive: true, File: 1, Keys: 6}}, want: "same key on these servers as on this one, or do not decrypt its values: a"},
-		"keys are not known":               {own: true, others: []Other{{Name: "a", Alive: true, File: 1}}, want: "same key on these servers as on this one, or do not decrypt its values: a"},
-		"a plugin is not healthy":          {own: true, listed: own, sick: errors.New("it is away"), want: "it is away"},
+		"alone":                        {own: true},
+		"no file":                      {others: []Other{{Name: "a", Alive: true}}},
+		"no file, before the API":      {unknown: true},
+		"no file, one is off":          {others: []Other{{Name: "a"}}},
+		"no file any more":             {listed: own, others: []Other{{Name: "a", Alive: true}}},
+		"no file any more, one is off": {listed: own, others: []Other{{Name: "a", File: 1}}, want: "do not run: a"},
+		"the others have one": {others: []Other{{Name: "a", Alive: true, File: 7}},
+			want: "differs between servers"},
+		"the same": {own: true, others: []Other{{Name: "a", Alive: true, File: 1, Keys: 5}}},
+		"the others have none": {own: true, others: []Other{{Name: "a", Alive: true}},
+			want: "a (without a file)"},
+		"in use, and the others have none": {own: true, listed: own, others: []Other{{Name: "a", Alive: true}},
+			want: "a (without a file)"},
+		"one with it is off": {own: true, listed: other, others: []Other{{Name: "a", File: 1, Keys: 5}},
+			want: "do not run: a"},
+		"in use, and one is off":        {own: true, listed: own, others: []Other{{Name: "a", File: 7}}},
+		"in use, and one was never met": {own: true, listed: own, others: []Other{{Name: "a"}}},
+		"before the API":                {own: true, unknown: true, want: "does not know yet"},
+		"other keys": {own: true, listed: own,
+			others: []Other{{Name: "a", Alive: true, File: 1, Keys: 6}},
+			want:   "same key on these servers as on this one, or do not decrypt its values: a"},
+		"keys are not known": {own: true, others: []Other{{Name: "a", Alive: true, File: 1}},
+			want: "same key on these servers as on this one, or do not decrypt its values: a"},
+		"a plugin is not healthy": {own: true, listed: own, sick: errors.New("it is away"),
+			want: "it is away"},
 	} {
-		p, err := New(Config{Options: new(Options), Server: "s", Others: func() ([]Other, bool) { return c.others, !c.unknown }})
+		p, err := New(
+			Config{Options: new(Options), Server: "s", Others: func() ([]Other, bool) { return c.others, !c.unknown }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -630,7 +682,8 @@ func TestAgreement(t *testing.T) {
 			}
 		}
 		is, err := p.Agreed(t.Context(), c.listed, false)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || err == nil && c.own && (is.File != own || !slices.Equal(is.Labels, labels)) {
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) ||
+			err == nil && c.own && (is.File != own || !slices.Equal(is.Labels, labels)) {
 			t.Errorf("%s: %+v, %v, want %q", what, is, err, c.want)
 		}
 		p.end()
@@ -655,7 +708,8 @@ func TestSight(t *testing.T) {
 			t.Errorf("%s: before the first look it is %v, %v", what, sight.Err(), sight.Blind())
 		}
 		sight.Look(t.Context())
-		if err := sight.Err(); (err == nil) != want || changes != 1 || err != nil && !strings.Contains(err.Error(), "/registry/secrets/ns/") {
+		if err := sight.Err(); (err == nil) != want || changes != 1 ||
+			err != nil && !strings.Contains(err.Error(), "/registry/secrets/ns/") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -666,7 +720,8 @@ func TestSight(t *testing.T) {
 		t.Fatal(problem)
 	}
 	reads("mended", b, true)
-	if _, err := c.backend.Put(t.Context(), "/registry/secrets/ns/a", []byte("k8s:enc:secretbox:v1:k1:damaged")); err != nil {
+	if _, err := c.backend.Put(t.Context(), "/registry/secrets/ns/a",
+		[]byte("k8s:enc:secretbox:v1:k1:damaged")); err != nil {
 		t.Fatal(err)
 	}
 	reads("one value is damaged", a, true)
@@ -752,24 +807,44 @@ func TestLoad(t *testing.T) {
 		head + entry("secrets"):          "providers",
 		head + entry("secrets", "{}"):    "does not contain any of the expected providers",
 		head + entry("secrets", kms("")): "v1",
-		head + entry("secrets", kms("apiVersion: v1, ")):                                                          `resources[0].providers[0].kms: the plugin "p" is of the KMS API v1`,
-		head + entry("secrets", kms("apiVersion: v3, ")):                                                          "unsupported apiVersion",
-		head + entry("secrets", "{kms: {apiVersion: v2, name: p, endpoint: 'tcp://127.0.0.1:1'}}"):                "unsupported scheme",
-		head + entry("secrets", "{kms: {apiVersion: v2, name: 'a:b', endpoint: 'unix:///p'}}"):                    "invalid KMS provider name",
-		head + entry("secrets", kms("apiVersion: v2, "), kms("apiVersion: v2, ")):                                 "duplicate",
-		head + entry("events", keyed("aescbc", "k", 1)):                                                           `objects of the resource "events" cannot be encrypted`,
-		head + entry("services", keyed("aescbc", "k", 1)):                                                         `objects of the resource "services" cannot be encrypted`,
-		head + entry("Secrets", keyed("aescbc", "k", 1)):                                                          "capital",
-		head + entry("'*'", keyed("aescbc", "k", 1)):                                                              "use '*.'",
-		head + entry("secrets", "{aescbc: {keys: [{name: k, secret: "+key(1)+", other: x}]}}"):                    "resources[0].providers[0].aescbc.keys[0] has a field",
-		head + entry("secrets", "{aescbc: {keys: [{name: k, secret: "+key(1)[:20]+"}]}}"):                         "secret",
-		head + entry("secrets", "{identity: {}, aescbc: {keys: [{name: k, secret: "+key(1)+"}]}}"):                "more than one provider",
-		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt: []\n":                    "want an EncryptionConfiguration",
-		"apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources: [" + key(1) + "]\n":    "",
-		head + entry("secrets", "{aescbc: {keys: [{name: k, "+key(1)+": x}]}}"):                                   "has a field",
-		head + entry("secrets", "{aescbc: {keys: [{name: k, secret: &a "+key(1)+", x: *b}]}}"):                    "",
-		head + entry("secrets", "{aescbc: {keys: "+key(1)+"}}"):                                                   "cannot be decoded",
-		head + entry("secrets", "{aescbc: {keys: [{name: k, secret: \"\\q"+key(1)+"\"}]}}"):                       "cannot be decoded",
+		head +
+			entry("secrets",
+				kms("apiVersion: v1, ")): `resources[0].providers[0].kms: the plugin "p" is of the KMS API v1`,
+		head +
+			entry("secrets", kms("apiVersion: v3, ")): "unsupported apiVersion",
+		head +
+			entry("secrets", "{kms: {apiVersion: v2, name: p, endpoint: 'tcp://127.0.0.1:1'}}"): "unsupported scheme",
+		head +
+			entry("secrets",
+				"{kms: {apiVersion: v2, name: 'a:b', endpoint: 'unix:///p'}}"): "invalid KMS provider name",
+		head +
+			entry("secrets", kms("apiVersion: v2, "), kms("apiVersion: v2, ")): "duplicate",
+		head +
+			entry("events", keyed("aescbc", "k", 1)): `objects of the resource "events" cannot be encrypted`,
+		head +
+			entry("services", keyed("aescbc", "k", 1)): `objects of the resource "services" cannot be encrypted`,
+		head +
+			entry("Secrets", keyed("aescbc", "k", 1)): "capital",
+		head +
+			entry("'*'", keyed("aescbc", "k", 1)): "use '*.'",
+		head +
+			entry("secrets",
+				"{aescbc: {keys: [{name: k, secret: "+key(1)+
+					", other: x}]}}"): "resources[0].providers[0].aescbc.keys[0] has a field",
+		head +
+			entry("secrets", "{aescbc: {keys: [{name: k, secret: "+key(1)[:20]+"}]}}"): "secret",
+		head +
+			entry("secrets",
+				"{identity: {}, aescbc: {keys: [{name: k, secret: "+key(1)+"}]}}"): "more than one provider",
+		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt: []\n":                 "want an EncryptionConfiguration",
+		"apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources: [" + key(1) + "]\n": "",
+		head +
+			entry("secrets", "{aescbc: {keys: [{name: k, "+key(1)+": x}]}}"): "has a field",
+		head + entry("secrets", "{aescbc: {keys: [{name: k, secret: &a "+key(1)+", x: *b}]}}"): "",
+		head +
+			entry("secrets", "{aescbc: {keys: "+key(1)+"}}"): "cannot be decoded",
+		head +
+			entry("secrets", "{aescbc: {keys: [{name: k, secret: \"\\q"+key(1)+"\"}]}}"): "cannot be decoded",
 		head + entry("secrets", "{aescbc: {keys: [{name: k, secret: {"+key(1)+": x}}]}}"):                         "",
 		head + entry("secrets", "{aescbc: {keys: [{name: k, secret: "+key(1)+"}]}}") + "  bad indent: [" + key(1): "",
 	} {
@@ -781,7 +856,9 @@ func TestLoad(t *testing.T) {
 			t.Errorf("the error shows a key: %v", err)
 		}
 	}
-	for _, good := range []string{entry("secrets", keyed("aescbc", "k", 1)), entry("events", "{identity: {}}"), entry("'*.*'", kms("apiVersion: v2, "), "{identity: {}}"), entry("widgets.example.com, '*.apps'", keyed("secretbox", "k", 1))} {
+	for _, good := range []string{entry("secrets", keyed("aescbc", "k", 1)), entry("events", "{identity: {}}"),
+		entry("'*.*'", kms("apiVersion: v2, "), "{identity: {}}"),
+		entry("widgets.example.com, '*.apps'", keyed("secretbox", "k", 1))} {
 		if _, err := Load([]byte(head + good)); err != nil {
 			t.Errorf("%s: %v", good, err)
 		}
@@ -792,7 +869,8 @@ func TestLoad(t *testing.T) {
 	if err := (&Options{File: t.TempDir()}).Check(); err == nil || !strings.Contains(err.Error(), fileFlag) {
 		t.Errorf("a directory: %v", err)
 	}
-	if digestOf(configfile.Hash([]byte("a"))) == digestOf(configfile.Hash([]byte("b"))) || digestOf("sha256:00000000") == 0 {
+	if digestOf(configfile.Hash([]byte("a"))) == digestOf(configfile.Hash([]byte("b"))) ||
+		digestOf("sha256:00000000") == 0 {
 		t.Error("two contents have one digest, or one has none")
 	}
 }
@@ -802,7 +880,10 @@ func TestLoad(t *testing.T) {
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(head + entry("secrets", keyed("aescbc", "k", 1), "{identity: {}}")))
 	f.Add([]byte(head + entry("'*.*'", "{kms: {apiVersion: v2, name: p, endpoint: 'unix:///p', timeout: 3s}}")))
-	f.Add([]byte(head + entry("events", "{identity: {}}") + entry("'*.apps'", keyed("secretbox", "k", 1), keyed("aesgcm", "k", 2))))
+	f.Add(
+		[]byte(
+			head + entry("events", "{identity: {}}") +
+				entry("'*.apps'", keyed("secretbox", "k", 1), keyed("aesgcm", "k", 2))))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		config, err := Load(data)
 		if err != nil {

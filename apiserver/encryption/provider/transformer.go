@@ -24,7 +24,9 @@ type transformer struct {
 
 // TransformFromStorage implements value.Transformer. It reads values in clear without a provider
 // identity, too: they are from before the file.
-func (t *transformer) TransformFromStorage(ctx context.Context, stored []byte, at value.Context) (data []byte, stale bool, err error) {
+func (t *transformer) TransformFromStorage(
+	ctx context.Context, stored []byte, at value.Context,
+) (data []byte, stale bool, err error) {
 	if !encryption.Enciphered(stored) {
 		return stored, t.first != identity, nil
 	}
@@ -42,7 +44,8 @@ func (t *transformer) TransformFromStorage(ctx context.Context, stored []byte, a
 // random bytes. A rewrite of these would lose the object.
 const unauthenticated = storage.Enciphered + "aescbc:"
 
-var errNoObject = errors.New("it decrypts to random bytes: the file has another key under this name, or the value was changed")
+var errNoObject = errors.New(
+	"it decrypts to random bytes: the file has another key under this name, or the value was changed")
 
 // isObject reports whether data is an object as the API stores it: in protobuf, in CBOR or in JSON.
 // A brace alone begins one in 256 random values.
@@ -55,7 +58,9 @@ func isObject(data []byte) bool {
 func (t *transformer) TransformToStorage(ctx context.Context, data []byte, at value.Context) ([]byte, error) {
 	sealed, err := t.Transformer.TransformToStorage(ctx, data, at)
 	if err != nil {
-		return nil, fmt.Errorf("encrypt %s by the provider %s of %s %s: %w", at.AuthenticatedData(), t.first, fileFlag, t.path, err)
+		return nil,
+			fmt.Errorf("encrypt %s by the provider %s of %s %s: %w", at.AuthenticatedData(), t.first, fileFlag, t.path,
+				err)
 	}
 	return sealed, nil
 }
@@ -71,11 +76,16 @@ func (p *Providers) Unreadable(stored []byte, at value.Context, cause error) err
 	var err error
 	switch {
 	case p.options.File == "":
-		err = fmt.Errorf("read %s: it is encrypted by the provider %q, and this server has no %s: start it with the file that the other servers have", at.AuthenticatedData(), which, fileFlag)
+		err = fmt.Errorf(
+			"read %s: it is encrypted by the provider %q, and this server has no %s: start it with the file that the other servers have", at.AuthenticatedData(), which, fileFlag)
 	case cause == nil:
-		err = fmt.Errorf("read %s: it is encrypted by the provider %q, and %s %s of server %s does not name the resource", at.AuthenticatedData(), which, fileFlag, p.options.File, p.server)
+		err = fmt.Errorf(
+			"read %s: it is encrypted by the provider %q, and %s %s of server %s does not name the resource",
+			at.AuthenticatedData(), which, fileFlag, p.options.File, p.server)
 	default:
-		err = fmt.Errorf("read %s: it is encrypted by the provider %q, and does not decrypt with %s %s of server %s: %w", at.AuthenticatedData(), which, fileFlag, p.options.File, p.server, cause)
+		err = fmt.Errorf(
+			"read %s: it is encrypted by the provider %q, and does not decrypt with %s %s of server %s: %w",
+			at.AuthenticatedData(), which, fileFlag, p.options.File, p.server, cause)
 	}
 	is := p.compare()
 	if is.file && len(is.differ) > 0 {

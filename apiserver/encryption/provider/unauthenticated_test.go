@@ -31,7 +31,8 @@ func TestWrongKeyOfAESCBC(t *testing.T) {
 			t.Fatal("aescbc has authentication: this test, and the check, are without need")
 		}
 		at := place(fmt.Sprintf("/registry/secrets/ns/s%d", i))
-		sealed, err := made.TransformToStorage(t.Context(), []byte("k8s\x00 an object of some length, in two blocks"), at)
+		sealed, err := made.TransformToStorage(t.Context(), []byte("k8s\x00 an object of some length, in two blocks"),
+			at)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,12 +52,15 @@ func TestWrongKeyOfAESCBC(t *testing.T) {
 		t.Errorf("this server takes itself for seeing: %v, %v", cannot, err)
 	}
 	before := values(t, c)
-	e := &encryption.Epoch{Revision: 1, Resources: []string{"secrets"}, Writes: "one", File: g.hash, Labels: []string{"k8s:enc:aescbc:v1:key1"}}
+	e := &encryption.Epoch{Revision: 1, Resources: []string{"secrets"}, Writes: "one", File: g.hash,
+		Labels: []string{"k8s:enc:aescbc:v1:key1"}}
 	if n, err := o.Left(t.Context(), e); err == nil {
 		t.Errorf("%d objects are left to rewrite", n)
 	}
-	for _, e := range []*encryption.Epoch{e, {Resources: []string{"secrets"}, Writes: "one"}} { // by the file, and by the data key
-		if err := o.Rewrite(t.Context(), 1, e, func(int) {}); err == nil || !strings.Contains(err.Error(), "3 objects cannot be read") {
+	// by the file, and by the data key
+	for _, e := range []*encryption.Epoch{e, {Resources: []string{"secrets"}, Writes: "one"}} {
+		if err := o.Rewrite(t.Context(), 1, e, func(int) {}); err == nil ||
+			!strings.Contains(err.Error(), "3 objects cannot be read") {
 			t.Errorf("a rewrite: %v", err)
 		}
 	}
@@ -92,18 +96,22 @@ func TestObjectsOfAESCBC(t *testing.T) {
 	if err := os.WriteFile(path, []byte(head+entry("secrets", keyed("aescbc", "key1", 1))), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p, err := New(Config{Options: &Options{File: path}, Others: func() ([]Other, bool) { return nil, true }, Took: func() {}, Logger: slog.New(slog.DiscardHandler)})
+	p, err := New(
+		Config{Options: &Options{File: path}, Others: func() ([]Other, bool) { return nil, true }, Took: func() {},
+			Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.end()
 	with := p.Now().Of(secrets)
-	for data, want := range map[string]bool{string(inJSON): true, string(inJSON) + "\n": true, "k8s\x00\n": true, "\xd9\xd9\xf7\xa1": true, "{\x01": false, "{": false, "": false, "x": false} {
+	for data, want := range map[string]bool{string(inJSON): true, string(inJSON) + "\n": true, "k8s\x00\n": true,
+		"\xd9\xd9\xf7\xa1": true, "{\x01": false, "{": false, "": false, "x": false} {
 		sealed, err := with.TransformToStorage(t.Context(), []byte(data), place("/x"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, _, err := with.TransformFromStorage(t.Context(), sealed, place("/x")); (err == nil && string(got) == data) != want {
+		if got, _, err := with.TransformFromStorage(t.Context(), sealed,
+			place("/x")); (err == nil && string(got) == data) != want {
 			t.Errorf("%q: %v", data, err)
 		}
 	}
@@ -118,15 +126,19 @@ func TestTwoKeysOfOneName(t *testing.T) {
 		entry   string
 		refused bool
 	}{
-		"one provider":     {entry("secrets", two("key1", 2)), true},
-		"two providers":    {entry("secrets", keyed("secretbox", "key1", 1), keyed("secretbox", "key1", 2)), true},
-		"another name":     {entry("secrets", two("key2", 2)), false},
-		"the same key":     {entry("secrets", two("key1", 1)), false},
-		"another kind":     {entry("secrets", keyed("aescbc", "key1", 1), keyed("aesgcm", "key1", 2)), false},
-		"of other entries": {entry("secrets", keyed("aescbc", "key1", 1)) + entry("configmaps", keyed("aescbc", "key1", 2)), false},
+		"one provider":  {entry("secrets", two("key1", 2)), true},
+		"two providers": {entry("secrets", keyed("secretbox", "key1", 1), keyed("secretbox", "key1", 2)), true},
+		"another name":  {entry("secrets", two("key2", 2)), false},
+		"the same key":  {entry("secrets", two("key1", 1)), false},
+		"another kind":  {entry("secrets", keyed("aescbc", "key1", 1), keyed("aesgcm", "key1", 2)), false},
+		"of other entries": {
+			entry("secrets", keyed("aescbc", "key1", 1)) + entry("configmaps", keyed("aescbc", "key1", 2)), false},
 	} {
 		_, err := Load([]byte(head + c.entry))
-		if (err != nil) != c.refused || c.refused && (!strings.Contains(err.Error(), "resources[0]: two keys of") || strings.Contains(err.Error(), key(1)) || strings.Contains(err.Error(), key(2))) {
+		if (err != nil) != c.refused ||
+			c.refused &&
+				(!strings.Contains(err.Error(), "resources[0]: two keys of") || strings.Contains(err.Error(), key(1)) ||
+					strings.Contains(err.Error(), key(2))) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

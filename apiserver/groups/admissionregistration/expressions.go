@@ -54,7 +54,9 @@ func (e *expressions) options() plugincel.OptionalVariableDeclarations {
 }
 
 // compile checks one expression, which may use the variables of the object.
-func (e *expressions) compile(x plugincel.ExpressionAccessor, may plugincel.OptionalVariableDeclarations, at *field.Path) field.ErrorList {
+func (e *expressions) compile(
+	x plugincel.ExpressionAccessor, may plugincel.OptionalVariableDeclarations, at *field.Path,
+) field.ErrorList {
 	with := compiler()
 	if e.composed != nil {
 		with = e.composed
@@ -62,7 +64,9 @@ func (e *expressions) compile(x plugincel.ExpressionAccessor, may plugincel.Opti
 	return e.compileBy(with, x, may, at)
 }
 
-func (e *expressions) compileBy(with plugincel.Compiler, x plugincel.ExpressionAccessor, may plugincel.OptionalVariableDeclarations, at *field.Path) field.ErrorList {
+func (e *expressions) compileBy(
+	with plugincel.Compiler, x plugincel.ExpressionAccessor, may plugincel.OptionalVariableDeclarations, at *field.Path,
+) field.ErrorList {
 	return wrong(x, with.CompileCELExpression(x, may, e.environment(x.GetExpression())).Error, at)
 }
 
@@ -91,7 +95,9 @@ func (e *expressions) conditions(list []admissionv1.MatchCondition, at *field.Pa
 		if text := strings.TrimSpace(c.Expression); text == "" {
 			errs = append(errs, field.Required(in.Child("expression"), ""))
 		} else {
-			errs = append(errs, e.compileBy(compiler(), &matchconditions.MatchCondition{Name: c.Name, Expression: text}, e.options(), in.Child("expression"))...)
+			errs = append(errs,
+				e.compileBy(compiler(), &matchconditions.MatchCondition{Name: c.Name, Expression: text}, e.options(),
+					in.Child("expression"))...)
 		}
 		errs = append(errs, validation.QualifiedName(c.Name, in.Child("name"))...)
 		if c.Name != "" && names.Has(c.Name) {

@@ -32,20 +32,28 @@ func ManifestLoaders() (*initializer.ManifestLoaders, error) {
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 	validatingHooks := items[admissionv1.ValidatingWebhookConfiguration](resources)
 	mutatingHooks := items[admissionv1.MutatingWebhookConfiguration](resources)
-	validating, validatingBindings := items[admissionv1.ValidatingAdmissionPolicy](resources), items[admissionv1.ValidatingAdmissionPolicyBinding](resources)
-	mutating, mutatingBindings := items[admissionv1.MutatingAdmissionPolicy](resources), items[admissionv1.MutatingAdmissionPolicyBinding](resources)
+	validating, validatingBindings := items[admissionv1.ValidatingAdmissionPolicy](resources),
+		items[admissionv1.ValidatingAdmissionPolicyBinding](resources)
+	mutating, mutatingBindings := items[admissionv1.MutatingAdmissionPolicy](resources),
+		items[admissionv1.MutatingAdmissionPolicyBinding](resources)
 	return &initializer.ManifestLoaders{
-		LoadValidatingWebhookManifests: func(dir string) ([]*admissionv1.ValidatingWebhookConfiguration, string, error) {
+		LoadValidatingWebhookManifests: func(
+			dir string,
+		) ([]*admissionv1.ValidatingWebhookConfiguration, string, error) {
 			return webhookloader.LoadManifests(dir, decoder, validatingHooks)
 		},
 		LoadMutatingWebhookManifests: func(dir string) ([]*admissionv1.MutatingWebhookConfiguration, string, error) {
 			return webhookloader.LoadManifests(dir, decoder, mutatingHooks)
 		},
-		LoadValidatingPolicyManifests: func(dir string) ([]*admissionv1.ValidatingAdmissionPolicy, []*admissionv1.ValidatingAdmissionPolicyBinding, string, error) {
+		LoadValidatingPolicyManifests: func(
+			dir string,
+		) ([]*admissionv1.ValidatingAdmissionPolicy, []*admissionv1.ValidatingAdmissionPolicyBinding, string, error) {
 			return policyloader.LoadPolicyManifests(dir, decoder, validating, validatingBindings,
 				func(b *admissionv1.ValidatingAdmissionPolicyBinding) string { return b.Spec.PolicyName })
 		},
-		LoadMutatingPolicyManifests: func(dir string) ([]*admissionv1.MutatingAdmissionPolicy, []*admissionv1.MutatingAdmissionPolicyBinding, string, error) {
+		LoadMutatingPolicyManifests: func(
+			dir string,
+		) ([]*admissionv1.MutatingAdmissionPolicy, []*admissionv1.MutatingAdmissionPolicyBinding, string, error) {
 			return policyloader.LoadPolicyManifests(dir, decoder, mutating, mutatingBindings,
 				func(b *admissionv1.MutatingAdmissionPolicyBinding) string { return b.Spec.PolicyName })
 		},

@@ -30,30 +30,38 @@ type Params struct {
 // reads them for every user, and the results of a policy can reveal them.
 func AuthorizeParams(resources []resource.Resource, p *Params) {
 	if k := resource.Find[admissionv1.ValidatingAdmissionPolicy](resources); k != nil {
-		k.Validate = authorized(k.Validate, "paramKind", func(ctx context.Context, obj, old *admissionv1.ValidatingAdmissionPolicy) error {
-			return p.kind(ctx, obj.Spec.ParamKind, spec(old, func() *admissionv1.ParamKind { return old.Spec.ParamKind }))
-		})
+		k.Validate = authorized(k.Validate, "paramKind",
+			func(ctx context.Context, obj, old *admissionv1.ValidatingAdmissionPolicy) error {
+				return p.kind(ctx, obj.Spec.ParamKind,
+					spec(old, func() *admissionv1.ParamKind { return old.Spec.ParamKind }))
+			})
 	}
 	if k := resource.Find[admissionv1.MutatingAdmissionPolicy](resources); k != nil {
-		k.Validate = authorized(k.Validate, "paramKind", func(ctx context.Context, obj, old *admissionv1.MutatingAdmissionPolicy) error {
-			return p.kind(ctx, obj.Spec.ParamKind, spec(old, func() *admissionv1.ParamKind { return old.Spec.ParamKind }))
-		})
+		k.Validate = authorized(k.Validate, "paramKind",
+			func(ctx context.Context, obj, old *admissionv1.MutatingAdmissionPolicy) error {
+				return p.kind(ctx, obj.Spec.ParamKind,
+					spec(old, func() *admissionv1.ParamKind { return old.Spec.ParamKind }))
+			})
 	}
 	if k := resource.Find[admissionv1.ValidatingAdmissionPolicyBinding](resources); k != nil {
-		k.Validate = authorized(k.Validate, "paramRef", func(ctx context.Context, obj, old *admissionv1.ValidatingAdmissionPolicyBinding) error {
-			if old != nil && obj.Spec.PolicyName == old.Spec.PolicyName && apiequality.Semantic.DeepEqual(obj.Spec.ParamRef, old.Spec.ParamRef) {
-				return nil
-			}
-			return p.ref(ctx, obj.Spec.ParamRef, obj.Spec.PolicyName, p.Validating)
-		})
+		k.Validate = authorized(k.Validate, "paramRef",
+			func(ctx context.Context, obj, old *admissionv1.ValidatingAdmissionPolicyBinding) error {
+				if old != nil && obj.Spec.PolicyName == old.Spec.PolicyName &&
+					apiequality.Semantic.DeepEqual(obj.Spec.ParamRef, old.Spec.ParamRef) {
+					return nil
+				}
+				return p.ref(ctx, obj.Spec.ParamRef, obj.Spec.PolicyName, p.Validating)
+			})
 	}
 	if k := resource.Find[admissionv1.MutatingAdmissionPolicyBinding](resources); k != nil {
-		k.Validate = authorized(k.Validate, "paramRef", func(ctx context.Context, obj, old *admissionv1.MutatingAdmissionPolicyBinding) error {
-			if old != nil && obj.Spec.PolicyName == old.Spec.PolicyName && apiequality.Semantic.DeepEqual(obj.Spec.ParamRef, old.Spec.ParamRef) {
-				return nil
-			}
-			return p.ref(ctx, obj.Spec.ParamRef, obj.Spec.PolicyName, p.Mutating)
-		})
+		k.Validate = authorized(k.Validate, "paramRef",
+			func(ctx context.Context, obj, old *admissionv1.MutatingAdmissionPolicyBinding) error {
+				if old != nil && obj.Spec.PolicyName == old.Spec.PolicyName &&
+					apiequality.Semantic.DeepEqual(obj.Spec.ParamRef, old.Spec.ParamRef) {
+					return nil
+				}
+				return p.ref(ctx, obj.Spec.ParamRef, obj.Spec.PolicyName, p.Mutating)
+			})
 	}
 }
 
@@ -66,7 +74,10 @@ func spec[T, F any](obj *T, read func() *F) *F {
 }
 
 // authorized adds a permission check to validate, for an object that is valid otherwise.
-func authorized[T any](validate func(ctx context.Context, obj, old *T) field.ErrorList, at string, ask func(ctx context.Context, obj, old *T) error) func(ctx context.Context, obj, old *T) field.ErrorList {
+func authorized[T any](
+	validate func(ctx context.Context, obj, old *T) field.ErrorList, at string,
+	ask func(ctx context.Context, obj, old *T) error,
+) func(ctx context.Context, obj, old *T) field.ErrorList {
 	return func(ctx context.Context, obj, old *T) field.ErrorList {
 		errs := validate(ctx, obj, old)
 		if len(errs) > 0 {
@@ -102,13 +113,16 @@ func (p *Params) kind(ctx context.Context, kind, old *admissionv1.ParamKind) err
 	}
 	of, _ := p.resolve(kind)
 	d, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
-		User: u, Verb: "get", ResourceRequest: true, Name: "*", Namespace: "*", APIGroup: of.Group, APIVersion: of.Version, Resource: of.Resource,
+		User: u, Verb: "get", ResourceRequest: true, Name: "*", Namespace: "*", APIGroup: of.Group,
+		APIVersion: of.Version, Resource: of.Resource,
 	})
 	if err != nil {
 		return err
 	}
 	if d != authorizer.DecisionAllow {
-		return fmt.Errorf(`user %v must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`, u, kind.Kind, kind.APIVersion)
+		return fmt.Errorf(
+			`user %v must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`, u,
+			kind.Kind, kind.APIVersion)
 	}
 	return nil
 }
@@ -130,7 +144,10 @@ func (p *Params) resolve(kind *admissionv1.ParamKind) (schema.GroupVersionResour
 }
 
 // ref checks that the writer of a binding may read the parameters that it names.
-func (p *Params) ref(ctx context.Context, ref *admissionv1.ParamRef, policy string, kindOf func(context.Context, string) (*admissionv1.ParamKind, error)) error {
+func (p *Params) ref(
+	ctx context.Context, ref *admissionv1.ParamRef, policy string,
+	kindOf func(context.Context, string) (*admissionv1.ParamKind, error),
+) error {
 	if ref == nil {
 		return nil
 	}
@@ -150,7 +167,8 @@ func (p *Params) ref(ctx context.Context, ref *admissionv1.ParamRef, policy stri
 		verb = "list"
 	}
 	d, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
-		User: u, Verb: verb, ResourceRequest: true, Name: ref.Name, Namespace: ref.Namespace, APIGroup: of.Group, APIVersion: of.Version, Resource: of.Resource,
+		User: u, Verb: verb, ResourceRequest: true, Name: ref.Name, Namespace: ref.Namespace, APIGroup: of.Group,
+		APIVersion: of.Version, Resource: of.Resource,
 	})
 	switch {
 	case err != nil:
@@ -158,7 +176,8 @@ func (p *Params) ref(ctx context.Context, ref *admissionv1.ParamRef, policy stri
 	case d == authorizer.DecisionAllow:
 		return nil
 	case why != nil:
-		return fmt.Errorf(`%w to determine minimum required permissions and user %v does not have "%v" permission for all groups, versions and resources`, why, u, verb)
+		return fmt.Errorf(
+			`%w to determine minimum required permissions and user %v does not have "%v" permission for all groups, versions and resources`, why, u, verb)
 	}
 	return fmt.Errorf(`user %v does not have "%v" permission on the object referenced by paramRef`, u, verb)
 }

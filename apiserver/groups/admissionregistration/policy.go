@@ -38,7 +38,8 @@ func validatingPolicies() resource.Resource {
 			resource.Age(),
 		},
 		Row: func(p *admissionv1.ValidatingAdmissionPolicy, now time.Time) []any {
-			return []any{p.Name, int64(len(p.Spec.Validations)), paramKindCell(p.Spec.ParamKind), resource.Since(p.CreationTimestamp, now)}
+			return []any{p.Name, int64(len(p.Spec.Validations)), paramKindCell(p.Spec.ParamKind),
+				resource.Since(p.CreationTimestamp, now)}
 		},
 	}
 }
@@ -56,12 +57,14 @@ func validatingBindings() resource.Resource {
 		Default:         func(b *admissionv1.ValidatingAdmissionPolicyBinding) { defaultMatch(b.Spec.MatchResources) },
 		Validate: func(_ context.Context, b, old *admissionv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
 			at := field.NewPath("spec")
-			errs := append(metadata(b, old), validateBinding(b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources, at)...)
+			errs := append(metadata(b, old),
+				validateBinding(b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources, at)...)
 			return append(errs, validateActions(b.Spec.ValidationActions, at.Child("validationActions"))...)
 		},
 		Columns: bindingColumns(),
 		Row: func(b *admissionv1.ValidatingAdmissionPolicyBinding, now time.Time) []any {
-			return []any{b.Name, b.Spec.PolicyName, paramRefCell(b.Spec.ParamRef), resource.Since(b.CreationTimestamp, now)}
+			return []any{b.Name, b.Spec.PolicyName, paramRefCell(b.Spec.ParamRef),
+				resource.Since(b.CreationTimestamp, now)}
 		},
 	}
 }
@@ -88,7 +91,8 @@ func mutatingPolicies() resource.Resource {
 			resource.Age(),
 		},
 		Row: func(p *admissionv1.MutatingAdmissionPolicy, now time.Time) []any {
-			return []any{p.Name, int64(len(p.Spec.Mutations)), paramKindCell(p.Spec.ParamKind), resource.Since(p.CreationTimestamp, now)}
+			return []any{p.Name, int64(len(p.Spec.Mutations)), paramKindCell(p.Spec.ParamKind),
+				resource.Since(p.CreationTimestamp, now)}
 		},
 	}
 }
@@ -106,12 +110,14 @@ func mutatingBindings() resource.Resource {
 		Default:         func(b *admissionv1.MutatingAdmissionPolicyBinding) { defaultMatch(b.Spec.MatchResources) },
 		Validate: func(_ context.Context, b, old *admissionv1.MutatingAdmissionPolicyBinding) field.ErrorList {
 			at := field.NewPath("spec")
-			errs := append(metadata(b, old), validateBinding(b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources, at)...)
+			errs := append(metadata(b, old),
+				validateBinding(b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources, at)...)
 			return append(errs, validateMutable(b.Spec.MatchResources, at.Child("matchResources"))...)
 		},
 		Columns: bindingColumns(),
 		Row: func(b *admissionv1.MutatingAdmissionPolicyBinding, now time.Time) []any {
-			return []any{b.Name, b.Spec.PolicyName, paramRefCell(b.Spec.ParamRef), resource.Since(b.CreationTimestamp, now)}
+			return []any{b.Name, b.Spec.PolicyName, paramRefCell(b.Spec.ParamRef),
+				resource.Since(b.CreationTimestamp, now)}
 		},
 	}
 }

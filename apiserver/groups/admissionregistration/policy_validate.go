@@ -35,7 +35,8 @@ func validateValidatingPolicy(_ context.Context, p, old *admissionv1.ValidatingA
 	if old != nil {
 		x.stored = validatingExpressions(&old.Spec)
 	}
-	same := old != nil && sameConditions(spec.ParamKind, old.Spec.ParamKind, spec.MatchConditions, old.Spec.MatchConditions)
+	same := old != nil &&
+		sameConditions(spec.ParamKind, old.Spec.ParamKind, spec.MatchConditions, old.Spec.MatchConditions)
 	errs = append(errs, validatePolicy(spec.FailurePolicy, spec.ParamKind, spec.MatchConstraints, at)...)
 	if !same {
 		errs = append(errs, x.conditions(spec.MatchConditions, at.Child("matchConditions"))...)
@@ -43,7 +44,8 @@ func validateValidatingPolicy(_ context.Context, p, old *admissionv1.ValidatingA
 	errs = append(errs, x.variables(spec.Variables, at.Child("variables"))...)
 	if len(spec.Validations) == 0 && len(spec.AuditAnnotations) == 0 {
 		const either = "validations or auditAnnotations must contain at least one item"
-		return append(errs, field.Required(at.Child("validations"), either), field.Required(at.Child("auditAnnotations"), either))
+		return append(errs, field.Required(at.Child("validations"), either),
+			field.Required(at.Child("auditAnnotations"), either))
 	}
 	for i := range spec.Validations {
 		errs = append(errs, x.validation(&spec.Validations[i], at.Child("validations").Index(i))...)
@@ -79,7 +81,10 @@ func sameConditions(kind, oldKind *admissionv1.ParamKind, conditions, old []admi
 }
 
 // validatePolicy checks the fields that both kinds of policies have.
-func validatePolicy(failure *admissionv1.FailurePolicyType, kind *admissionv1.ParamKind, match *admissionv1.MatchResources, at *field.Path) field.ErrorList {
+func validatePolicy(
+	failure *admissionv1.FailurePolicyType, kind *admissionv1.ParamKind, match *admissionv1.MatchResources,
+	at *field.Path,
+) field.ErrorList {
 	errs := required(failure, at.Child("failurePolicy"), admissionv1.Fail, admissionv1.Ignore)
 	if kind != nil {
 		errs = append(errs, validateParamKind(kind, at.Child("paramKind"))...)
@@ -102,12 +107,14 @@ func validateParamKind(k *admissionv1.ParamKind, at *field.Path) field.ErrorList
 		errs = append(errs, field.Invalid(at.Child("apiVersion"), k.APIVersion, err.Error()))
 	} else {
 		if gv.Group != "" {
-			errs = append(errs, joined(gv.Group, at.Child("apiVersion"), "", utilvalidation.IsDNS1123Subdomain(gv.Group))...)
+			errs = append(errs,
+				joined(gv.Group, at.Child("apiVersion"), "", utilvalidation.IsDNS1123Subdomain(gv.Group))...)
 		}
 		if gv.Version == "" {
 			errs = append(errs, field.Invalid(at.Child("apiVersion"), k.APIVersion, "version must be specified"))
 		} else {
-			errs = append(errs, joined(gv.Version, at.Child("apiVersion"), "", utilvalidation.IsDNS1035Label(gv.Version))...)
+			errs = append(errs,
+				joined(gv.Version, at.Child("apiVersion"), "", utilvalidation.IsDNS1035Label(gv.Version))...)
 		}
 	}
 	if k.Kind == "" {
@@ -130,15 +137,18 @@ func (e *expressions) validation(v *admissionv1.Validation, at *field.Path) fiel
 	if strings.TrimSpace(v.Expression) == "" {
 		errs = append(errs, field.Required(at.Child("expression"), "expression is not specified"))
 	} else {
-		errs = append(errs, e.compile(&validating.ValidationCondition{Expression: v.Expression}, e.options(), at.Child("expression"))...)
+		errs = append(errs,
+			e.compile(&validating.ValidationCondition{Expression: v.Expression}, e.options(),
+				at.Child("expression"))...)
 	}
 	if v.MessageExpression != "" {
 		in := at.Child("messageExpression")
 		if strings.TrimSpace(v.MessageExpression) == "" {
 			errs = append(errs, field.Invalid(in, v.MessageExpression, "must be non-empty if specified"))
 		} else {
-			errs = append(errs, e.compile(&validating.MessageExpressionCondition{MessageExpression: v.MessageExpression},
-				plugincel.OptionalVariableDeclarations{HasParams: e.params}, in)...)
+			errs = append(errs,
+				e.compile(&validating.MessageExpressionCondition{MessageExpression: v.MessageExpression},
+					plugincel.OptionalVariableDeclarations{HasParams: e.params}, in)...)
 		}
 	}
 	switch text := strings.TrimSpace(v.Message); {
@@ -154,7 +164,8 @@ func (e *expressions) validation(v *admissionv1.Validation, at *field.Path) fiel
 func (e *expressions) annotations(policy string, list []admissionv1.AuditAnnotation, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(list) > maxAnnotations {
-		errs = append(errs, field.Invalid(at, list, fmt.Sprintf("must not have more than %d auditAnnotations", maxAnnotations)))
+		errs = append(errs,
+			field.Invalid(at, list, fmt.Sprintf("must not have more than %d auditAnnotations", maxAnnotations)))
 	}
 	keys := sets.New[string]()
 	for i, a := range list {
@@ -172,9 +183,13 @@ func (e *expressions) annotations(policy string, list []admissionv1.AuditAnnotat
 		case text == "":
 			errs = append(errs, field.Required(in.Child("valueExpression"), "valueExpression is not specified"))
 		case len(text) > maxAnnotationExpression:
-			errs = append(errs, field.Required(in.Child("valueExpression"), fmt.Sprintf("must not exceed %d bytes in length", maxAnnotationExpression)))
+			errs = append(errs,
+				field.Required(in.Child("valueExpression"),
+					fmt.Sprintf("must not exceed %d bytes in length", maxAnnotationExpression)))
 		default:
-			errs = append(errs, e.compile(&validating.AuditAnnotationCondition{ValueExpression: text}, e.options(), in.Child("valueExpression"))...)
+			errs = append(errs,
+				e.compile(&validating.AuditAnnotationCondition{ValueExpression: text}, e.options(),
+					in.Child("valueExpression"))...)
 		}
 	}
 	return errs
@@ -186,7 +201,8 @@ func validateMutatingPolicy(_ context.Context, p, old *admissionv1.MutatingAdmis
 	if old != nil {
 		x.stored = mutatingExpressions(&old.Spec)
 	}
-	same := old != nil && sameConditions(spec.ParamKind, old.Spec.ParamKind, spec.MatchConditions, old.Spec.MatchConditions)
+	same := old != nil &&
+		sameConditions(spec.ParamKind, old.Spec.ParamKind, spec.MatchConditions, old.Spec.MatchConditions)
 	errs = append(errs, validatePolicy(spec.FailurePolicy, spec.ParamKind, spec.MatchConstraints, at)...)
 	errs = append(errs, validateMutable(spec.MatchConstraints, at.Child("matchConstraints"))...)
 	if !same {
@@ -228,7 +244,8 @@ func (e *expressions) mutation(m *admissionv1.Mutation, at *field.Path) field.Er
 			errs = append(errs, e.patch(text, &patch.JSONPatchCondition{Expression: text}, jsonPatch)...)
 		}
 		if m.ApplyConfiguration != nil {
-			errs = append(errs, field.Invalid(apply, "{applyConfiguration}", "must not be specified when patchType is JSONPatch"))
+			errs = append(errs,
+				field.Invalid(apply, "{applyConfiguration}", "must not be specified when patchType is JSONPatch"))
 		}
 		return errs
 	case admissionv1.PatchTypeApplyConfiguration:
@@ -239,11 +256,13 @@ func (e *expressions) mutation(m *admissionv1.Mutation, at *field.Path) field.Er
 			errs = append(errs, e.patch(text, &patch.ApplyConfigurationCondition{Expression: text}, apply)...)
 		}
 		if m.JSONPatch != nil {
-			errs = append(errs, field.Invalid(jsonPatch, "{jsonPatch}", "must not be specified when patchType is ApplyConfiguration"))
+			errs = append(errs,
+				field.Invalid(jsonPatch, "{jsonPatch}", "must not be specified when patchType is ApplyConfiguration"))
 		}
 		return errs
 	}
-	return validation.Enum(m.PatchType, at.Child("patchType"), admissionv1.PatchTypeApplyConfiguration, admissionv1.PatchTypeJSONPatch)
+	return validation.Enum(m.PatchType, at.Child("patchType"), admissionv1.PatchTypeApplyConfiguration,
+		admissionv1.PatchTypeJSONPatch)
 }
 
 func (e *expressions) patch(text string, x plugincel.ExpressionAccessor, at *field.Path) field.ErrorList {
@@ -255,7 +274,9 @@ func (e *expressions) patch(text string, x plugincel.ExpressionAccessor, at *fie
 	return e.compile(x, may, at.Child("expression"))
 }
 
-func validateBinding(policy string, params *admissionv1.ParamRef, match *admissionv1.MatchResources, at *field.Path) field.ErrorList {
+func validateBinding(
+	policy string, params *admissionv1.ParamRef, match *admissionv1.MatchResources, at *field.Path,
+) field.ErrorList {
 	errs := validation.DNSSubdomain(policy, at.Child("policyName"))
 	if params != nil {
 		errs = append(errs, validateParamRef(params, at.Child("paramRef"))...)
@@ -280,7 +301,8 @@ func validateParamRef(r *admissionv1.ParamRef, at *field.Path) field.ErrorList {
 	if r.ParameterNotFoundAction == nil {
 		return append(errs, field.Required(action, ""))
 	}
-	return append(errs, validation.Enum(*r.ParameterNotFoundAction, action, admissionv1.DenyAction, admissionv1.AllowAction)...)
+	return append(errs,
+		validation.Enum(*r.ParameterNotFoundAction, action, admissionv1.DenyAction, admissionv1.AllowAction)...)
 }
 
 func validateActions(actions []admissionv1.ValidationAction, at *field.Path) field.ErrorList {
@@ -297,7 +319,9 @@ func validateActions(actions []admissionv1.ValidationAction, at *field.Path) fie
 		seen.Insert(a)
 	}
 	if seen.HasAll(admissionv1.Deny, admissionv1.Warn) {
-		errs = append(errs, field.Invalid(at, actions, "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)"))
+		errs = append(errs,
+			field.Invalid(at, actions,
+				"must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)"))
 	}
 	return errs
 }

@@ -19,7 +19,8 @@ var (
 		admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Delete, admissionv1.Update,
 	}
 	// mutatingOperations have an object to change.
-	mutatingOperations = []admissionv1.OperationType{admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Update}
+	mutatingOperations = []admissionv1.OperationType{admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create,
+		admissionv1.Update}
 )
 
 func validateRule(r *admissionv1.RuleWithOperations, at *field.Path) field.ErrorList {
@@ -29,15 +30,19 @@ func validateRule(r *admissionv1.RuleWithOperations, at *field.Path) field.Error
 			errs = append(errs, field.NotSupported(at.Child("operations").Index(i), o, operations))
 		}
 	}
-	errs = append(errs, alone(r.APIGroups, at.Child("apiGroups"), "if '*' is present, must not specify other API groups")...)
-	errs = append(errs, alone(r.APIVersions, at.Child("apiVersions"), "if '*' is present, must not specify other API versions")...)
+	errs = append(errs,
+		alone(r.APIGroups, at.Child("apiGroups"), "if '*' is present, must not specify other API groups")...)
+	errs = append(errs,
+		alone(r.APIVersions, at.Child("apiVersions"), "if '*' is present, must not specify other API versions")...)
 	for i, v := range r.APIVersions {
 		if v == "" {
 			errs = append(errs, field.Required(at.Child("apiVersions").Index(i), ""))
 		}
 	}
 	errs = append(errs, validateResources(r.Resources, at.Child("resources"))...)
-	return append(errs, optional(r.Scope, at.Child("scope"), admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope)...)
+	return append(errs,
+		optional(r.Scope, at.Child("scope"), admissionv1.AllScopes, admissionv1.ClusterScope,
+			admissionv1.NamespacedScope)...)
 }
 
 // alone wants at least one value, and no other beside a wildcard.
@@ -70,10 +75,12 @@ func validateResources(resources []string, at *field.Path) field.ErrorList {
 			continue
 		}
 		if all.Has(of) {
-			errs = append(errs, field.Invalid(at.Index(i), r, fmt.Sprintf("if '%s/*' is present, must not specify %s", of, r)))
+			errs = append(errs,
+				field.Invalid(at.Index(i), r, fmt.Sprintf("if '%s/*' is present, must not specify %s", of, r)))
 		}
 		if every.Has(sub) {
-			errs = append(errs, field.Invalid(at.Index(i), r, fmt.Sprintf("if '*/%s' is present, must not specify %s", sub, r)))
+			errs = append(errs,
+				field.Invalid(at.Index(i), r, fmt.Sprintf("if '*/%s' is present, must not specify %s", sub, r)))
 		}
 		if sub == "*" {
 			all.Insert(of)
@@ -86,7 +93,8 @@ func validateResources(resources []string, at *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(at, resources, "if '*/*' is present, must not specify other resources"))
 	}
 	if slices.Contains(resources, "*") && plain {
-		errs = append(errs, field.Invalid(at, resources, "if '*' is present, must not specify other resources without subresources"))
+		errs = append(errs,
+			field.Invalid(at, resources, "if '*' is present, must not specify other resources without subresources"))
 	}
 	return errs
 }

@@ -28,7 +28,8 @@ func validatingWebhookConfigurations() resource.Resource {
 		Default: func(c *admissionv1.ValidatingWebhookConfiguration) {
 			for i := range c.Webhooks {
 				h := &c.Webhooks[i]
-				defaultHook(&h.ClientConfig, h.Rules, &h.FailurePolicy, &h.MatchPolicy, &h.NamespaceSelector, &h.ObjectSelector, &h.TimeoutSeconds)
+				defaultHook(&h.ClientConfig, h.Rules, &h.FailurePolicy, &h.MatchPolicy, &h.NamespaceSelector,
+					&h.ObjectSelector, &h.TimeoutSeconds)
 			}
 		},
 		Validate: func(_ context.Context, c, old *admissionv1.ValidatingWebhookConfiguration) field.ErrorList {
@@ -61,7 +62,8 @@ func mutatingWebhookConfigurations() resource.Resource {
 		Default: func(c *admissionv1.MutatingWebhookConfiguration) {
 			for i := range c.Webhooks {
 				h := &c.Webhooks[i]
-				defaultHook(&h.ClientConfig, h.Rules, &h.FailurePolicy, &h.MatchPolicy, &h.NamespaceSelector, &h.ObjectSelector, &h.TimeoutSeconds)
+				defaultHook(&h.ClientConfig, h.Rules, &h.FailurePolicy, &h.MatchPolicy, &h.NamespaceSelector,
+					&h.ObjectSelector, &h.TimeoutSeconds)
 				setDefault(&h.ReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
 			}
 		},
@@ -106,7 +108,8 @@ func hooksOf(list []admissionv1.ValidatingWebhook) []hook {
 	return hooks
 }
 
-func defaultHook(client *admissionv1.WebhookClientConfig, rules []admissionv1.RuleWithOperations, failure **admissionv1.FailurePolicyType,
+func defaultHook(client *admissionv1.WebhookClientConfig, rules []admissionv1.RuleWithOperations,
+	failure **admissionv1.FailurePolicyType,
 	match **admissionv1.MatchPolicyType, namespaces, objects **metav1.LabelSelector, timeout **int32) {
 	setDefault(failure, admissionv1.Fail)
 	setDefault(match, admissionv1.Equivalent)

@@ -55,84 +55,133 @@ var hookBreaks = map[string]struct {
 	pairs []string
 	want  []string
 }{
-	"good":                  {nil, nil},
-	"static name":           {[]string{"name: hooks", "name: hooks.static.k8s.io"}, []string{grouptest.Invalid + "metadata.name"}},
-	"bad name":              {[]string{"name: hooks", "name: Hooks"}, []string{grouptest.Invalid + "metadata.name"}},
-	"unqualified":           {[]string{"a.example.com", "a"}, []string{grouptest.Invalid + "webhooks[0].name"}},
-	"no client":             {[]string{"{service: {namespace: ns, name: svc, path: /x}}", "{}"}, []string{grouptest.Missing + "webhooks[0].clientConfig"}},
-	"both clients":          {[]string{"{service:", "{url: 'https://a', service:"}, []string{grouptest.Missing + "webhooks[0].clientConfig"}},
-	"http":                  {[]string{"{service: {namespace: ns, name: svc, path: /x}}", "{url: 'http://a'}"}, []string{grouptest.Invalid + "webhooks[0].clientConfig.url"}},
-	"no service name":       {[]string{"name: svc, ", ""}, []string{grouptest.Missing + "webhooks[0].clientConfig.service.name"}},
-	"no service namespace":  {[]string{"namespace: ns, ", ""}, []string{grouptest.Missing + "webhooks[0].clientConfig.service.namespace"}},
-	"path":                  {[]string{"path: /x", "path: /A"}, []string{grouptest.Invalid + "webhooks[0].clientConfig.service.path"}},
-	"port":                  {[]string{"path: /x", "port: 70000"}, []string{grouptest.Invalid + "webhooks[0].clientConfig.service.port"}},
-	"no operations":         {[]string{"[CREATE]", "[]"}, []string{grouptest.Missing + "webhooks[0].rules[0].operations"}},
-	"unknown operation":     {[]string{"[CREATE]", "[create]"}, []string{grouptest.Unknown + "webhooks[0].rules[0].operations[0]"}},
-	"operations and all":    {[]string{"[CREATE]", "['*', CREATE]"}, []string{grouptest.Invalid + "webhooks[0].rules[0].operations"}},
-	"no groups":             {[]string{`apiGroups: [""]`, "apiGroups: []"}, []string{grouptest.Missing + "webhooks[0].rules[0].apiGroups"}},
-	"groups and all":        {[]string{`apiGroups: [""]`, "apiGroups: ['*', a]"}, []string{grouptest.Invalid + "webhooks[0].rules[0].apiGroups"}},
-	"no versions":           {[]string{"apiVersions: [v1]", "apiVersions: []"}, []string{grouptest.Missing + "webhooks[0].rules[0].apiVersions"}},
-	"empty version":         {[]string{"apiVersions: [v1]", "apiVersions: ['']"}, []string{grouptest.Missing + "webhooks[0].rules[0].apiVersions[0]"}},
-	"versions and all":      {[]string{"apiVersions: [v1]", "apiVersions: ['*', v1]"}, []string{grouptest.Invalid + "webhooks[0].rules[0].apiVersions"}},
-	"no resources":          {[]string{"[pods]", "[]"}, []string{grouptest.Missing + "webhooks[0].rules[0].resources"}},
-	"empty resource":        {[]string{"[pods]", "['']"}, []string{grouptest.Missing + "webhooks[0].rules[0].resources[0]"}},
-	"resources and all":     {[]string{"[pods]", "['*', pods]"}, []string{grouptest.Invalid + "webhooks[0].rules[0].resources"}},
+	"good": {nil, nil},
+	"static name": {[]string{"name: hooks", "name: hooks.static.k8s.io"},
+		[]string{grouptest.Invalid + "metadata.name"}},
+	"bad name":    {[]string{"name: hooks", "name: Hooks"}, []string{grouptest.Invalid + "metadata.name"}},
+	"unqualified": {[]string{"a.example.com", "a"}, []string{grouptest.Invalid + "webhooks[0].name"}},
+	"no client": {[]string{"{service: {namespace: ns, name: svc, path: /x}}", "{}"},
+		[]string{grouptest.Missing + "webhooks[0].clientConfig"}},
+	"both clients": {[]string{"{service:", "{url: 'https://a', service:"},
+		[]string{grouptest.Missing + "webhooks[0].clientConfig"}},
+	"http": {[]string{"{service: {namespace: ns, name: svc, path: /x}}", "{url: 'http://a'}"},
+		[]string{grouptest.Invalid + "webhooks[0].clientConfig.url"}},
+	"no service name": {[]string{"name: svc, ", ""},
+		[]string{grouptest.Missing + "webhooks[0].clientConfig.service.name"}},
+	"no service namespace": {[]string{"namespace: ns, ", ""},
+		[]string{grouptest.Missing + "webhooks[0].clientConfig.service.namespace"}},
+	"path": {[]string{"path: /x", "path: /A"},
+		[]string{grouptest.Invalid + "webhooks[0].clientConfig.service.path"}},
+	"port": {[]string{"path: /x", "port: 70000"},
+		[]string{grouptest.Invalid + "webhooks[0].clientConfig.service.port"}},
+	"no operations": {[]string{"[CREATE]", "[]"},
+		[]string{grouptest.Missing + "webhooks[0].rules[0].operations"}},
+	"unknown operation": {[]string{"[CREATE]", "[create]"},
+		[]string{grouptest.Unknown + "webhooks[0].rules[0].operations[0]"}},
+	"operations and all": {[]string{"[CREATE]", "['*', CREATE]"},
+		[]string{grouptest.Invalid + "webhooks[0].rules[0].operations"}},
+	"no groups": {[]string{`apiGroups: [""]`, "apiGroups: []"},
+		[]string{grouptest.Missing + "webhooks[0].rules[0].apiGroups"}},
+	"groups and all": {[]string{`apiGroups: [""]`, "apiGroups: ['*', a]"},
+		[]string{grouptest.Invalid + "webhooks[0].rules[0].apiGroups"}},
+	"no versions": {[]string{"apiVersions: [v1]", "apiVersions: []"},
+		[]string{grouptest.Missing + "webhooks[0].rules[0].apiVersions"}},
+	"empty version": {[]string{"apiVersions: [v1]", "apiVersions: ['']"},
+		[]string{grouptest.Missing + "webhooks[0].rules[0].apiVersions[0]"}},
+	"versions and all": {[]string{"apiVersions: [v1]", "apiVersions: ['*', v1]"},
+		[]string{grouptest.Invalid + "webhooks[0].rules[0].apiVersions"}},
+	"no resources": {[]string{"[pods]", "[]"}, []string{grouptest.Missing + "webhooks[0].rules[0].resources"}},
+	"empty resource": {[]string{"[pods]", "['']"},
+		[]string{grouptest.Missing + "webhooks[0].rules[0].resources[0]"}},
+	"resources and all": {[]string{"[pods]", "['*', pods]"},
+		[]string{grouptest.Invalid + "webhooks[0].rules[0].resources"}},
 	"all and a subresource": {[]string{"[pods]", "['*', pods/exec]"}, nil},
-	"really all":            {[]string{"[pods]", "['*/*', nodes]"}, []string{grouptest.Invalid + "webhooks[0].rules[0].resources"}},
-	"subresources twice":    {[]string{"[pods]", "['pods/*', pods/exec]"}, []string{grouptest.Invalid + "webhooks[0].rules[0].resources[1]"}},
-	"of all, and of one":    {[]string{"[pods]", "['*/scale', a/scale]"}, []string{grouptest.Invalid + "webhooks[0].rules[0].resources[1]"}},
-	"scope":                 {[]string{"[pods]", "[pods], scope: World"}, []string{grouptest.Unknown + "webhooks[0].rules[0].scope"}},
-	"failure policy":        {[]string{"sideEffects", "failurePolicy: Maybe\n  sideEffects"}, []string{grouptest.Unknown + "webhooks[0].failurePolicy"}},
-	"match policy":          {[]string{"sideEffects", "matchPolicy: Maybe\n  sideEffects"}, []string{grouptest.Unknown + "webhooks[0].matchPolicy"}},
-	"no side effects":       {[]string{"  sideEffects: None\n", ""}, []string{grouptest.Missing + "webhooks[0].sideEffects"}},
-	"some side effects":     {[]string{"None", "Some"}, []string{grouptest.Unknown + "webhooks[0].sideEffects"}},
-	"too brief":             {[]string{"sideEffects", "timeoutSeconds: 0\n  sideEffects"}, []string{grouptest.Invalid + "webhooks[0].timeoutSeconds"}},
-	"too long":              {[]string{"sideEffects", "timeoutSeconds: 31\n  sideEffects"}, []string{grouptest.Invalid + "webhooks[0].timeoutSeconds"}},
-	"namespaces":            {[]string{"sideEffects", "namespaceSelector: {matchLabels: {a: '-'}}\n  sideEffects"}, []string{grouptest.Invalid + "webhooks[0].namespaceSelector.matchLabels"}},
-	"objects":               {[]string{"sideEffects", "objectSelector: {matchExpressions: [{key: a, operator: Near}]}\n  sideEffects"}, []string{grouptest.Invalid + "webhooks[0].objectSelector.matchExpressions[0].operator"}},
-	"no review version":     {[]string{"  admissionReviewVersions: [v1]\n", ""}, []string{grouptest.Missing + "webhooks[0].admissionReviewVersions"}},
-	"unknown versions":      {[]string{"admissionReviewVersions: [v1]", "admissionReviewVersions: [v9]"}, []string{grouptest.Invalid + "webhooks[0].admissionReviewVersions"}},
-	"version twice":         {[]string{"admissionReviewVersions: [v1]", "admissionReviewVersions: [v1, v1]"}, []string{grouptest.Invalid + "webhooks[0].admissionReviewVersions[1]"}},
-	"condition's name":      {[]string{"name: c,", "name: '',"}, []string{grouptest.Missing + "webhooks[0].matchConditions[0].name"}},
-	"no condition":          {[]string{"object.spec.x == 1", "' '"}, []string{grouptest.Missing + "webhooks[0].matchConditions[0].expression"}},
-	"no boolean":            {[]string{"object.spec.x == 1", "'1'"}, []string{grouptest.Invalid + "webhooks[0].matchConditions[0].expression"}},
-	"parameters":            {[]string{"object.spec.x == 1", "params.x == 1"}, []string{grouptest.Invalid + "webhooks[0].matchConditions[0].expression"}},
-	"condition twice":       {[]string{"== 1}", "== 1}, {name: c, expression: 'true'}"}, []string{grouptest.Duplicate + "webhooks[0].matchConditions[1].name"}},
-	"too many conditions": {[]string{"[{name: c, expression: object.spec.x == 1}]", "[" + strings.Repeat("{name: c, expression: 'true'},", 65) + "]"},
+	"really all": {[]string{"[pods]", "['*/*', nodes]"},
+		[]string{grouptest.Invalid + "webhooks[0].rules[0].resources"}},
+	"subresources twice": {[]string{"[pods]", "['pods/*', pods/exec]"},
+		[]string{grouptest.Invalid + "webhooks[0].rules[0].resources[1]"}},
+	"of all, and of one": {[]string{"[pods]", "['*/scale', a/scale]"},
+		[]string{grouptest.Invalid + "webhooks[0].rules[0].resources[1]"}},
+	"scope": {[]string{"[pods]", "[pods], scope: World"},
+		[]string{grouptest.Unknown + "webhooks[0].rules[0].scope"}},
+	"failure policy": {[]string{"sideEffects", "failurePolicy: Maybe\n  sideEffects"},
+		[]string{grouptest.Unknown + "webhooks[0].failurePolicy"}},
+	"match policy": {[]string{"sideEffects", "matchPolicy: Maybe\n  sideEffects"},
+		[]string{grouptest.Unknown + "webhooks[0].matchPolicy"}},
+	"no side effects": {[]string{"  sideEffects: None\n", ""},
+		[]string{grouptest.Missing + "webhooks[0].sideEffects"}},
+	"some side effects": {[]string{"None", "Some"}, []string{grouptest.Unknown + "webhooks[0].sideEffects"}},
+	"too brief": {[]string{"sideEffects", "timeoutSeconds: 0\n  sideEffects"},
+		[]string{grouptest.Invalid + "webhooks[0].timeoutSeconds"}},
+	"too long": {[]string{"sideEffects", "timeoutSeconds: 31\n  sideEffects"},
+		[]string{grouptest.Invalid + "webhooks[0].timeoutSeconds"}},
+	"namespaces": {[]string{"sideEffects", "namespaceSelector: {matchLabels: {a: '-'}}\n  sideEffects"},
+		[]string{grouptest.Invalid + "webhooks[0].namespaceSelector.matchLabels"}},
+	"objects": {
+		[]string{"sideEffects", "objectSelector: {matchExpressions: [{key: a, operator: Near}]}\n  sideEffects"},
+		[]string{grouptest.Invalid + "webhooks[0].objectSelector.matchExpressions[0].operator"}},
+	"no review version": {[]string{"  admissionReviewVersions: [v1]\n", ""},
+		[]string{grouptest.Missing + "webhooks[0].admissionReviewVersions"}},
+	"unknown versions": {[]string{"admissionReviewVersions: [v1]", "admissionReviewVersions: [v9]"},
+		[]string{grouptest.Invalid + "webhooks[0].admissionReviewVersions"}},
+	"version twice": {[]string{"admissionReviewVersions: [v1]", "admissionReviewVersions: [v1, v1]"},
+		[]string{grouptest.Invalid + "webhooks[0].admissionReviewVersions[1]"}},
+	"condition's name": {[]string{"name: c,", "name: '',"},
+		[]string{grouptest.Missing + "webhooks[0].matchConditions[0].name"}},
+	"no condition": {[]string{"object.spec.x == 1", "' '"},
+		[]string{grouptest.Missing + "webhooks[0].matchConditions[0].expression"}},
+	"no boolean": {[]string{"object.spec.x == 1", "'1'"},
+		[]string{grouptest.Invalid + "webhooks[0].matchConditions[0].expression"}},
+	"parameters": {[]string{"object.spec.x == 1", "params.x == 1"},
+		[]string{grouptest.Invalid + "webhooks[0].matchConditions[0].expression"}},
+	"condition twice": {[]string{"== 1}", "== 1}, {name: c, expression: 'true'}"},
+		[]string{grouptest.Duplicate + "webhooks[0].matchConditions[1].name"}},
+	"too many conditions": {
+		[]string{"[{name: c, expression: object.spec.x == 1}]",
+			"[" + strings.Repeat("{name: c, expression: 'true'},", 65) + "]"},
 		append([]string{grouptest.TooMany + "webhooks[0].matchConditions"}, duplicates(64)...)},
-	"webhook twice": {[]string{"webhooks:\n", "webhooks:\n- {name: a.example.com, clientConfig: {url: 'https://a'}, sideEffects: None, admissionReviewVersions: [v1]}\n"},
+	"webhook twice": {
+		[]string{"webhooks:\n",
+			"webhooks:\n- {name: a.example.com, clientConfig: {url: 'https://a'}, sideEffects: None, admissionReviewVersions: [v1]}\n"},
 		[]string{grouptest.Duplicate + "webhooks[1].name"}},
 }
 
 func duplicates(n int) []string {
 	var all []string
 	for i := range n {
-		all = append(all, grouptest.Duplicate+field.NewPath("webhooks").Index(0).Child("matchConditions").Index(i+1).Child("name").String())
+		all = append(all,
+			grouptest.Duplicate+
+				field.NewPath("webhooks").Index(0).Child("matchConditions").Index(i+1).Child("name").String())
 	}
 	return all
 }
 
 func TestWebhookConfigurations(t *testing.T) {
-	validating, mutating := kindOf[admissionv1.ValidatingWebhookConfiguration](), kindOf[admissionv1.MutatingWebhookConfiguration]()
+	validating, mutating := kindOf[admissionv1.ValidatingWebhookConfiguration](),
+		kindOf[admissionv1.MutatingWebhookConfiguration]()
 	for name, c := range hookBreaks {
 		t.Run(name, func(t *testing.T) {
 			text := change(t, hookText, c.pairs...)
-			grouptest.WantErrors(t, validating.Validate(context.Background(), parse(t, validating, text), nil), c.want...)
+			grouptest.WantErrors(t, validating.Validate(context.Background(), parse(t, validating, text), nil),
+				c.want...)
 			grouptest.WantErrors(t, mutating.Validate(context.Background(), parse(t, mutating, text), nil), c.want...)
 		})
 	}
 	grouptest.WantErrors(t, mutating.Validate(context.Background(), parse(t, mutating,
-		change(t, hookText, "sideEffects", "reinvocationPolicy: Always\n  sideEffects")), nil), grouptest.Unknown+"webhooks[0].reinvocationPolicy")
+		change(t, hookText, "sideEffects", "reinvocationPolicy: Always\n  sideEffects")), nil),
+		grouptest.Unknown+"webhooks[0].reinvocationPolicy")
 }
 
 // A stored value that was valid once may stay; a new one must be valid today.
 func TestWebhookConfigurationUpdate(t *testing.T) {
 	k := kindOf[admissionv1.ValidatingWebhookConfiguration]()
 	for name, pairs := range map[string][]string{
-		"side effects":      {"None", "Some"},
-		"review versions":   {"admissionReviewVersions: [v1]", "admissionReviewVersions: [v9]"},
-		"selector":          {"sideEffects", "objectSelector: {matchExpressions: [{key: a, operator: In, values: ['-']}]}\n  sideEffects"},
-		"names":             {"webhooks:\n", "webhooks:\n- {name: a.example.com, clientConfig: {url: 'https://a'}, sideEffects: None, admissionReviewVersions: [v1]}\n"},
+		"side effects":    {"None", "Some"},
+		"review versions": {"admissionReviewVersions: [v1]", "admissionReviewVersions: [v9]"},
+		"selector": {"sideEffects",
+			"objectSelector: {matchExpressions: [{key: a, operator: In, values: ['-']}]}\n  sideEffects"},
+		"names": {"webhooks:\n",
+			"webhooks:\n- {name: a.example.com, clientConfig: {url: 'https://a'}, sideEffects: None, admissionReviewVersions: [v1]}\n"},
 		"match conditions ": {"object.spec.x == 1", "unknown(object)"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +199,9 @@ func TestWebhookConfigurationUpdate(t *testing.T) {
 
 func TestWebhookDefaults(t *testing.T) {
 	k := kindOf[admissionv1.MutatingWebhookConfiguration]()
-	got, err := yaml.Marshal(parse(t, k, `webhooks: [{name: a, clientConfig: {service: {namespace: ns, name: s}}, rules: [{}]}]`).Webhooks[0])
+	got, err := yaml.Marshal(
+		parse(t, k,
+			`webhooks: [{name: a, clientConfig: {service: {namespace: ns, name: s}}, rules: [{}]}]`).Webhooks[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,13 +228,15 @@ timeoutSeconds: 10
 }
 
 func TestWebhookRowsAndWarnings(t *testing.T) {
-	validating, mutating := kindOf[admissionv1.ValidatingWebhookConfiguration](), kindOf[admissionv1.MutatingWebhookConfiguration]()
+	validating, mutating := kindOf[admissionv1.ValidatingWebhookConfiguration](),
+		kindOf[admissionv1.MutatingWebhookConfiguration]()
 	v, m := parse(t, validating, hookText), parse(t, mutating, hookText)
 	v.CreationTimestamp, m.CreationTimestamp = grouptest.Ago(time.Minute), grouptest.Ago(time.Hour)
 	grouptest.WantRow(t, validating, v, "hooks", int64(1), "60s")
 	grouptest.WantRow(t, mutating, m, "hooks", int64(1), "60m")
 	review := change(t, hookText, `apiGroups: [""]`, "apiGroups: [authentication.k8s.io]", "[pods]", "[tokenreviews]")
-	want := []string{"webhooks[0].rules[0]: tokenreviews.authentication.k8s.io is excluded from admission webhooks; this rule will have no effect"}
+	want := []string{
+		"webhooks[0].rules[0]: tokenreviews.authentication.k8s.io is excluded from admission webhooks; this rule will have no effect"}
 	if got := validating.Warnings(context.Background(), parse(t, validating, review), nil); !slices.Equal(got, want) {
 		t.Errorf("warnings %q", got)
 	}

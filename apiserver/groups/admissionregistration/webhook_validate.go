@@ -82,9 +82,11 @@ func validateHooks(hooks, old []hook, update bool) field.ErrorList {
 }
 
 var (
-	noSideEffects  = []admissionv1.SideEffectClass{admissionv1.SideEffectClassNone, admissionv1.SideEffectClassNoneOnDryRun}
+	noSideEffects = []admissionv1.SideEffectClass{admissionv1.SideEffectClassNone,
+		admissionv1.SideEffectClassNoneOnDryRun}
 	allSideEffects = []admissionv1.SideEffectClass{
-		admissionv1.SideEffectClassNone, admissionv1.SideEffectClassNoneOnDryRun, admissionv1.SideEffectClassSome, admissionv1.SideEffectClassUnknown,
+		admissionv1.SideEffectClassNone, admissionv1.SideEffectClassNoneOnDryRun, admissionv1.SideEffectClassSome,
+		admissionv1.SideEffectClassUnknown,
 	}
 )
 
@@ -95,17 +97,23 @@ func validateHook(h *hook, allowed *leniency, at *field.Path) field.ErrorList {
 	}
 	errs = append(errs, optional(h.FailurePolicy, at.Child("failurePolicy"), admissionv1.Fail, admissionv1.Ignore)...)
 	errs = append(errs, optional(h.MatchPolicy, at.Child("matchPolicy"), admissionv1.Equivalent, admissionv1.Exact)...)
-	errs = append(errs, optional(h.ReinvocationPolicy, at.Child("reinvocationPolicy"), admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)...)
+	errs = append(errs,
+		optional(h.ReinvocationPolicy, at.Child("reinvocationPolicy"), admissionv1.IfNeededReinvocationPolicy,
+			admissionv1.NeverReinvocationPolicy)...)
 	errs = append(errs, validateSideEffects(h.SideEffects, allowed, at.Child("sideEffects"))...)
 	if t := h.TimeoutSeconds; t != nil && (*t < 1 || *t > 30) {
-		errs = append(errs, field.Invalid(at.Child("timeoutSeconds"), *t, "the timeout value must be between 1 and 30 seconds"))
+		errs = append(errs,
+			field.Invalid(at.Child("timeoutSeconds"), *t, "the timeout value must be between 1 and 30 seconds"))
 	}
 	selectors := metav1validation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: allowed.selectors}
-	errs = append(errs, metav1validation.ValidateLabelSelector(h.NamespaceSelector, selectors, at.Child("namespaceSelector"))...)
-	errs = append(errs, metav1validation.ValidateLabelSelector(h.ObjectSelector, selectors, at.Child("objectSelector"))...)
+	errs = append(errs,
+		metav1validation.ValidateLabelSelector(h.NamespaceSelector, selectors, at.Child("namespaceSelector"))...)
+	errs = append(errs,
+		metav1validation.ValidateLabelSelector(h.ObjectSelector, selectors, at.Child("objectSelector"))...)
 	errs = append(errs, validateClient(&h.ClientConfig, at.Child("clientConfig"))...)
 	if !allowed.conditions {
-		errs = append(errs, (&expressions{stored: allowed.stored}).conditions(h.MatchConditions, at.Child("matchConditions"))...)
+		errs = append(errs,
+			(&expressions{stored: allowed.stored}).conditions(h.MatchConditions, at.Child("matchConditions"))...)
 	}
 	return append(errs, validateVersions(h.AdmissionReviewVersions, allowed, at.Child("admissionReviewVersions"))...)
 }
@@ -149,7 +157,8 @@ func validateClient(c *admissionv1.WebhookClientConfig, at *field.Path) field.Er
 	if c.Service.Port != nil {
 		port = *c.Service.Port
 	}
-	return webhook.ValidateWebhookService(at.Child("service"), c.Service.Namespace, c.Service.Name, c.Service.Path, port)
+	return webhook.ValidateWebhookService(at.Child("service"), c.Service.Namespace, c.Service.Name, c.Service.Path,
+		port)
 }
 
 func validateVersions(versions []string, allowed *leniency, at *field.Path) field.ErrorList {
@@ -167,7 +176,8 @@ func validateVersions(versions []string, allowed *leniency, at *field.Path) fiel
 		errs = append(errs, validation.Check(v, at.Index(i), utilvalidation.IsDNS1035Label)...)
 	}
 	if !allowed.versions && !speaks(versions) {
-		errs = append(errs, field.Invalid(at, versions, "must include at least one of "+strings.Join(reviewVersions, ", ")))
+		errs = append(errs,
+			field.Invalid(at, versions, "must include at least one of "+strings.Join(reviewVersions, ", ")))
 	}
 	return errs
 }

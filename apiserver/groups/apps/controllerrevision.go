@@ -26,7 +26,8 @@ func controllerRevisions() resource.Resource {
 		Columns: []metav1.TableColumnDefinition{
 			resource.Name(),
 			resource.Column("Controller", "string", "The object whose state the revision holds."),
-			resource.Column("Revision", "string", "Which version of that state it is."), // a number, but upstream says string
+			// a number, but upstream says string
+			resource.Column("Revision", "string", "Which version of that state it is."),
 			resource.Age(),
 		},
 		Row: func(r *appsv1.ControllerRevision, now time.Time) []any {

@@ -57,7 +57,8 @@ func TestControllerRevisionRow(t *testing.T) {
 	} {
 		r.OwnerReferences = nil
 		if owner != "" {
-			parsed := grouptest.Parse[appsv1.ControllerRevision](t, "metadata: {ownerReferences: ["+owner+"]}").OwnerReferences[0]
+			parsed := grouptest.Parse[appsv1.ControllerRevision](t,
+				"metadata: {ownerReferences: ["+owner+"]}").OwnerReferences[0]
 			parsed.Name, parsed.Controller = "web", ptr.To(true)
 			r.OwnerReferences = append(r.OwnerReferences, parsed)
 		}

@@ -140,10 +140,12 @@ func validateDaemonSet(_ context.Context, d, old *appsv1.DaemonSet) field.ErrorL
 	}
 	if _, err := parseTemplateGeneration(d); err != nil {
 		path := field.NewPath("metadata", "annotations").Key(appsv1.DeprecatedTemplateGeneration)
-		errs = append(errs, field.Invalid(path, d.Annotations[appsv1.DeprecatedTemplateGeneration], "must be an integer"))
+		errs = append(errs,
+			field.Invalid(path, d.Annotations[appsv1.DeprecatedTemplateGeneration], "must be an integer"))
 	}
 	errs = append(errs, validation.LabelSelector(spec.Selector, at.Child("selector"))...)
-	if selector, err := metav1.LabelSelectorAsSelector(spec.Selector); err == nil && !selector.Matches(labels.Set(spec.Template.Labels)) {
+	if selector, err := metav1.LabelSelectorAsSelector(spec.Selector); err == nil &&
+		!selector.Matches(labels.Set(spec.Template.Labels)) {
 		errs = append(errs, mismatch(spec.Template.Labels, at))
 	}
 	if s := spec.Selector; s != nil && len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
@@ -180,7 +182,8 @@ func validateDaemonSetRolling(r *appsv1.RollingUpdateDaemonSet, at *field.Path) 
 	errs = append(errs, validation.AtMost100Percent(surge, at.Child("maxSurge"))...)
 	switch n, m := amount(unavailable), amount(surge); {
 	case n != 0 && m != 0:
-		errs = append(errs, field.Invalid(at.Child("maxSurge"), r.MaxSurge, "may not be set when maxUnavailable is non-zero"))
+		errs = append(errs,
+			field.Invalid(at.Child("maxSurge"), r.MaxSurge, "may not be set when maxUnavailable is non-zero"))
 	case n == 0 && m == 0:
 		errs = append(errs, field.Required(at.Child("maxUnavailable"), "cannot be 0 when maxSurge is 0"))
 	}

@@ -57,24 +57,35 @@ func TestValidateDaemonSet(t *testing.T) {
 		spec string
 		want []string
 	}{
-		"good":            {selector + ", " + template, nil},
-		"on delete":       {selector + ", updateStrategy: {type: OnDelete}, " + template, nil},
-		"surge":           {rolling("{maxSurge: 10%, maxUnavailable: 0}"), nil},
-		"no selector":     {template, []string{grouptest.Invalid + "spec.template.metadata.labels"}},
-		"empty selector":  {"selector: {}, " + template, []string{grouptest.Invalid + "spec.selector"}},
-		"other labels":    {"selector: {matchLabels: {app: b}}, " + template, []string{grouptest.Invalid + "spec.template.metadata.labels"}},
-		"bad selector":    {"selector: {matchExpressions: [{key: a, operator: Is}]}, " + template, []string{grouptest.Invalid + "spec.selector.matchExpressions[0].operator"}},
-		"numbers":         {selector + ", minReadySeconds: -1, revisionHistoryLimit: -1, " + template, []string{grouptest.Invalid + "spec.minReadySeconds", grouptest.Invalid + "spec.revisionHistoryLimit"}},
-		"strategy":        {selector + ", updateStrategy: {type: Hope}, " + template, []string{grouptest.Unknown + "spec.updateStrategy"}},
-		"both":            {rolling("{maxSurge: 1, maxUnavailable: 1}"), []string{grouptest.Invalid + at + "maxSurge"}},
-		"neither":         {rolling("{maxSurge: 0%, maxUnavailable: 0}"), []string{grouptest.Missing + at + "maxUnavailable"}},
-		"less than none":  {rolling("{maxUnavailable: -1}"), []string{grouptest.Invalid + at + "maxUnavailable"}},
-		"more than all":   {rolling("{maxUnavailable: 101%}"), []string{grouptest.Invalid + at + "maxUnavailable"}},
-		"surge over all":  {rolling("{maxSurge: 101%, maxUnavailable: 0}"), []string{grouptest.Invalid + at + "maxSurge"}},
-		"no number":       {rolling("{maxUnavailable: x}"), []string{grouptest.Invalid + at + "maxUnavailable", grouptest.Missing + at + "maxUnavailable"}},
+		"good":           {selector + ", " + template, nil},
+		"on delete":      {selector + ", updateStrategy: {type: OnDelete}, " + template, nil},
+		"surge":          {rolling("{maxSurge: 10%, maxUnavailable: 0}"), nil},
+		"no selector":    {template, []string{grouptest.Invalid + "spec.template.metadata.labels"}},
+		"empty selector": {"selector: {}, " + template, []string{grouptest.Invalid + "spec.selector"}},
+		"other labels": {"selector: {matchLabels: {app: b}}, " + template,
+			[]string{grouptest.Invalid + "spec.template.metadata.labels"}},
+		"bad selector": {"selector: {matchExpressions: [{key: a, operator: Is}]}, " + template,
+			[]string{grouptest.Invalid + "spec.selector.matchExpressions[0].operator"}},
+		"numbers": {selector + ", minReadySeconds: -1, revisionHistoryLimit: -1, " + template,
+			[]string{grouptest.Invalid + "spec.minReadySeconds", grouptest.Invalid + "spec.revisionHistoryLimit"}},
+		"strategy": {selector + ", updateStrategy: {type: Hope}, " + template,
+			[]string{grouptest.Unknown + "spec.updateStrategy"}},
+		"both": {rolling("{maxSurge: 1, maxUnavailable: 1}"), []string{grouptest.Invalid + at + "maxSurge"}},
+		"neither": {rolling("{maxSurge: 0%, maxUnavailable: 0}"),
+			[]string{grouptest.Missing + at + "maxUnavailable"}},
+		"less than none": {rolling("{maxUnavailable: -1}"), []string{grouptest.Invalid + at + "maxUnavailable"}},
+		"more than all":  {rolling("{maxUnavailable: 101%}"), []string{grouptest.Invalid + at + "maxUnavailable"}},
+		"surge over all": {rolling("{maxSurge: 101%, maxUnavailable: 0}"),
+			[]string{grouptest.Invalid + at + "maxSurge"}},
+		"no number": {rolling("{maxUnavailable: x}"),
+			[]string{grouptest.Invalid + at + "maxUnavailable", grouptest.Missing + at + "maxUnavailable"}},
 		"surge no number": {rolling("{maxSurge: x}"), []string{grouptest.Invalid + at + "maxSurge"}},
-		"restart policy":  {selector + ", template: {metadata: {labels: {app: a}}, spec: {restartPolicy: OnFailure, activeDeadlineSeconds: 5, containers: [{name: a, image: i}]}}", []string{grouptest.Unknown + "spec.template.spec.restartPolicy", grouptest.Forbidden + "spec.template.spec.activeDeadlineSeconds"}},
-		"containers":      {selector + ", template: {metadata: {labels: {app: a}}, spec: {containers: [{name: A}]}}", []string{grouptest.Invalid + "spec.template.spec.containers[0].name", grouptest.Missing + "spec.template.spec.containers[0].image"}},
+		"restart policy": {
+			selector +
+				", template: {metadata: {labels: {app: a}}, spec: {restartPolicy: OnFailure, activeDeadlineSeconds: 5, containers: [{name: a, image: i}]}}", []string{grouptest.Unknown + "spec.template.spec.restartPolicy", grouptest.Forbidden + "spec.template.spec.activeDeadlineSeconds"}},
+		"containers": {selector + ", template: {metadata: {labels: {app: a}}, spec: {containers: [{name: A}]}}",
+			[]string{grouptest.Invalid + "spec.template.spec.containers[0].name",
+				grouptest.Missing + "spec.template.spec.containers[0].image"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := daemonSet(t, meta+"spec: {"+c.spec+"}")
@@ -83,7 +94,8 @@ func TestValidateDaemonSet(t *testing.T) {
 	}
 	d := daemonSet(t, smallest)
 	d.Annotations = map[string]string{appsv1.DeprecatedTemplateGeneration: "x"}
-	grouptest.WantErrors(t, validateDaemonSet(context.Background(), d, nil), grouptest.Invalid+"metadata.annotations[deprecated.daemonset.template.generation]")
+	grouptest.WantErrors(t, validateDaemonSet(context.Background(), d, nil),
+		grouptest.Invalid+"metadata.annotations[deprecated.daemonset.template.generation]")
 }
 
 func TestDaemonSetSelectorIsImmutable(t *testing.T) {
@@ -143,9 +155,11 @@ func TestValidateDaemonSetStatus(t *testing.T) {
 		"{currentNumberScheduled: 3, desiredNumberScheduled: 2, numberReady: 4, collisionCount: 2, observedGeneration: 1}": nil,
 		"{collisionCount: 1}": {grouptest.Invalid + "status.collisionCount"},
 		"{collisionCount: 2, currentNumberScheduled: -1, numberMisscheduled: -1, desiredNumberScheduled: -1, numberReady: -1}": {
-			grouptest.Invalid + "status.currentNumberScheduled", grouptest.Invalid + "status.numberMisscheduled", grouptest.Invalid + "status.desiredNumberScheduled", grouptest.Invalid + "status.numberReady"},
+			grouptest.Invalid + "status.currentNumberScheduled", grouptest.Invalid + "status.numberMisscheduled",
+			grouptest.Invalid + "status.desiredNumberScheduled", grouptest.Invalid + "status.numberReady"},
 		"{collisionCount: 2, observedGeneration: -1, updatedNumberScheduled: -1, numberAvailable: -1, numberUnavailable: -1}": {
-			grouptest.Invalid + "status.observedGeneration", grouptest.Invalid + "status.updatedNumberScheduled", grouptest.Invalid + "status.numberAvailable", grouptest.Invalid + "status.numberUnavailable"},
+			grouptest.Invalid + "status.observedGeneration", grouptest.Invalid + "status.updatedNumberScheduled",
+			grouptest.Invalid + "status.numberAvailable", grouptest.Invalid + "status.numberUnavailable"},
 	} {
 		d := daemonSet(t, "status: "+text)
 		t.Run(text, func(t *testing.T) {
@@ -160,7 +174,9 @@ spec: {selector: {matchLabels: {app: a}}, template: {spec: {nodeSelector: {disk:
 status: {desiredNumberScheduled: 5, currentNumberScheduled: 4, numberReady: 3, updatedNumberScheduled: 2, numberAvailable: 1}
 `)
 	d.CreationTimestamp = grouptest.Ago(3 * time.Minute)
-	grouptest.WantRow(t, daemonSets(), d, "d", int64(5), int64(4), int64(3), int64(2), int64(1), "disk=ssd,zone=a", "3m", "web", "nginx:1.21.6", "app=a")
+	grouptest.WantRow(t, daemonSets(), d, "d", int64(5), int64(4), int64(3), int64(2), int64(1), "disk=ssd,zone=a",
+		"3m", "web", "nginx:1.21.6", "app=a")
 	d.Spec.Template.Spec.NodeSelector = nil
-	grouptest.WantRow(t, daemonSets(), d, "d", int64(5), int64(4), int64(3), int64(2), int64(1), "<none>", "3m", "web", "nginx:1.21.6", "app=a")
+	grouptest.WantRow(t, daemonSets(), d, "d", int64(5), int64(4), int64(3), int64(2), int64(1), "<none>", "3m", "web",
+		"nginx:1.21.6", "app=a")
 }

@@ -120,15 +120,20 @@ func validateStrategy(s *appsv1.DeploymentStrategy, at *field.Path) field.ErrorL
 	switch s.Type {
 	case appsv1.RecreateDeploymentStrategyType:
 		if s.RollingUpdate != nil {
-			return field.ErrorList{field.Forbidden(at.Child("rollingUpdate"), "may not be specified when strategy `type` is 'Recreate'")}
+			return field.ErrorList{
+				field.Forbidden(at.Child("rollingUpdate"), "may not be specified when strategy `type` is 'Recreate'")}
 		}
 	case appsv1.RollingUpdateDeploymentStrategyType:
 		if s.RollingUpdate == nil {
-			return field.ErrorList{field.Required(at.Child("rollingUpdate"), "this should be defaulted and never be nil")}
+			return field.ErrorList{
+				field.Required(at.Child("rollingUpdate"), "this should be defaulted and never be nil")}
 		}
 		return validateRollingUpdate(s.RollingUpdate, at.Child("rollingUpdate"))
 	default:
-		return field.ErrorList{field.NotSupported(at, s, []appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType})}
+		return field.ErrorList{
+			field.NotSupported(at, s,
+				[]appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType,
+					appsv1.RollingUpdateDeploymentStrategyType})}
 	}
 	return nil
 }
@@ -139,7 +144,8 @@ func validateRollingUpdate(r *appsv1.RollingUpdateDeployment, at *field.Path) fi
 	errs = append(errs, validation.AtMost100Percent(unavailable, at.Child("maxUnavailable"))...)
 	errs = append(errs, validation.IntOrPercent(surge, at.Child("maxSurge"))...)
 	if isZero(unavailable) && isZero(surge) {
-		errs = append(errs, field.Invalid(at.Child("maxUnavailable"), r.MaxUnavailable, "may not be 0 when `maxSurge` is 0"))
+		errs = append(errs,
+			field.Invalid(at.Child("maxUnavailable"), r.MaxUnavailable, "may not be 0 when `maxSurge` is 0"))
 	}
 	return errs
 }
@@ -180,11 +186,13 @@ func validateDeploymentStatus(_ context.Context, d, old *appsv1.Deployment) fiel
 		errs = append(errs, field.Invalid(at.Child("availableReplicas"), s.AvailableReplicas, tooMany))
 	}
 	if s.AvailableReplicas > s.ReadyReplicas {
-		errs = append(errs, field.Invalid(at.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
+		errs = append(errs,
+			field.Invalid(at.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
 	}
 	errs = append(errs, validation.OptionalNonNegative(s.CollisionCount, at.Child("collisionCount"))...)
 	if was := old.Status.CollisionCount; was != nil && (s.CollisionCount == nil || *s.CollisionCount < *was) {
-		errs = append(errs, field.Invalid(at.Child("collisionCount"), ptr.Deref(s.CollisionCount, 0), "cannot be decremented"))
+		errs = append(errs,
+			field.Invalid(at.Child("collisionCount"), ptr.Deref(s.CollisionCount, 0), "cannot be decremented"))
 	}
 	return errs
 }

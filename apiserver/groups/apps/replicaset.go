@@ -96,7 +96,8 @@ func validateReplicaSetStatus(_ context.Context, rs, old *appsv1.ReplicaSet) fie
 		}
 	}
 	if s.AvailableReplicas > s.ReadyReplicas {
-		errs = append(errs, field.Invalid(at.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
+		errs = append(errs,
+			field.Invalid(at.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
 	}
 	errs = append(errs, validation.OptionalNonNegative(s.TerminatingReplicas, at.Child("terminatingReplicas"))...)
 	return append(errs, validation.NonNegative(s.ObservedGeneration, at.Child("observedGeneration"))...)

@@ -61,7 +61,8 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 			strategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{}
 		}
 	}
-	if rolling := strategy.RollingUpdate; rolling != nil && strategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
+	if rolling := strategy.RollingUpdate; rolling != nil &&
+		strategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
 		if rolling.Partition == nil {
 			rolling.Partition = ptr.To[int32](0)
 		}
@@ -104,7 +105,8 @@ func statefulSetWarnings(_ context.Context, s, old *appsv1.StatefulSet) []string
 		warnings = append(warnings, podtemplate.ClaimWarnings(&s.Spec.VolumeClaimTemplates[i].Spec, at)...)
 	}
 	if ptr.Deref(s.Spec.RevisionHistoryLimit, 0) < 0 {
-		warnings = append(warnings, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
+		warnings = append(warnings,
+			"spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
 	}
 	return warnings
 }

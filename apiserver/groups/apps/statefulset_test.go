@@ -57,12 +57,16 @@ func TestStatefulSetDefaultsKeepWhatIsSet(t *testing.T) {
 		"{type: OnDelete}":      {Type: appsv1.OnDeleteStatefulSetStrategyType},
 		"{type: RollingUpdate}": {Type: appsv1.RollingUpdateStatefulSetStrategyType},
 	} {
-		got := statefulSet(t, meta+"spec: {replicas: 0, revisionHistoryLimit: 0, podManagementPolicy: Parallel, persistentVolumeClaimRetentionPolicy: {whenScaled: Delete}, updateStrategy: "+text+"}").Spec
+		got := statefulSet(t,
+			meta+
+				"spec: {replicas: 0, revisionHistoryLimit: 0, podManagementPolicy: Parallel, persistentVolumeClaimRetentionPolicy: {whenScaled: Delete}, updateStrategy: "+text+"}").Spec
 		if diff := cmp.Diff(want, got.UpdateStrategy); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", text, diff)
 		}
-		if *got.Replicas != 0 || *got.RevisionHistoryLimit != 0 || got.PodManagementPolicy != appsv1.ParallelPodManagement ||
-			got.PersistentVolumeClaimRetentionPolicy.WhenScaled != "Delete" || got.PersistentVolumeClaimRetentionPolicy.WhenDeleted != "Retain" {
+		if *got.Replicas != 0 || *got.RevisionHistoryLimit != 0 ||
+			got.PodManagementPolicy != appsv1.ParallelPodManagement ||
+			got.PersistentVolumeClaimRetentionPolicy.WhenScaled != "Delete" ||
+			got.PersistentVolumeClaimRetentionPolicy.WhenDeleted != "Retain" {
 			t.Errorf("defaults replaced what was set: %+v", got)
 		}
 	}
@@ -83,46 +87,72 @@ func TestValidateStatefulSet(t *testing.T) {
 		spec string
 		want []string
 	}{
-		"good":               {selector + ", serviceName: web, " + claims + ", " + template, nil},
-		"on delete":          {selector + ", updateStrategy: {type: OnDelete}, " + template, nil},
-		"history":            {selector + ", revisionHistoryLimit: -1, " + template, nil},
-		"claim is mounted":   {claims + ", " + pod("containers: [{name: a, image: i, volumeMounts: [{name: data, mountPath: /data}]}]"), nil},
-		"claim hides volume": {claims + ", " + pod("containers: [{name: a, image: i}], volumes: [{name: data, hostPath: {path: ''}}]"), nil},
-		"names are given":    {pod("hostname: A_b, subdomain: A_b, containers: [{name: a, image: i}]"), nil},
-		"no such claim":      {pod("containers: [{name: a, image: i, volumeMounts: [{name: data, mountPath: /data}]}]"), []string{grouptest.NotFound + "spec.template.spec.containers[0].volumeMounts[0].name"}},
-		"no selector":        {template, []string{grouptest.Missing + "spec.selector", grouptest.Invalid + "spec.template.metadata.labels"}},
-		"empty selector":     {"selector: {}, " + template, []string{grouptest.Invalid + "spec.selector"}},
-		"other labels":       {"selector: {matchLabels: {app: b}}, " + template, []string{grouptest.Invalid + "spec.template.metadata.labels"}},
+		"good":      {selector + ", serviceName: web, " + claims + ", " + template, nil},
+		"on delete": {selector + ", updateStrategy: {type: OnDelete}, " + template, nil},
+		"history":   {selector + ", revisionHistoryLimit: -1, " + template, nil},
+		"claim is mounted": {
+			claims + ", " + pod("containers: [{name: a, image: i, volumeMounts: [{name: data, mountPath: /data}]}]"),
+			nil},
+		"claim hides volume": {
+			claims + ", " + pod("containers: [{name: a, image: i}], volumes: [{name: data, hostPath: {path: ''}}]"),
+			nil},
+		"names are given": {pod("hostname: A_b, subdomain: A_b, containers: [{name: a, image: i}]"), nil},
+		"no such claim": {pod("containers: [{name: a, image: i, volumeMounts: [{name: data, mountPath: /data}]}]"),
+			[]string{grouptest.NotFound + "spec.template.spec.containers[0].volumeMounts[0].name"}},
+		"no selector": {template,
+			[]string{grouptest.Missing + "spec.selector", grouptest.Invalid + "spec.template.metadata.labels"}},
+		"empty selector": {"selector: {}, " + template, []string{grouptest.Invalid + "spec.selector"}},
+		"other labels": {"selector: {matchLabels: {app: b}}, " + template,
+			[]string{grouptest.Invalid + "spec.template.metadata.labels"}},
 		"bad selector": {"selector: {matchExpressions: [{key: a, operator: Is}]}, " + template,
-			[]string{grouptest.Invalid + "spec.selector.matchExpressions[0].operator", grouptest.Invalid + "spec.selector"}},
+			[]string{grouptest.Invalid + "spec.selector.matchExpressions[0].operator",
+				grouptest.Invalid + "spec.selector"}},
 		"numbers": {selector + ", replicas: -1, minReadySeconds: -1, ordinals: {start: -1}, " + template,
-			[]string{grouptest.Invalid + "spec.replicas", grouptest.Invalid + "spec.minReadySeconds", grouptest.Invalid + "spec.ordinals.start"}},
-		"management":            {selector + ", podManagementPolicy: Hope, " + template, []string{grouptest.Invalid + "spec.podManagementPolicy"}},
-		"strategy":              {selector + ", updateStrategy: {type: Hope}, " + template, []string{grouptest.Invalid + "spec.updateStrategy"}},
-		"recreate is alpha":     {selector + ", updateStrategy: {type: Recreate}, " + template, []string{grouptest.Invalid + "spec.updateStrategy"}},
-		"on delete, rolling":    {selector + ", updateStrategy: {type: OnDelete, rollingUpdate: {}}, " + template, []string{grouptest.Invalid + "spec.updateStrategy.rollingUpdate"}},
-		"partition":             {rolling("{partition: -1}"), []string{grouptest.Invalid + "spec.updateStrategy.rollingUpdate.partition"}},
-		"percent":               {rolling("{maxUnavailable: 50%}"), nil},
-		"none unavailable":      {rolling("{maxUnavailable: 0}"), []string{grouptest.Invalid + maxUnavailable}},
-		"0%":                    {rolling("{maxUnavailable: 0%}"), []string{grouptest.Invalid + maxUnavailable}},
-		"less than none":        {rolling("{maxUnavailable: -1}"), []string{grouptest.Invalid + maxUnavailable}},
-		"more than all":         {rolling("{maxUnavailable: 101%}"), []string{grouptest.Invalid + maxUnavailable}},
-		"no number":             {rolling("{maxUnavailable: x}"), []string{grouptest.Invalid + maxUnavailable, grouptest.Invalid + maxUnavailable}},
-		"retention when scaled": {selector + ", persistentVolumeClaimRetentionPolicy: {whenScaled: Keep}, " + template, []string{grouptest.Unknown + "spec.persistentVolumeClaimRetentionPolicy.whenScaled"}},
-		"retention of deleted":  {selector + ", persistentVolumeClaimRetentionPolicy: {whenDeleted: Keep}, " + template, []string{grouptest.Unknown + "spec.persistentVolumeClaimRetentionPolicy.whenDeleted"}},
-		"service name":          {selector + ", serviceName: a.b, " + template, []string{grouptest.Invalid + "spec.serviceName"}},
-		"claims": {selector + ", volumeClaimTemplates: [{metadata: {name: data}, spec: {accessModes: [Some]}}], " + template,
+			[]string{grouptest.Invalid + "spec.replicas", grouptest.Invalid + "spec.minReadySeconds",
+				grouptest.Invalid + "spec.ordinals.start"}},
+		"management": {selector + ", podManagementPolicy: Hope, " + template,
+			[]string{grouptest.Invalid + "spec.podManagementPolicy"}},
+		"strategy": {selector + ", updateStrategy: {type: Hope}, " + template,
+			[]string{grouptest.Invalid + "spec.updateStrategy"}},
+		"recreate is alpha": {selector + ", updateStrategy: {type: Recreate}, " + template,
+			[]string{grouptest.Invalid + "spec.updateStrategy"}},
+		"on delete, rolling": {selector + ", updateStrategy: {type: OnDelete, rollingUpdate: {}}, " + template,
+			[]string{grouptest.Invalid + "spec.updateStrategy.rollingUpdate"}},
+		"partition": {rolling("{partition: -1}"),
+			[]string{grouptest.Invalid + "spec.updateStrategy.rollingUpdate.partition"}},
+		"percent":          {rolling("{maxUnavailable: 50%}"), nil},
+		"none unavailable": {rolling("{maxUnavailable: 0}"), []string{grouptest.Invalid + maxUnavailable}},
+		"0%":               {rolling("{maxUnavailable: 0%}"), []string{grouptest.Invalid + maxUnavailable}},
+		"less than none":   {rolling("{maxUnavailable: -1}"), []string{grouptest.Invalid + maxUnavailable}},
+		"more than all":    {rolling("{maxUnavailable: 101%}"), []string{grouptest.Invalid + maxUnavailable}},
+		"no number": {rolling("{maxUnavailable: x}"),
+			[]string{grouptest.Invalid + maxUnavailable, grouptest.Invalid + maxUnavailable}},
+		"retention when scaled": {selector + ", persistentVolumeClaimRetentionPolicy: {whenScaled: Keep}, " + template,
+			[]string{grouptest.Unknown + "spec.persistentVolumeClaimRetentionPolicy.whenScaled"}},
+		"retention of deleted": {selector + ", persistentVolumeClaimRetentionPolicy: {whenDeleted: Keep}, " + template,
+			[]string{grouptest.Unknown + "spec.persistentVolumeClaimRetentionPolicy.whenDeleted"}},
+		"service name": {selector + ", serviceName: a.b, " + template,
+			[]string{grouptest.Invalid + "spec.serviceName"}},
+		"claims": {
+			selector + ", volumeClaimTemplates: [{metadata: {name: data}, spec: {accessModes: [Some]}}], " + template,
 			[]string{grouptest.Unknown + claim + "accessModes", grouptest.Missing + claim + "resources[storage]"}},
-		"claim's name":   {selector + ", volumeClaimTemplates: [{metadata: {name: A_b}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1}}}}], " + template, []string{grouptest.Invalid + "spec.template.spec.volumes[0].name"}},
-		"restart policy": {pod("restartPolicy: Never, activeDeadlineSeconds: 5, containers: [{name: a, image: i}]"), []string{grouptest.Unknown + "spec.template.spec.restartPolicy", grouptest.Forbidden + "spec.template.spec.activeDeadlineSeconds"}},
-		"containers":     {pod("containers: [{name: A}]"), []string{grouptest.Invalid + "spec.template.spec.containers[0].name", grouptest.Missing + "spec.template.spec.containers[0].image"}},
+		"claim's name": {
+			selector +
+				", volumeClaimTemplates: [{metadata: {name: A_b}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1}}}}], " + template, []string{grouptest.Invalid + "spec.template.spec.volumes[0].name"}},
+		"restart policy": {pod("restartPolicy: Never, activeDeadlineSeconds: 5, containers: [{name: a, image: i}]"),
+			[]string{grouptest.Unknown + "spec.template.spec.restartPolicy",
+				grouptest.Forbidden + "spec.template.spec.activeDeadlineSeconds"}},
+		"containers": {pod("containers: [{name: A}]"),
+			[]string{grouptest.Invalid + "spec.template.spec.containers[0].name",
+				grouptest.Missing + "spec.template.spec.containers[0].image"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := statefulSet(t, meta+"spec: {"+c.spec+"}")
 			grouptest.WantErrors(t, validateStatefulSet(context.Background(), s, nil), c.want...)
 		})
 	}
-	for name, want := range map[string][]string{"a.b": {grouptest.Invalid + "metadata.name"}, strings.Repeat("a", 64): {grouptest.Invalid + "metadata.name"}} {
+	for name, want := range map[string][]string{"a.b": {grouptest.Invalid + "metadata.name"},
+		strings.Repeat("a", 64): {grouptest.Invalid + "metadata.name"}} {
 		s := statefulSet(t, smallest)
 		s.Name = name
 		grouptest.WantErrors(t, validateStatefulSet(context.Background(), s, nil), want...)
@@ -146,10 +176,14 @@ func TestValidateStatefulSetUpdate(t *testing.T) {
 		"selector": {func(s *appsv1.StatefulSetSpec) {
 			s.Selector.MatchLabels["tier"], s.Template.Labels["tier"] = "x", "x"
 		}, []string{grouptest.Invalid + "spec.selector"}},
-		"claims":     {func(s *appsv1.StatefulSetSpec) { s.VolumeClaimTemplates = nil }, []string{grouptest.Invalid + "spec.volumeClaimTemplates"}},
-		"service":    {func(s *appsv1.StatefulSetSpec) { s.ServiceName = "other" }, []string{grouptest.Invalid + "spec.serviceName"}},
-		"management": {func(s *appsv1.StatefulSetSpec) { s.PodManagementPolicy = "Parallel" }, []string{grouptest.Invalid + "spec.podManagementPolicy"}},
-		"template":   {func(s *appsv1.StatefulSetSpec) { s.Template.Spec.Containers[0].Image = "" }, []string{grouptest.Missing + "spec.template.spec.containers[0].image"}},
+		"claims": {func(s *appsv1.StatefulSetSpec) { s.VolumeClaimTemplates = nil },
+			[]string{grouptest.Invalid + "spec.volumeClaimTemplates"}},
+		"service": {func(s *appsv1.StatefulSetSpec) { s.ServiceName = "other" },
+			[]string{grouptest.Invalid + "spec.serviceName"}},
+		"management": {func(s *appsv1.StatefulSetSpec) { s.PodManagementPolicy = "Parallel" },
+			[]string{grouptest.Invalid + "spec.podManagementPolicy"}},
+		"template": {func(s *appsv1.StatefulSetSpec) { s.Template.Spec.Containers[0].Image = "" },
+			[]string{grouptest.Missing + "spec.template.spec.containers[0].image"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := old.DeepCopy()
@@ -176,15 +210,18 @@ func TestValidateStatefulSetUpdate(t *testing.T) {
 func TestValidateStatefulSetStatus(t *testing.T) {
 	for text, want := range map[string][]string{
 		"{replicas: 3, readyReplicas: 2, currentReplicas: 1, updatedReplicas: 2, availableReplicas: 2, observedGeneration: 1, collisionCount: 2}": nil,
-		"{collisionCount: 1}":                                       {grouptest.Invalid + "status.collisionCount"},
-		"{collisionCount: 2, replicas: -1}":                         {grouptest.Invalid + "status.replicas", grouptest.Invalid + "status.readyReplicas", grouptest.Invalid + "status.currentReplicas", grouptest.Invalid + "status.updatedReplicas", grouptest.Invalid + "status.availableReplicas"},
-		"{collisionCount: 2, readyReplicas: 1}":                     {grouptest.Invalid + "status.readyReplicas"},
-		"{collisionCount: 2, currentReplicas: 1}":                   {grouptest.Invalid + "status.currentReplicas"},
-		"{collisionCount: 2, updatedReplicas: 1}":                   {grouptest.Invalid + "status.updatedReplicas"},
-		"{collisionCount: 2, replicas: 1, availableReplicas: 1}":    {grouptest.Invalid + "status.availableReplicas"},
-		"{collisionCount: 2, currentReplicas: -1}":                  {grouptest.Invalid + "status.currentReplicas"},
-		"{collisionCount: 2, observedGeneration: -1}":               {grouptest.Invalid + "status.observedGeneration"},
-		"{collisionCount: -1}":                                      {grouptest.Invalid + "status.collisionCount", grouptest.Invalid + "status.collisionCount"},
+		"{collisionCount: 1}": {grouptest.Invalid + "status.collisionCount"},
+		"{collisionCount: 2, replicas: -1}": {grouptest.Invalid + "status.replicas",
+			grouptest.Invalid + "status.readyReplicas", grouptest.Invalid + "status.currentReplicas",
+			grouptest.Invalid + "status.updatedReplicas", grouptest.Invalid + "status.availableReplicas"},
+		"{collisionCount: 2, readyReplicas: 1}":                  {grouptest.Invalid + "status.readyReplicas"},
+		"{collisionCount: 2, currentReplicas: 1}":                {grouptest.Invalid + "status.currentReplicas"},
+		"{collisionCount: 2, updatedReplicas: 1}":                {grouptest.Invalid + "status.updatedReplicas"},
+		"{collisionCount: 2, replicas: 1, availableReplicas: 1}": {grouptest.Invalid + "status.availableReplicas"},
+		"{collisionCount: 2, currentReplicas: -1}":               {grouptest.Invalid + "status.currentReplicas"},
+		"{collisionCount: 2, observedGeneration: -1}":            {grouptest.Invalid + "status.observedGeneration"},
+		"{collisionCount: -1}": {grouptest.Invalid + "status.collisionCount",
+			grouptest.Invalid + "status.collisionCount"},
 		"{collisionCount: 2, replicas: 1, availableReplicas: null}": nil,
 	} {
 		old := statefulSet(t, "status: {collisionCount: 2}")
@@ -212,19 +249,23 @@ status: {replicas: 4, readyReplicas: 2}
 
 func TestStatefulSetWarnings(t *testing.T) {
 	old := statefulSet(t, smallest)
-	s := statefulSet(t, meta+"spec: {revisionHistoryLimit: -1, "+selector+", template: {metadata: {labels: {app: a}}, spec: {imagePullSecrets: [{name: ''}], containers: [{name: a, image: i}]}},"+
-		"volumeClaimTemplates: [{metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 100m}}}}]}")
+	s := statefulSet(t,
+		meta+"spec: {revisionHistoryLimit: -1, "+selector+
+			", template: {metadata: {labels: {app: a}}, spec: {imagePullSecrets: [{name: ''}], containers: [{name: a, image: i}]}},"+
+			"volumeClaimTemplates: [{metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 100m}}}}]}")
 	history := "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended"
 	size := `spec.volumeClaimTemplates[0].spec.resources.requests[storage]: fractional byte value "100m" is invalid, must be an integer`
 	secret := `spec.template.spec.imagePullSecrets[0].name: invalid empty name ""`
-	if diff := cmp.Diff([]string{secret, size, history}, statefulSetWarnings(context.Background(), s, nil)); diff != "" {
+	if diff := cmp.Diff([]string{secret, size, history},
+		statefulSetWarnings(context.Background(), s, nil)); diff != "" {
 		t.Errorf("create (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{size, history}, statefulSetWarnings(context.Background(), s, old)); diff != "" {
 		t.Errorf("the generation stays (-want +got):\n%s", diff)
 	}
 	s.Generation = old.Generation + 1
-	if diff := cmp.Diff([]string{secret, size, history}, statefulSetWarnings(context.Background(), s, old)); diff != "" {
+	if diff := cmp.Diff([]string{secret, size, history},
+		statefulSetWarnings(context.Background(), s, old)); diff != "" {
 		t.Errorf("update (-want +got):\n%s", diff)
 	}
 }

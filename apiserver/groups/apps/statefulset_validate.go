@@ -33,9 +33,11 @@ func validateStatefulSet(_ context.Context, s, old *appsv1.StatefulSet) field.Er
 		errs = append(errs, podtemplate.Validate(podsTemplate(spec), at.Child("template"))...)
 	}
 	errs = append(errs, validation.Immutable(spec.Selector, was.Selector, at.Child("selector"))...)
-	errs = append(errs, validation.Immutable(spec.VolumeClaimTemplates, was.VolumeClaimTemplates, at.Child("volumeClaimTemplates"))...)
+	errs = append(errs,
+		validation.Immutable(spec.VolumeClaimTemplates, was.VolumeClaimTemplates, at.Child("volumeClaimTemplates"))...)
 	errs = append(errs, validation.Immutable(spec.ServiceName, was.ServiceName, at.Child("serviceName"))...)
-	return append(errs, validation.Immutable(spec.PodManagementPolicy, was.PodManagementPolicy, at.Child("podManagementPolicy"))...)
+	return append(errs,
+		validation.Immutable(spec.PodManagementPolicy, was.PodManagementPolicy, at.Child("podManagementPolicy"))...)
 }
 
 // validateStatefulSetSpec checks a spec except for the template and the immutable fields.
@@ -60,10 +62,13 @@ func validateStatefulSetSpec(spec *appsv1.StatefulSetSpec, at *field.Path) field
 func validateIdentity(spec *appsv1.StatefulSetSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range spec.VolumeClaimTemplates {
-		errs = append(errs, podtemplate.ValidateClaimSpec(&spec.VolumeClaimTemplates[i].Spec, at.Child("volumeClaimTemplates").Index(i).Child("spec"))...)
+		errs = append(errs,
+			podtemplate.ValidateClaimSpec(&spec.VolumeClaimTemplates[i].Spec,
+				at.Child("volumeClaimTemplates").Index(i).Child("spec"))...)
 	}
 	if spec.ServiceName != "" {
-		errs = append(errs, validation.Check(spec.ServiceName, at.Child("serviceName"), utilvalidation.IsDNS1123Label)...)
+		errs = append(errs,
+			validation.Check(spec.ServiceName, at.Child("serviceName"), utilvalidation.IsDNS1123Label)...)
 	}
 	return errs
 }
@@ -75,7 +80,9 @@ func validatePodManagement(policy appsv1.PodManagementPolicyType, at *field.Path
 	case "":
 		return field.ErrorList{field.Required(at, "")}
 	}
-	return field.ErrorList{field.Invalid(at, policy, fmt.Sprintf("must be '%s' or '%s'", appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement))}
+	return field.ErrorList{
+		field.Invalid(at, policy,
+			fmt.Sprintf("must be '%s' or '%s'", appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement))}
 }
 
 func validateStatefulSetStrategy(s *appsv1.StatefulSetUpdateStrategy, at *field.Path) field.ErrorList {
@@ -93,7 +100,8 @@ func validateStatefulSetStrategy(s *appsv1.StatefulSetUpdateStrategy, at *field.
 		}
 	default:
 		return field.ErrorList{field.Invalid(at, s,
-			fmt.Sprintf("must be '%s' or '%s'", appsv1.RollingUpdateStatefulSetStrategyType, appsv1.OnDeleteStatefulSetStrategyType))}
+			fmt.Sprintf("must be '%s' or '%s'", appsv1.RollingUpdateStatefulSetStrategyType,
+				appsv1.OnDeleteStatefulSetStrategyType))}
 	}
 	return nil
 }
@@ -152,7 +160,8 @@ func validateStatefulSetSelector(spec *appsv1.StatefulSetSpec, at *field.Path) f
 
 // mismatch returns the error of a selector that does not match the template's labels.
 func mismatch(template map[string]string, spec *field.Path) *field.Error {
-	return field.Invalid(spec.Child("template", "metadata", "labels"), template, "`selector` does not match template `labels`")
+	return field.Invalid(spec.Child("template", "metadata", "labels"), template,
+		"`selector` does not match template `labels`")
 }
 
 // podsTemplate is the template as pods get it: without the names that the controller gives them,
@@ -194,7 +203,9 @@ func validateStatefulSetStatus(_ context.Context, set, old *appsv1.StatefulSet) 
 	errs = append(errs, validation.NonNegative(s.ObservedGeneration, at.Child("observedGeneration"))...)
 	errs = append(errs, validation.OptionalNonNegative(s.CollisionCount, at.Child("collisionCount"))...)
 	if s.AvailableReplicas > s.ReadyReplicas {
-		errs = append(errs, field.Invalid(at.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than status.readyReplicas"))
+		errs = append(errs,
+			field.Invalid(at.Child("availableReplicas"), s.AvailableReplicas,
+				"cannot be greater than status.readyReplicas"))
 	}
 	return append(errs, validateCollisions(s.CollisionCount, old.Status.CollisionCount, at)...)
 }

@@ -30,7 +30,8 @@ func podAutoscalers() resource.Resource {
 		Categories:   []string{"all"},
 		List:         &autoscalingv2.HorizontalPodAutoscalerList{},
 		Aliases: []resource.Alias{
-			resource.AliasOf(autoscalingv1.SchemeGroupVersion, &autoscalingv1.HorizontalPodAutoscalerList{}, fromV1, toV1, nil),
+			resource.AliasOf(autoscalingv1.SchemeGroupVersion, &autoscalingv1.HorizontalPodAutoscalerList{}, fromV1,
+				toV1, nil),
 		},
 		Default:    defaultAutoscaler,
 		Validate:   validateAutoscaler,

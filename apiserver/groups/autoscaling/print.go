@@ -53,7 +53,9 @@ func formatMetric(spec *autoscalingv2.MetricSpec, status *autoscalingv2.MetricSt
 }
 
 // currentValue is the status's value of a metric of some type; nothing if it is of another one.
-func currentValue(status *autoscalingv2.MetricStatus, of autoscalingv2.MetricSourceType) autoscalingv2.MetricValueStatus {
+func currentValue(
+	status *autoscalingv2.MetricStatus, of autoscalingv2.MetricSourceType,
+) autoscalingv2.MetricValueStatus {
 	switch {
 	case of == autoscalingv2.ExternalMetricSourceType && status.External != nil:
 		return status.External.Current

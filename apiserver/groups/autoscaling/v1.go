@@ -15,7 +15,8 @@ import (
 const annotationPrefix = "autoscaling.alpha.kubernetes.io/"
 
 const (
-	metricsAnnotation        = annotationPrefix + "metrics"         // []autoscalingv1.MetricSpec, without that of CPU utilization
+	// []autoscalingv1.MetricSpec, without that of CPU utilization
+	metricsAnnotation        = annotationPrefix + "metrics"
 	currentMetricsAnnotation = annotationPrefix + "current-metrics" // []autoscalingv1.MetricStatus
 	conditionsAnnotation     = annotationPrefix + "conditions"      // []autoscalingv1.HorizontalPodAutoscalerCondition
 	behaviorAnnotation       = annotationPrefix + "behavior"        // wireBehavior
@@ -24,7 +25,8 @@ const (
 // dropAnnotations returns the annotations without those of the conversion.
 func dropAnnotations(annotations map[string]string) map[string]string {
 	var kept map[string]string
-	for _, name := range []string{"metrics", "current-metrics", "conditions", "behavior", "scale-down-tolerance", "scale-up-tolerance"} {
+	for _, name := range []string{"metrics", "current-metrics", "conditions", "behavior", "scale-down-tolerance",
+		"scale-up-tolerance"} {
 		if _, has := annotations[annotationPrefix+name]; !has {
 			continue
 		}
@@ -67,14 +69,16 @@ func toV1(in *autoscalingv2.HorizontalPodAutoscaler, out *autoscalingv1.Horizont
 		notes.put(metricsAnnotation, others)
 	}
 	if in.Spec.Behavior != nil {
-		notes.put(behaviorAnnotation, wireBehavior{newWireRules(in.Spec.Behavior.ScaleUp), newWireRules(in.Spec.Behavior.ScaleDown)})
+		notes.put(behaviorAnnotation,
+			wireBehavior{newWireRules(in.Spec.Behavior.ScaleUp), newWireRules(in.Spec.Behavior.ScaleDown)})
 	}
 
 	var current []autoscalingv1.MetricStatus
 	for i := range in.Status.CurrentMetrics {
 		m := &in.Status.CurrentMetrics[i]
 		current = append(current, statusToV1(m))
-		if r := m.Resource; m.Type == autoscalingv2.ResourceMetricSourceType && r != nil && r.Name == corev1.ResourceCPU && r.Current.AverageUtilization != nil {
+		if r := m.Resource; m.Type == autoscalingv2.ResourceMetricSourceType && r != nil &&
+			r.Name == corev1.ResourceCPU && r.Current.AverageUtilization != nil {
 			out.Status.CurrentCPUUtilizationPercentage = r.Current.AverageUtilization
 		}
 	}
@@ -137,7 +141,8 @@ func fromV1(in *autoscalingv1.HorizontalPodAutoscaler, out *autoscalingv2.Horizo
 	// Defaults are applied to the whole, with the values of the annotations.
 	defaultTarget(&out.Spec)
 	out.Spec.Behavior = nil
-	if b, ok := read[autoscalingv2.HorizontalPodAutoscalerBehavior](in.Annotations, behaviorAnnotation); ok && b != (autoscalingv2.HorizontalPodAutoscalerBehavior{}) {
+	if b, ok := read[autoscalingv2.HorizontalPodAutoscalerBehavior](in.Annotations, behaviorAnnotation); ok &&
+		b != (autoscalingv2.HorizontalPodAutoscalerBehavior{}) {
 		out.Spec.Behavior = &b
 	}
 
@@ -148,8 +153,9 @@ func fromV1(in *autoscalingv1.HorizontalPodAutoscaler, out *autoscalingv2.Horizo
 		}
 	} else if now := in.Status.CurrentCPUUtilizationPercentage; now != nil {
 		out.Status.CurrentMetrics = []autoscalingv2.MetricStatus{{
-			Type:     autoscalingv2.ResourceMetricSourceType,
-			Resource: &autoscalingv2.ResourceMetricStatus{Name: corev1.ResourceCPU, Current: autoscalingv2.MetricValueStatus{AverageUtilization: now}},
+			Type: autoscalingv2.ResourceMetricSourceType,
+			Resource: &autoscalingv2.ResourceMetricStatus{Name: corev1.ResourceCPU,
+				Current: autoscalingv2.MetricValueStatus{AverageUtilization: now}},
 		}}
 	}
 	conditions, _ := read[[]autoscalingv1.HorizontalPodAutoscalerCondition](in.Annotations, conditionsAnnotation)
@@ -189,14 +195,17 @@ func newWireRules(rules *autoscalingv2.HPAScalingRules) *wireRules {
 	if rules == nil {
 		return nil
 	}
-	w := &wireRules{StabilizationWindowSeconds: rules.StabilizationWindowSeconds, SelectPolicy: rules.SelectPolicy, Tolerance: rules.Tolerance}
+	w := &wireRules{StabilizationWindowSeconds: rules.StabilizationWindowSeconds, SelectPolicy: rules.SelectPolicy,
+		Tolerance: rules.Tolerance}
 	for _, p := range rules.Policies {
 		w.Policies = append(w.Policies, wirePolicy(p))
 	}
 	return w
 }
 
-func conditionsToV1(in []autoscalingv2.HorizontalPodAutoscalerCondition) []autoscalingv1.HorizontalPodAutoscalerCondition {
+func conditionsToV1(
+	in []autoscalingv2.HorizontalPodAutoscalerCondition,
+) []autoscalingv1.HorizontalPodAutoscalerCondition {
 	var out []autoscalingv1.HorizontalPodAutoscalerCondition
 	for _, c := range in {
 		out = append(out, autoscalingv1.HorizontalPodAutoscalerCondition{
@@ -211,7 +220,9 @@ func conditionsToV1(in []autoscalingv2.HorizontalPodAutoscalerCondition) []autos
 	return out
 }
 
-func conditionsFromV1(in []autoscalingv1.HorizontalPodAutoscalerCondition) []autoscalingv2.HorizontalPodAutoscalerCondition {
+func conditionsFromV1(
+	in []autoscalingv1.HorizontalPodAutoscalerCondition,
+) []autoscalingv2.HorizontalPodAutoscalerCondition {
 	var out []autoscalingv2.HorizontalPodAutoscalerCondition
 	for _, c := range in {
 		out = append(out, autoscalingv2.HorizontalPodAutoscalerCondition{

@@ -63,7 +63,8 @@ func metricFromV1(in *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 			Target:          autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: &m.TargetValue},
 		}
 		if m.AverageValue != nil {
-			out.Object.Target = autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: m.AverageValue}
+			out.Object.Target = autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType,
+				AverageValue: m.AverageValue}
 			if !m.TargetValue.IsZero() {
 				out.Object.Target.Value = &m.TargetValue
 			}
@@ -72,11 +73,13 @@ func metricFromV1(in *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 	if m := in.Pods; m != nil {
 		out.Pods = &autoscalingv2.PodsMetricSource{
 			Metric: autoscalingv2.MetricIdentifier{Name: m.MetricName, Selector: m.Selector},
-			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: &m.TargetAverageValue},
+			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType,
+				AverageValue: &m.TargetAverageValue},
 		}
 	}
 	if m := in.Resource; m != nil {
-		out.Resource = &autoscalingv2.ResourceMetricSource{Name: m.Name, Target: usageFromV1(m.TargetAverageUtilization, m.TargetAverageValue)}
+		out.Resource = &autoscalingv2.ResourceMetricSource{Name: m.Name,
+			Target: usageFromV1(m.TargetAverageUtilization, m.TargetAverageValue)}
 	}
 	if m := in.ContainerResource; m != nil {
 		out.ContainerResource = &autoscalingv2.ContainerResourceMetricSource{
@@ -88,7 +91,8 @@ func metricFromV1(in *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 	if m := in.External; m != nil {
 		out.External = &autoscalingv2.ExternalMetricSource{
 			Metric: autoscalingv2.MetricIdentifier{Name: m.MetricName, Selector: m.MetricSelector},
-			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, Value: m.TargetValue, AverageValue: m.TargetAverageValue},
+			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, Value: m.TargetValue,
+				AverageValue: m.TargetAverageValue},
 		}
 		if m.TargetValue != nil {
 			out.External.Target.Type = autoscalingv2.ValueMetricType
@@ -98,7 +102,8 @@ func metricFromV1(in *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 }
 
 func usageFromV1(utilization *int32, amount *resource.Quantity) autoscalingv2.MetricTarget {
-	t := autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageUtilization: utilization, AverageValue: amount}
+	t := autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageUtilization: utilization,
+		AverageValue: amount}
 	if utilization != nil {
 		t.Type = autoscalingv2.UtilizationMetricType
 	}
@@ -166,15 +171,17 @@ func statusFromV1(in *autoscalingv1.MetricStatus) autoscalingv2.MetricStatus {
 	}
 	if m := in.Resource; m != nil {
 		out.Resource = &autoscalingv2.ResourceMetricStatus{
-			Name:    m.Name,
-			Current: autoscalingv2.MetricValueStatus{AverageUtilization: m.CurrentAverageUtilization, AverageValue: &m.CurrentAverageValue},
+			Name: m.Name,
+			Current: autoscalingv2.MetricValueStatus{AverageUtilization: m.CurrentAverageUtilization,
+				AverageValue: &m.CurrentAverageValue},
 		}
 	}
 	if m := in.ContainerResource; m != nil {
 		out.ContainerResource = &autoscalingv2.ContainerResourceMetricStatus{
 			Name:      m.Name,
 			Container: m.Container,
-			Current:   autoscalingv2.MetricValueStatus{AverageUtilization: m.CurrentAverageUtilization, AverageValue: &m.CurrentAverageValue},
+			Current: autoscalingv2.MetricValueStatus{AverageUtilization: m.CurrentAverageUtilization,
+				AverageValue: &m.CurrentAverageValue},
 		}
 	}
 	if m := in.External; m != nil {

@@ -54,7 +54,8 @@ status:
 		t.Errorf("the conversion changed what it read (-before +after):\n%s", diff)
 	}
 	if *v1.Spec.TargetCPUUtilizationPercentage != 60 || *v1.Status.CurrentCPUUtilizationPercentage != 30 {
-		t.Errorf("CPU in v1: target %d, current %d", *v1.Spec.TargetCPUUtilizationPercentage, *v1.Status.CurrentCPUUtilizationPercentage)
+		t.Errorf("CPU in v1: target %d, current %d", *v1.Spec.TargetCPUUtilizationPercentage,
+			*v1.Status.CurrentCPUUtilizationPercentage)
 	}
 	if len(v1.Annotations) != 5 || v1.Annotations["own"] != "kept" {
 		t.Errorf("annotations in v1: %v", v1.Annotations)
@@ -77,15 +78,25 @@ status:
 func TestFromV1(t *testing.T) {
 	const ref = "scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}"
 	cpu := func(percent string) string {
-		return "metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: " + percent + "}}}]"
+		return "metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: " +
+			percent + "}}}]"
 	}
 	for name, c := range map[string]struct{ v1, want string }{
-		"defaults":       {"spec: {" + ref + ", maxReplicas: 3}", "spec: {" + ref + ", minReplicas: 1, maxReplicas: 3, " + cpu("80") + "}"},
-		"target":         {"spec: {" + ref + ", minReplicas: 2, maxReplicas: 3, targetCPUUtilizationPercentage: 50}", "spec: {" + ref + ", minReplicas: 2, maxReplicas: 3, " + cpu("50") + "}"},
-		"only others":    {"metadata: {annotations: {autoscaling.alpha.kubernetes.io/metrics: '[{\"type\":\"Resource\",\"resource\":{\"name\":\"memory\",\"targetAverageValue\":\"1Gi\"}}]'}}\nspec: {" + ref + ", minReplicas: 1, maxReplicas: 3}", "metadata: {annotations: {}}\nspec: {" + ref + ", minReplicas: 1, maxReplicas: 3, metrics: [{type: Resource, resource: {name: memory, target: {type: AverageValue, averageValue: 1Gi}}}]}"},
-		"unreadable":     {"metadata: {annotations: {own: a, autoscaling.alpha.kubernetes.io/metrics: x, autoscaling.alpha.kubernetes.io/behavior: x, autoscaling.alpha.kubernetes.io/conditions: x, autoscaling.alpha.kubernetes.io/current-metrics: x}}\nspec: {" + ref + ", minReplicas: 1, maxReplicas: 3}", "metadata: {annotations: {own: a}}\nspec: {" + ref + ", minReplicas: 1, maxReplicas: 3, " + cpu("80") + "}"},
-		"empty behavior": {"metadata: {annotations: {autoscaling.alpha.kubernetes.io/behavior: '{}'}}\nspec: {" + ref + ", minReplicas: 1, maxReplicas: 3}", "metadata: {annotations: {}}\nspec: {" + ref + ", minReplicas: 1, maxReplicas: 3, " + cpu("80") + "}"},
-		"current":        {"spec: {" + ref + ", minReplicas: 1, maxReplicas: 3}\nstatus: {currentReplicas: 2, desiredReplicas: 2, currentCPUUtilizationPercentage: 10}", "spec: {" + ref + ", minReplicas: 1, maxReplicas: 3, " + cpu("80") + "}\nstatus: {currentReplicas: 2, desiredReplicas: 2, currentMetrics: [{type: Resource, resource: {name: cpu, current: {averageUtilization: 10}}}]}"},
+		"defaults": {"spec: {" + ref + ", maxReplicas: 3}",
+			"spec: {" + ref + ", minReplicas: 1, maxReplicas: 3, " + cpu("80") + "}"},
+		"target": {"spec: {" + ref + ", minReplicas: 2, maxReplicas: 3, targetCPUUtilizationPercentage: 50}",
+			"spec: {" + ref + ", minReplicas: 2, maxReplicas: 3, " + cpu("50") + "}"},
+		"only others": {
+			"metadata: {annotations: {autoscaling.alpha.kubernetes.io/metrics: '[{\"type\":\"Resource\",\"resource\":{\"name\":\"memory\",\"targetAverageValue\":\"1Gi\"}}]'}}\nspec: {" + ref + ", minReplicas: 1, maxReplicas: 3}", "metadata: {annotations: {}}\nspec: {" + ref + ", minReplicas: 1, maxReplicas: 3, metrics: [{type: Resource, resource: {name: memory, target: {type: AverageValue, averageValue: 1Gi}}}]}"},
+		"unreadable": {
+			"metadata: {annotations: {own: a, autoscaling.alpha.kubernetes.io/metrics: x, autoscaling.alpha.kubernetes.io/behavior: x, autoscaling.alpha.kubernetes.io/conditions: x, autoscaling.alpha.kubernetes.io/current-metrics: x}}\nspec: {" + ref + ", minReplicas: 1, maxReplicas: 3}", "metadata: {annotations: {own: a}}\nspec: {" + ref + ", minReplicas: 1, maxReplicas: 3, " + cpu("80") + "}"},
+		"empty behavior": {
+			"metadata: {annotations: {autoscaling.alpha.kubernetes.io/behavior: '{}'}}\nspec: {" + ref +
+				", minReplicas: 1, maxReplicas: 3}",
+			"metadata: {annotations: {}}\nspec: {" + ref + ", minReplicas: 1, maxReplicas: 3, " + cpu("80") + "}"},
+		"current": {
+			"spec: {" + ref +
+				", minReplicas: 1, maxReplicas: 3}\nstatus: {currentReplicas: 2, desiredReplicas: 2, currentCPUUtilizationPercentage: 10}", "spec: {" + ref + ", minReplicas: 1, maxReplicas: 3, " + cpu("80") + "}\nstatus: {currentReplicas: 2, desiredReplicas: 2, currentMetrics: [{type: Resource, resource: {name: cpu, current: {averageUtilization: 10}}}]}"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got autoscalingv2.HorizontalPodAutoscaler

@@ -38,16 +38,20 @@ func validateReplicas(spec *autoscalingv2.HorizontalPodAutoscalerSpec, at *field
 	case spec.MaxReplicas == 0:
 		errs = append(errs, field.Required(at.Child("maxReplicas"), "must be set and greater than 0"))
 	case spec.MaxReplicas < 0:
-		errs = append(errs, field.Invalid(at.Child("maxReplicas"), spec.MaxReplicas, "must be greater than or equal to 1"))
+		errs = append(errs,
+			field.Invalid(at.Child("maxReplicas"), spec.MaxReplicas, "must be greater than or equal to 1"))
 	}
 	if spec.MinReplicas == nil {
 		return errs
 	}
 	if spec.MaxReplicas < *spec.MinReplicas {
-		errs = append(errs, field.Invalid(at.Child("maxReplicas"), spec.MaxReplicas, "must be greater than or equal to `minReplicas`"))
+		errs = append(errs,
+			field.Invalid(at.Child("maxReplicas"), spec.MaxReplicas, "must be greater than or equal to `minReplicas`"))
 	}
 	if *spec.MinReplicas == 0 && !measuredWithoutPods(spec.Metrics) {
-		errs = append(errs, field.Forbidden(at.Child("metrics"), "must specify at least one Object or External metric to support scaling to zero replicas"))
+		errs = append(errs,
+			field.Forbidden(at.Child("metrics"),
+				"must specify at least one Object or External metric to support scaling to zero replicas"))
 	}
 	return errs
 }
@@ -55,7 +59,8 @@ func validateReplicas(spec *autoscalingv2.HorizontalPodAutoscalerSpec, at *field
 // measuredWithoutPods reports whether a metric is left when there are no pods to measure.
 func measuredWithoutPods(metrics []autoscalingv2.MetricSpec) bool {
 	for i := range metrics {
-		if t := metrics[i].Type; t == autoscalingv2.ObjectMetricSourceType || t == autoscalingv2.ExternalMetricSourceType {
+		if t := metrics[i].Type; t == autoscalingv2.ObjectMetricSourceType ||
+			t == autoscalingv2.ExternalMetricSourceType {
 			return true
 		}
 	}
@@ -64,7 +69,9 @@ func measuredWithoutPods(metrics []autoscalingv2.MetricSpec) bool {
 
 // validateScaled checks the target of scaling. Its version must name a group, as every scalable
 // kind except ReplicationController has one; a stored value may stay.
-func validateScaled(ref *autoscalingv2.CrossVersionObjectReference, old *autoscalingv2.HorizontalPodAutoscaler, at *field.Path) field.ErrorList {
+func validateScaled(
+	ref *autoscalingv2.CrossVersionObjectReference, old *autoscalingv2.HorizontalPodAutoscaler, at *field.Path,
+) field.ErrorList {
 	errs := validateReference(ref, at)
 	if old != nil && old.Spec.ScaleTargetRef.APIVersion == ref.APIVersion && old.Spec.ScaleTargetRef.Kind == ref.Kind {
 		return errs
@@ -95,7 +102,8 @@ func hasBadVersion(old *autoscalingv2.HorizontalPodAutoscaler) bool {
 	}
 	for i := range old.Spec.Metrics {
 		m := &old.Spec.Metrics[i]
-		if m.Type == autoscalingv2.ObjectMetricSourceType && m.Object != nil && checkVersion(&m.Object.DescribedObject, false) != nil {
+		if m.Type == autoscalingv2.ObjectMetricSourceType && m.Object != nil &&
+			checkVersion(&m.Object.DescribedObject, false) != nil {
 			return true
 		}
 	}
@@ -118,10 +126,12 @@ func validateRules(rules *autoscalingv2.HPAScalingRules, at *field.Path) field.E
 	}
 	if s := rules.SelectPolicy; s != nil {
 		switch *s {
-		case autoscalingv2.DisabledPolicySelect, autoscalingv2.MaxChangePolicySelect, autoscalingv2.MinChangePolicySelect:
+		case autoscalingv2.DisabledPolicySelect, autoscalingv2.MaxChangePolicySelect,
+			autoscalingv2.MinChangePolicySelect:
 		default:
 			errs = append(errs, field.NotSupported(at.Child("selectPolicy"), *s, []autoscalingv2.ScalingPolicySelect{
-				autoscalingv2.DisabledPolicySelect, autoscalingv2.MaxChangePolicySelect, autoscalingv2.MinChangePolicySelect,
+				autoscalingv2.DisabledPolicySelect, autoscalingv2.MaxChangePolicySelect,
+				autoscalingv2.MinChangePolicySelect,
 			}))
 		}
 	}
@@ -150,7 +160,8 @@ func validatePolicy(p *autoscalingv2.HPAScalingPolicy, at *field.Path) field.Err
 	case p.PeriodSeconds <= 0:
 		errs = append(errs, field.Invalid(at.Child("periodSeconds"), p.PeriodSeconds, "must be greater than zero"))
 	case p.PeriodSeconds > longestPeriod:
-		errs = append(errs, field.Invalid(at.Child("periodSeconds"), p.PeriodSeconds, "must be less than or equal to 1800"))
+		errs = append(errs,
+			field.Invalid(at.Child("periodSeconds"), p.PeriodSeconds, "must be less than or equal to 1800"))
 	}
 	return errs
 }
@@ -160,7 +171,9 @@ func validateAutoscalerStatus(_ context.Context, a, _ *autoscalingv2.HorizontalP
 	errs := validation.NonNegative(a.Status.CurrentReplicas, at.Child("currentReplicas"))
 	errs = append(errs, validation.NonNegative(a.Status.DesiredReplicas, at.Child("desiredReplicas"))...)
 	for i, c := range a.Status.Conditions {
-		errs = append(errs, validation.OptionalNonNegative(c.ObservedGeneration, at.Child("conditions").Index(i).Child("observedGeneration"))...)
+		errs = append(errs,
+			validation.OptionalNonNegative(c.ObservedGeneration,
+				at.Child("conditions").Index(i).Child("observedGeneration"))...)
 	}
 	return errs
 }

@@ -22,11 +22,16 @@ type source struct {
 
 func (c metricChecker) sources(m *autoscalingv2.MetricSpec) []source {
 	return []source{
-		{autoscalingv2.ObjectMetricSourceType, "object", m.Object != nil, func(at *field.Path) field.ErrorList { return c.validateObject(m.Object, at) }},
-		{autoscalingv2.ExternalMetricSourceType, "external", m.External != nil, func(at *field.Path) field.ErrorList { return validateExternal(m.External, at) }},
-		{autoscalingv2.PodsMetricSourceType, "pods", m.Pods != nil, func(at *field.Path) field.ErrorList { return validatePods(m.Pods, at) }},
-		{autoscalingv2.ResourceMetricSourceType, "resource", m.Resource != nil, func(at *field.Path) field.ErrorList { return validateResource(m.Resource, at) }},
-		{autoscalingv2.ContainerResourceMetricSourceType, "containerResource", m.ContainerResource != nil, func(at *field.Path) field.ErrorList { return validateContainerResource(m.ContainerResource, at) }},
+		{autoscalingv2.ObjectMetricSourceType, "object", m.Object != nil,
+			func(at *field.Path) field.ErrorList { return c.validateObject(m.Object, at) }},
+		{autoscalingv2.ExternalMetricSourceType, "external", m.External != nil,
+			func(at *field.Path) field.ErrorList { return validateExternal(m.External, at) }},
+		{autoscalingv2.PodsMetricSourceType, "pods", m.Pods != nil,
+			func(at *field.Path) field.ErrorList { return validatePods(m.Pods, at) }},
+		{autoscalingv2.ResourceMetricSourceType, "resource", m.Resource != nil,
+			func(at *field.Path) field.ErrorList { return validateResource(m.Resource, at) }},
+		{autoscalingv2.ContainerResourceMetricSourceType, "containerResource", m.ContainerResource != nil,
+			func(at *field.Path) field.ErrorList { return validateContainerResource(m.ContainerResource, at) }},
 	}
 }
 
@@ -50,12 +55,14 @@ func (c metricChecker) validateMetric(m *autoscalingv2.MetricSpec, at *field.Pat
 		}
 		known = true
 		if !s.set {
-			errs = append(errs, field.Required(at.Child(s.name), "must populate information for the given metric source"))
+			errs = append(errs,
+				field.Required(at.Child(s.name), "must populate information for the given metric source"))
 		}
 	}
 	if !known {
 		errs = append(errs, field.NotSupported(at.Child("type"), m.Type, []autoscalingv2.MetricSourceType{
-			autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType, autoscalingv2.ObjectMetricSourceType,
+			autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType,
+			autoscalingv2.ObjectMetricSourceType,
 			autoscalingv2.PodsMetricSourceType, autoscalingv2.ResourceMetricSourceType,
 		}))
 	}
@@ -78,7 +85,8 @@ func (c metricChecker) validateObject(m *autoscalingv2.ObjectMetricSource, at *f
 	errs = append(errs, validateIdentifier(&m.Metric, at.Child("metric"))...)
 	errs = append(errs, validateTarget(&m.Target, at.Child("target"))...)
 	if m.Target.Value == nil && m.Target.AverageValue == nil {
-		errs = append(errs, field.Required(at.Child("target", "averageValue"), "must set either a target value or averageValue"))
+		errs = append(errs,
+			field.Required(at.Child("target", "averageValue"), "must set either a target value or averageValue"))
 	}
 	return errs
 }
@@ -88,9 +96,13 @@ func validateExternal(m *autoscalingv2.ExternalMetricSource, at *field.Path) fie
 	errs = append(errs, validateTarget(&m.Target, at.Child("target"))...)
 	switch whole, average := m.Target.Value != nil, m.Target.AverageValue != nil; {
 	case !whole && !average:
-		errs = append(errs, field.Required(at.Child("target", "averageValue"), "must set either a target value for metric or a per-pod target"))
+		errs = append(errs,
+			field.Required(at.Child("target", "averageValue"),
+				"must set either a target value for metric or a per-pod target"))
 	case whole && average:
-		errs = append(errs, field.Forbidden(at.Child("target", "value"), "may not set both a target value for metric and a per-pod target"))
+		errs = append(errs,
+			field.Forbidden(at.Child("target", "value"),
+				"may not set both a target value for metric and a per-pod target"))
 	}
 	return errs
 }
@@ -99,7 +111,8 @@ func validatePods(m *autoscalingv2.PodsMetricSource, at *field.Path) field.Error
 	errs := validateIdentifier(&m.Metric, at.Child("metric"))
 	errs = append(errs, validateTarget(&m.Target, at.Child("target"))...)
 	if m.Target.AverageValue == nil {
-		errs = append(errs, field.Required(at.Child("target", "averageValue"), "must specify a positive target averageValue"))
+		errs = append(errs,
+			field.Required(at.Child("target", "averageValue"), "must specify a positive target averageValue"))
 	}
 	return errs
 }
@@ -132,9 +145,12 @@ func validateUsage(t *autoscalingv2.MetricTarget, at *field.Path) field.ErrorLis
 	errs := validateTarget(t, at)
 	switch share, amount := t.AverageUtilization != nil, t.AverageValue != nil; {
 	case !share && !amount:
-		errs = append(errs, field.Required(at.Child("averageUtilization"), "must set either a target raw value or a target utilization"))
+		errs = append(errs,
+			field.Required(at.Child("averageUtilization"),
+				"must set either a target raw value or a target utilization"))
 	case share && amount:
-		errs = append(errs, field.Forbidden(at.Child("averageValue"), "may not set both a target raw value and a target utilization"))
+		errs = append(errs,
+			field.Forbidden(at.Child("averageValue"), "may not set both a target raw value and a target utilization"))
 	}
 	return errs
 }
@@ -147,7 +163,8 @@ func validateTarget(t *autoscalingv2.MetricTarget, at *field.Path) field.ErrorLi
 	switch t.Type {
 	case autoscalingv2.UtilizationMetricType, autoscalingv2.ValueMetricType, autoscalingv2.AverageValueMetricType:
 	default:
-		errs = append(errs, field.Invalid(at.Child("type"), t.Type, "must be either Utilization, Value, or AverageValue"))
+		errs = append(errs,
+			field.Invalid(at.Child("type"), t.Type, "must be either Utilization, Value, or AverageValue"))
 	}
 	if v := t.Value; v != nil && v.Sign() <= 0 {
 		errs = append(errs, field.Invalid(at.Child("value"), v.String(), "must be positive"))

@@ -32,7 +32,9 @@ func Resources() []resource.Resource {
 // nameWarnings warns of a name that pods cannot have as it is.
 func nameWarnings(name string) []string {
 	if msgs := utilvalidation.IsDNS1123Label(name); len(msgs) > 0 {
-		return []string{fmt.Sprintf("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", msgs)}
+		return []string{
+			fmt.Sprintf(
+				"metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", msgs)}
 	}
 	return nil
 }
@@ -40,9 +42,13 @@ func nameWarnings(name string) []string {
 // specWarnings warns of values in a job spec at a path that are valid, but probably a mistake.
 func specWarnings(spec *batchv1.JobSpec, path ...string) []string {
 	var out []string
-	if isIndexed(spec) && ptr.Deref(spec.Completions, 0) > manyCompletions && ptr.Deref(spec.Parallelism, 0) > mostParallelOfMany {
-		out = append(out, fmt.Sprintf("%s: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, "+
-			"Kubernetes might not be able to track completedIndexes when a big number of indexes fail", field.NewPath(path[0], path[1:]...)))
+	if isIndexed(spec) && ptr.Deref(spec.Completions, 0) > manyCompletions &&
+		ptr.Deref(spec.Parallelism, 0) > mostParallelOfMany {
+		out = append(out,
+			fmt.Sprintf(
+				"%s: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, "+
+					"Kubernetes might not be able to track completedIndexes when a big number of indexes fail",
+				field.NewPath(path[0], path[1:]...)))
 	}
 	return append(out, podtemplate.Warnings(&spec.Template.Spec, append(path, "template")...)...)
 }

@@ -109,7 +109,9 @@ const longestCronJobName = utilvalidation.DNS1035LabelMaxLength - 11
 func validateCronJob(_ context.Context, c, old *batchv1.CronJob) field.ErrorList {
 	errs := validation.Meta(c, old, true, validation.SubdomainName)
 	if old == nil && len(c.Name) > longestCronJobName {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), c.Name, fmt.Sprintf("must be no more than %d characters", longestCronJobName)))
+		errs = append(errs,
+			field.Invalid(field.NewPath("metadata", "name"), c.Name,
+				fmt.Sprintf("must be no more than %d characters", longestCronJobName)))
 	}
 	spec, at := &c.Spec, field.NewPath("spec")
 	was := &batchv1.CronJobSpec{}
@@ -120,12 +122,15 @@ func validateCronJob(_ context.Context, c, old *batchv1.CronJob) field.ErrorList
 	if old == nil || !ptr.Equal(spec.TimeZone, was.TimeZone) {
 		errs = append(errs, validateTimeZone(spec.TimeZone, at.Child("timeZone"))...)
 	}
-	errs = append(errs, validation.OptionalNonNegative(spec.StartingDeadlineSeconds, at.Child("startingDeadlineSeconds"))...)
+	errs = append(errs,
+		validation.OptionalNonNegative(spec.StartingDeadlineSeconds, at.Child("startingDeadlineSeconds"))...)
 	errs = append(errs, validation.Enum(spec.ConcurrencyPolicy, at.Child("concurrencyPolicy"),
 		batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent)...)
 	errs = append(errs, validateJobTemplate(&spec.JobTemplate.Spec, at.Child("jobTemplate", "spec"))...)
-	errs = append(errs, validation.OptionalNonNegative(spec.SuccessfulJobsHistoryLimit, at.Child("successfulJobsHistoryLimit"))...)
-	return append(errs, validation.OptionalNonNegative(spec.FailedJobsHistoryLimit, at.Child("failedJobsHistoryLimit"))...)
+	errs = append(errs,
+		validation.OptionalNonNegative(spec.SuccessfulJobsHistoryLimit, at.Child("successfulJobsHistoryLimit"))...)
+	return append(errs,
+		validation.OptionalNonNegative(spec.FailedJobsHistoryLimit, at.Child("failedJobsHistoryLimit"))...)
 }
 
 // validateJobTemplate checks the spec of the jobs to be made. Their selectors are generated.

@@ -32,7 +32,9 @@ func parseIndexes(text string, completions int32) ([]interval, error) {
 func parseInterval(text string, completions int32) (interval, error) {
 	ends := strings.Split(text, "-")
 	if len(ends) > 2 {
-		return interval{}, fmt.Errorf("the fragment %q violates the requirement that an index interval can have at most two parts separated by '-'", text)
+		return interval{},
+			fmt.Errorf(
+				"the fragment %q violates the requirement that an index interval can have at most two parts separated by '-'", text)
 	}
 	first, err := parseIndex(ends[0], completions)
 	if err != nil {

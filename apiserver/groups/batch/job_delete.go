@@ -30,13 +30,18 @@ func (s *jobStorage) List(ctx context.Context, options *metainternalversion.List
 }
 
 // Delete implements rest.GracefulDeleter.
-func (s *jobStorage) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+func (s *jobStorage) Delete(
+	ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions,
+) (runtime.Object, bool, error) {
 	warnOfOrphans(ctx, options)
 	return s.Storage.Delete(ctx, name, validate, options)
 }
 
 // DeleteCollection implements rest.CollectionDeleter.
-func (s *jobStorage) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *metainternalversion.ListOptions) (runtime.Object, error) {
+func (s *jobStorage) DeleteCollection(
+	ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions,
+	list *metainternalversion.ListOptions,
+) (runtime.Object, error) {
 	warnOfOrphans(ctx, options)
 	return s.Storage.DeleteCollection(ctx, validate, options, list)
 }

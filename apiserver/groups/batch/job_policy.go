@@ -48,7 +48,8 @@ func validateFailureRule(rule *batchv1.PodFailurePolicyRule, spec *batchv1.JobSp
 		batchv1.PodFailurePolicyActionCount, batchv1.PodFailurePolicyActionFailIndex,
 		batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyActionIgnore)
 	if rule.Action == batchv1.PodFailurePolicyActionFailIndex && spec.BackoffLimitPerIndex == nil {
-		errs = append(errs, field.Invalid(at.Child("action"), rule.Action, "requires the backoffLimitPerIndex to be set"))
+		errs = append(errs,
+			field.Invalid(at.Child("action"), rule.Action, "requires the backoffLimitPerIndex to be set"))
 	}
 	if rule.OnExitCodes != nil {
 		errs = append(errs, validateExitCodes(rule.OnExitCodes, &spec.Template.Spec, at.Child("onExitCodes"))...)
@@ -56,9 +57,12 @@ func validateFailureRule(rule *batchv1.PodFailurePolicyRule, spec *batchv1.JobSp
 	errs = append(errs, validatePodConditions(rule.OnPodConditions, at.Child("onPodConditions"))...)
 	switch byCode, byCondition := rule.OnExitCodes != nil, len(rule.OnPodConditions) > 0; {
 	case byCode && byCondition:
-		errs = append(errs, field.Invalid(at, field.OmitValueType{}, "specifying both OnExitCodes and OnPodConditions is not supported"))
+		errs = append(errs,
+			field.Invalid(at, field.OmitValueType{},
+				"specifying both OnExitCodes and OnPodConditions is not supported"))
 	case !byCode && !byCondition:
-		errs = append(errs, field.Invalid(at, field.OmitValueType{}, "specifying one of OnExitCodes and OnPodConditions is required"))
+		errs = append(errs,
+			field.Invalid(at, field.OmitValueType{}, "specifying one of OnExitCodes and OnPodConditions is required"))
 	}
 	return errs
 }
@@ -78,11 +82,15 @@ func validatePodConditions(patterns []batchv1.PodFailurePolicyOnPodConditionsPat
 	return errs
 }
 
-func validateExitCodes(r *batchv1.PodFailurePolicyOnExitCodesRequirement, pod *corev1.PodSpec, at *field.Path) field.ErrorList {
+func validateExitCodes(
+	r *batchv1.PodFailurePolicyOnExitCodesRequirement, pod *corev1.PodSpec, at *field.Path,
+) field.ErrorList {
 	errs := choice(r.Operator, at.Child("operator"),
 		batchv1.PodFailurePolicyOnExitCodesOpIn, batchv1.PodFailurePolicyOnExitCodesOpNotIn)
 	if name := r.ContainerName; name != nil && !hasContainer(pod, *name) {
-		errs = append(errs, field.Invalid(at.Child("containerName"), *name, "must be one of the container or initContainer names in the pod template"))
+		errs = append(errs,
+			field.Invalid(at.Child("containerName"), *name,
+				"must be one of the container or initContainer names in the pod template"))
 	}
 	at = at.Child("values")
 	switch n := len(r.Values); {
@@ -120,7 +128,8 @@ func validateSuccessPolicy(spec *batchv1.JobSpec, at *field.Path) field.ErrorLis
 	var errs field.ErrorList
 	rules := spec.SuccessPolicy.Rules
 	if len(rules) == 0 {
-		errs = append(errs, field.Required(at, "at least one rules must be specified when the successPolicy is specified"))
+		errs = append(errs,
+			field.Required(at, "at least one rules must be specified when the successPolicy is specified"))
 	}
 	if len(rules) > mostRules {
 		errs = append(errs, field.TooMany(at, len(rules), mostRules))
@@ -136,7 +145,8 @@ func validateSuccessPolicy(spec *batchv1.JobSpec, at *field.Path) field.ErrorLis
 
 func validateSuccessRule(rule *batchv1.SuccessPolicyRule, completions int32, at *field.Path) field.ErrorList {
 	if rule.SucceededCount == nil && rule.SucceededIndexes == nil {
-		return field.ErrorList{field.Required(at, "at least one of succeededCount or succeededIndexes must be specified")}
+		return field.ErrorList{
+			field.Required(at, "at least one of succeededCount or succeededIndexes must be specified")}
 	}
 	var errs field.ErrorList
 	listed := int32(0)
@@ -155,10 +165,15 @@ func validateSuccessRule(rule *batchv1.SuccessPolicyRule, completions int32, at 
 		at := at.Child("succeededCount")
 		errs = append(errs, validation.NonNegative(*count, at)...)
 		if *count > completions {
-			errs = append(errs, field.Invalid(at, *count, fmt.Sprintf("must be less than or equal to %d (the number of specified completions)", completions)))
+			errs = append(errs,
+				field.Invalid(at, *count,
+					fmt.Sprintf("must be less than or equal to %d (the number of specified completions)", completions)))
 		}
 		if rule.SucceededIndexes != nil && *count > listed {
-			errs = append(errs, field.Invalid(at, *count, fmt.Sprintf("must be less than or equal to %d (the number of indexes in the specified succeededIndexes field)", listed)))
+			errs = append(errs,
+				field.Invalid(at, *count,
+					fmt.Sprintf(
+						"must be less than or equal to %d (the number of indexes in the specified succeededIndexes field)", listed)))
 		}
 	}
 	return errs

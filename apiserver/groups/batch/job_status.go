@@ -180,9 +180,11 @@ func (c *statusChange) checkTimes() {
 
 	if (completed || c.turned(batchv1.JobComplete)) && complete != (s.CompletionTime != nil) {
 		if complete {
-			c.errs = append(c.errs, field.Required(c.at.Child("completionTime"), "completionTime is required for Complete jobs"))
+			c.errs = append(c.errs,
+				field.Required(c.at.Child("completionTime"), "completionTime is required for Complete jobs"))
 		} else {
-			c.invalid("completionTime", s.CompletionTime, "cannot set completionTime when there is no Complete=True condition")
+			c.invalid("completionTime", s.CompletionTime,
+				"cannot set completionTime when there is no Complete=True condition")
 		}
 	}
 	if (started || completed) && s.CompletionTime.Before(s.StartTime) {
@@ -192,7 +194,8 @@ func (c *statusChange) checkTimes() {
 		c.invalid("completionTime", s.CompletionTime, "field is immutable")
 	}
 	// A job that is resumed starts anew. Its spec may show that some time before its status does.
-	resumes := hasCondition(c.old, batchv1.JobSuspended) && conditionIs(c.job, batchv1.JobSuspended, corev1.ConditionFalse)
+	resumes := hasCondition(c.old, batchv1.JobSuspended) &&
+		conditionIs(c.job, batchv1.JobSuspended, corev1.ConditionFalse)
 	if started && was.StartTime != nil && !resumes && !ptr.Deref(c.job.Spec.Suspend, false) {
 		c.invalid("startTime", s.StartTime, "field is immutable for unsuspended job once set")
 	}
@@ -207,7 +210,8 @@ func (c *statusChange) checkIndexes() {
 	if s.CompletedIndexes != c.old.Status.CompletedIndexes {
 		c.checkList("completedIndexes", s.CompletedIndexes)
 		if s.CompletedIndexes != "" && !isIndexed(spec) {
-			c.invalid("completedIndexes", s.CompletedIndexes, "cannot set non-empty completedIndexes when non-indexed completion mode")
+			c.invalid("completedIndexes", s.CompletedIndexes,
+				"cannot set non-empty completedIndexes when non-indexed completion mode")
 		}
 	} else if !c.failedIndexesChanged() {
 		return
@@ -217,14 +221,16 @@ func (c *statusChange) checkIndexes() {
 	}
 	if c.failedIndexesChanged() {
 		if spec.BackoffLimitPerIndex == nil {
-			c.invalid("failedIndexes", *s.FailedIndexes, "cannot set non-null failedIndexes when backoffLimitPerIndex is null")
+			c.invalid("failedIndexes", *s.FailedIndexes,
+				"cannot set non-null failedIndexes when backoffLimitPerIndex is null")
 		} else {
 			c.checkList("failedIndexes", *s.FailedIndexes)
 		}
 	}
 	if spec.Completions != nil {
 		if index, both := overlap(s.CompletedIndexes, *s.FailedIndexes, *spec.Completions); both {
-			c.invalid("failedIndexes", *s.FailedIndexes, fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", index))
+			c.invalid("failedIndexes", *s.FailedIndexes,
+				fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", index))
 		}
 	}
 }

@@ -96,7 +96,8 @@ func TestGeneratedSelector(t *testing.T) {
 		t.Errorf("labels of a job without its own: %v", named.Labels)
 	}
 
-	manual := job(t, "manualSelector: true, selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, "+pod+"}")
+	manual := job(t,
+		"manualSelector: true, selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, "+pod+"}")
 	if len(manual.Spec.Template.Labels) != 1 || len(manual.Spec.Selector.MatchLabels) != 1 {
 		t.Errorf("a manual selector was changed: %+v", manual.Spec)
 	}
@@ -105,7 +106,8 @@ func TestGeneratedSelector(t *testing.T) {
 
 func TestSchedulingIsDropped(t *testing.T) {
 	j := grouptest.Parse[batchv1.Job](t, meta+"spec: {"+template+"}")
-	j.Spec.Scheduling = &batchv1.JobSchedulingConfiguration{SchedulingPolicy: &schedulingv1alpha3.WorkloadPodGroupSchedulingPolicy{}}
+	j.Spec.Scheduling = &batchv1.JobSchedulingConfiguration{
+		SchedulingPolicy: &schedulingv1alpha3.WorkloadPodGroupSchedulingPolicy{}}
 	defaultJob(j)
 	prepareJob(context.Background(), j, nil)
 	if j.Spec.Scheduling != nil {
@@ -130,70 +132,141 @@ func TestValidateJob(t *testing.T) {
 		spec string
 		want []string
 	}{
-		"good":     {template, nil},
-		"indexed":  {indexed + "parallelism: 5, backoffLimitPerIndex: 1, maxFailedIndexes: 5, " + template, nil},
-		"numbers":  {"parallelism: -1, completions: -1, backoffLimit: -1, activeDeadlineSeconds: -1, ttlSecondsAfterFinished: -1, " + template, []string{grouptest.Invalid + spec + "parallelism", grouptest.Invalid + spec + "completions", grouptest.Invalid + spec + "backoffLimit", grouptest.Invalid + spec + "activeDeadlineSeconds", grouptest.Invalid + spec + "ttlSecondsAfterFinished"}},
-		"template": {"template: {spec: {restartPolicy: Never, containers: []}}", []string{grouptest.Missing + spec + "template.spec.containers"}},
+		"good":    {template, nil},
+		"indexed": {indexed + "parallelism: 5, backoffLimitPerIndex: 1, maxFailedIndexes: 5, " + template, nil},
+		"numbers": {
+			"parallelism: -1, completions: -1, backoffLimit: -1, activeDeadlineSeconds: -1, ttlSecondsAfterFinished: -1, " + template, []string{grouptest.Invalid + spec + "parallelism", grouptest.Invalid + spec + "completions", grouptest.Invalid + spec + "backoffLimit", grouptest.Invalid + spec + "activeDeadlineSeconds", grouptest.Invalid + spec + "ttlSecondsAfterFinished"}},
+		"template": {"template: {spec: {restartPolicy: Never, containers: []}}",
+			[]string{grouptest.Missing + spec + "template.spec.containers"}},
 
-		"restart always":         {"template: {spec: {containers: [{name: a, image: i}]}}", []string{grouptest.Missing + spec + "template.spec.restartPolicy"}},
-		"restart unknown":        {"template: {spec: {restartPolicy: Maybe, containers: [{name: a, image: i}]}}", []string{grouptest.Unknown + spec + "template.spec.restartPolicy", grouptest.Unknown + spec + "template.spec.restartPolicy"}},
-		"restart failure policy": {"template: {spec: {restartPolicy: OnFailure, containers: [{name: a, image: i}]}}, podFailurePolicy: {rules: []}", []string{grouptest.Invalid + spec + "template.spec.restartPolicy"}},
+		"restart always": {"template: {spec: {containers: [{name: a, image: i}]}}",
+			[]string{grouptest.Missing + spec + "template.spec.restartPolicy"}},
+		"restart unknown": {"template: {spec: {restartPolicy: Maybe, containers: [{name: a, image: i}]}}",
+			[]string{grouptest.Unknown + spec + "template.spec.restartPolicy",
+				grouptest.Unknown + spec + "template.spec.restartPolicy"}},
+		"restart failure policy": {
+			"template: {spec: {restartPolicy: OnFailure, containers: [{name: a, image: i}]}}, podFailurePolicy: {rules: []}", []string{grouptest.Invalid + spec + "template.spec.restartPolicy"}},
 
-		"manager":             {"managedBy: example.com/runner, " + template, nil},
-		"manager without /":   {"managedBy: runner, " + template, []string{grouptest.Invalid + spec + "managedBy"}},
-		"manager, long":       {"managedBy: example.com/" + strings.Repeat("a", 60) + ", " + template, []string{grouptest.TooLong + spec + "managedBy"}},
-		"mode":                {"completionMode: Sometimes, " + template, []string{grouptest.Unknown + spec + "completionMode"}},
-		"endless indexes":     {"completionMode: Indexed, parallelism: 2, " + template, []string{grouptest.Missing + spec + "completions"}},
-		"wide":                {indexed + "parallelism: 100001, " + template, []string{grouptest.Invalid + spec + "parallelism"}},
-		"per index":           {"backoffLimitPerIndex: 1, maxFailedIndexes: 1, " + template, []string{grouptest.Invalid + spec + "backoffLimitPerIndex", grouptest.Invalid + spec + "maxFailedIndexes"}},
-		"failed alone":        {indexed + "maxFailedIndexes: 1, " + template, []string{grouptest.Missing + spec + "backoffLimitPerIndex"}},
-		"more may fail":       {indexed + "backoffLimitPerIndex: 1, maxFailedIndexes: 6, " + template, []string{grouptest.Invalid + spec + "maxFailedIndexes"}},
-		"negative per index":  {indexed + "backoffLimitPerIndex: -1, maxFailedIndexes: -1, " + template, []string{grouptest.Invalid + spec + "backoffLimitPerIndex", grouptest.Invalid + spec + "maxFailedIndexes"}},
-		"many, unbounded":     {"completionMode: Indexed, completions: 100001, backoffLimitPerIndex: 1, " + template, []string{grouptest.Missing + spec + "maxFailedIndexes"}},
-		"many, wide":          {"completionMode: Indexed, completions: 100001, backoffLimitPerIndex: 1, maxFailedIndexes: 10000, parallelism: 10001, " + template, []string{grouptest.Invalid + spec + "parallelism"}},
-		"many, may fail":      {"completionMode: Indexed, completions: 100001, backoffLimitPerIndex: 1, maxFailedIndexes: 10001, " + template, []string{grouptest.Invalid + spec + "maxFailedIndexes"}},
-		"replacement":         {"podReplacementPolicy: Never, " + template, []string{grouptest.Unknown + spec + "podReplacementPolicy"}},
-		"replaced too early":  {"podReplacementPolicy: TerminatingOrFailed, podFailurePolicy: {rules: []}, " + template, []string{grouptest.Unknown + spec + "podReplacementPolicy"}},
-		"another name":        {"template: {metadata: {labels: {job-name: other, batch.kubernetes.io/job-name: other}}, " + pod + "}", []string{grouptest.Invalid + labels + "[job-name]", grouptest.Invalid + labels + "[batch.kubernetes.io/job-name]"}},
-		"another uid":         {"template: {metadata: {labels: {controller-uid: other, batch.kubernetes.io/controller-uid: other}}, " + pod + "}", []string{grouptest.Invalid + labels + "[controller-uid]", grouptest.Invalid + labels + "[batch.kubernetes.io/controller-uid]", grouptest.Invalid + labels}},
-		"own selector":        {"selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, " + pod + "}", []string{grouptest.Invalid + spec + "selector"}},
-		"no manual selector":  {"manualSelector: true, " + template, []string{grouptest.Missing + spec + "selector", grouptest.Invalid + labels}},
-		"bad manual selector": {"manualSelector: true, selector: {matchExpressions: [{key: a, operator: Is}]}, " + template, []string{grouptest.Invalid + spec + "selector.matchExpressions[0].operator"}},
-		"selects others":      {"manualSelector: true, selector: {matchLabels: {app: b}}, template: {metadata: {labels: {app: a}}, " + pod + "}", []string{grouptest.Invalid + labels}},
+		"manager":           {"managedBy: example.com/runner, " + template, nil},
+		"manager without /": {"managedBy: runner, " + template, []string{grouptest.Invalid + spec + "managedBy"}},
+		"manager, long": {"managedBy: example.com/" + strings.Repeat("a", 60) + ", " + template,
+			[]string{grouptest.TooLong + spec + "managedBy"}},
+		"mode": {"completionMode: Sometimes, " + template,
+			[]string{grouptest.Unknown + spec + "completionMode"}},
+		"endless indexes": {"completionMode: Indexed, parallelism: 2, " + template,
+			[]string{grouptest.Missing + spec + "completions"}},
+		"wide": {indexed + "parallelism: 100001, " + template,
+			[]string{grouptest.Invalid + spec + "parallelism"}},
+		"per index": {"backoffLimitPerIndex: 1, maxFailedIndexes: 1, " + template,
+			[]string{grouptest.Invalid + spec + "backoffLimitPerIndex", grouptest.Invalid + spec + "maxFailedIndexes"}},
+		"failed alone": {indexed + "maxFailedIndexes: 1, " + template,
+			[]string{grouptest.Missing + spec + "backoffLimitPerIndex"}},
+		"more may fail": {indexed + "backoffLimitPerIndex: 1, maxFailedIndexes: 6, " + template,
+			[]string{grouptest.Invalid + spec + "maxFailedIndexes"}},
+		"negative per index": {indexed + "backoffLimitPerIndex: -1, maxFailedIndexes: -1, " + template,
+			[]string{grouptest.Invalid + spec + "backoffLimitPerIndex", grouptest.Invalid + spec + "maxFailedIndexes"}},
+		"many, unbounded": {"completionMode: Indexed, completions: 100001, backoffLimitPerIndex: 1, " + template,
+			[]string{grouptest.Missing + spec + "maxFailedIndexes"}},
+		"many, wide": {
+			"completionMode: Indexed, completions: 100001, backoffLimitPerIndex: 1, maxFailedIndexes: 10000, parallelism: 10001, " + template, []string{grouptest.Invalid + spec + "parallelism"}},
+		"many, may fail": {
+			"completionMode: Indexed, completions: 100001, backoffLimitPerIndex: 1, maxFailedIndexes: 10001, " +
+				template, []string{grouptest.Invalid + spec + "maxFailedIndexes"}},
+		"replacement": {"podReplacementPolicy: Never, " + template,
+			[]string{grouptest.Unknown + spec + "podReplacementPolicy"}},
+		"replaced too early": {"podReplacementPolicy: TerminatingOrFailed, podFailurePolicy: {rules: []}, " + template,
+			[]string{grouptest.Unknown + spec + "podReplacementPolicy"}},
+		"another name": {
+			"template: {metadata: {labels: {job-name: other, batch.kubernetes.io/job-name: other}}, " + pod + "}",
+			[]string{grouptest.Invalid + labels + "[job-name]",
+				grouptest.Invalid + labels + "[batch.kubernetes.io/job-name]"}},
+		"another uid": {
+			"template: {metadata: {labels: {controller-uid: other, batch.kubernetes.io/controller-uid: other}}, " +
+				pod + "}",
+			[]string{grouptest.Invalid + labels + "[controller-uid]",
+				grouptest.Invalid + labels + "[batch.kubernetes.io/controller-uid]", grouptest.Invalid + labels}},
+		"own selector": {
+			"selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, " + pod + "}",
+			[]string{grouptest.Invalid + spec + "selector"}},
+		"no manual selector": {"manualSelector: true, " + template,
+			[]string{grouptest.Missing + spec + "selector", grouptest.Invalid + labels}},
+		"bad manual selector": {
+			"manualSelector: true, selector: {matchExpressions: [{key: a, operator: Is}]}, " + template,
+			[]string{grouptest.Invalid + spec + "selector.matchExpressions[0].operator"}},
+		"selects others": {
+			"manualSelector: true, selector: {matchLabels: {app: b}}, template: {metadata: {labels: {app: a}}, " + pod +
+				"}", []string{grouptest.Invalid + labels}},
 
-		"failure rules":        {template + ", podFailurePolicy: {rules: [{action: FailJob, onExitCodes: {containerName: work, operator: In, values: [1, 5, 42]}}, {action: Count, onExitCodes: {containerName: first, operator: NotIn, values: [0]}}, {action: Ignore, onPodConditions: [{type: DisruptionTarget}]}]}", nil},
-		"fail an index":        {indexed + "backoffLimitPerIndex: 1, " + rule("action: FailIndex, onExitCodes: {operator: In, values: [1]}"), nil},
-		"too many rules":       {template + ", podFailurePolicy: {rules: [" + strings.Repeat("{action: Ignore, onPodConditions: [{type: A}]}, ", 21) + "]}", []string{grouptest.TooMany + "spec.podFailurePolicy.rules"}},
-		"no action":            {rule("onPodConditions: [{type: A}]"), []string{grouptest.Missing + at + ".action"}},
-		"unknown action":       {rule("action: Cry, onPodConditions: [{type: A}]"), []string{grouptest.Unknown + at + ".action"}},
-		"no index to fail":     {rule("action: FailIndex, onPodConditions: [{type: A}]"), []string{grouptest.Invalid + at + ".action"}},
-		"rule of nothing":      {rule("action: Ignore"), []string{grouptest.Invalid + at}},
-		"rule of both":         {rule("action: Ignore, onPodConditions: [{type: A}], onExitCodes: {operator: In, values: [1]}"), []string{grouptest.Invalid + at}},
-		"condition type":       {rule("action: Ignore, onPodConditions: [{type: ''}, {type: 'A B'}]"), []string{grouptest.Invalid + at + ".onPodConditions[0].type", grouptest.Invalid + at + ".onPodConditions[0].type", grouptest.Invalid + at + ".onPodConditions[1].type"}},
-		"condition status":     {rule("action: Ignore, onPodConditions: [{type: A, status: Maybe}]"), []string{grouptest.Unknown + at + ".onPodConditions[0].status"}},
-		"too many conditions":  {rule("action: Ignore, onPodConditions: [" + strings.Repeat("{type: A}, ", 21) + "]"), []string{grouptest.TooMany + at + ".onPodConditions"}},
-		"no operator":          {rule("action: Ignore, onExitCodes: {operator: '', values: [1]}"), []string{grouptest.Missing + at + ".onExitCodes.operator"}},
-		"unknown operator":     {rule("action: Ignore, onExitCodes: {operator: Exists, values: [1]}"), []string{grouptest.Unknown + at + ".onExitCodes.operator"}},
-		"unknown container":    {rule("action: Ignore, onExitCodes: {containerName: other, operator: In, values: [1]}"), []string{grouptest.Invalid + at + ".onExitCodes.containerName"}},
-		"no codes":             {rule("action: Ignore, onExitCodes: {operator: In, values: []}"), []string{grouptest.Invalid + at + ".onExitCodes.values"}},
-		"too many codes":       {rule("action: Ignore, onExitCodes: {operator: In, values: [" + numbers(1, 256) + "]}"), []string{grouptest.TooMany + at + ".onExitCodes.values"}},
-		"success is a failure": {rule("action: Ignore, onExitCodes: {operator: In, values: [0]}"), []string{grouptest.Invalid + at + ".onExitCodes.values[0]"}},
-		"unordered codes":      {rule("action: Ignore, onExitCodes: {operator: In, values: [2, 1]}"), []string{grouptest.Invalid + at + ".onExitCodes.values"}},
-		"code twice":           {rule("action: Ignore, onExitCodes: {operator: In, values: [1, 1]}"), []string{grouptest.Duplicate + at + ".onExitCodes.values[1]"}},
+		"failure rules": {
+			template +
+				", podFailurePolicy: {rules: [{action: FailJob, onExitCodes: {containerName: work, operator: In, values: [1, 5, 42]}}, {action: Count, onExitCodes: {containerName: first, operator: NotIn, values: [0]}}, {action: Ignore, onPodConditions: [{type: DisruptionTarget}]}]}", nil},
+		"fail an index": {
+			indexed + "backoffLimitPerIndex: 1, " + rule("action: FailIndex, onExitCodes: {operator: In, values: [1]}"),
+			nil},
+		"too many rules": {
+			template + ", podFailurePolicy: {rules: [" +
+				strings.Repeat("{action: Ignore, onPodConditions: [{type: A}]}, ", 21) + "]}",
+			[]string{grouptest.TooMany + "spec.podFailurePolicy.rules"}},
+		"no action": {rule("onPodConditions: [{type: A}]"), []string{grouptest.Missing + at + ".action"}},
+		"unknown action": {rule("action: Cry, onPodConditions: [{type: A}]"),
+			[]string{grouptest.Unknown + at + ".action"}},
+		"no index to fail": {rule("action: FailIndex, onPodConditions: [{type: A}]"),
+			[]string{grouptest.Invalid + at + ".action"}},
+		"rule of nothing": {rule("action: Ignore"), []string{grouptest.Invalid + at}},
+		"rule of both": {
+			rule("action: Ignore, onPodConditions: [{type: A}], onExitCodes: {operator: In, values: [1]}"),
+			[]string{grouptest.Invalid + at}},
+		"condition type": {rule("action: Ignore, onPodConditions: [{type: ''}, {type: 'A B'}]"),
+			[]string{grouptest.Invalid + at + ".onPodConditions[0].type",
+				grouptest.Invalid + at + ".onPodConditions[0].type",
+				grouptest.Invalid + at + ".onPodConditions[1].type"}},
+		"condition status": {rule("action: Ignore, onPodConditions: [{type: A, status: Maybe}]"),
+			[]string{grouptest.Unknown + at + ".onPodConditions[0].status"}},
+		"too many conditions": {rule("action: Ignore, onPodConditions: [" + strings.Repeat("{type: A}, ", 21) + "]"),
+			[]string{grouptest.TooMany + at + ".onPodConditions"}},
+		"no operator": {rule("action: Ignore, onExitCodes: {operator: '', values: [1]}"),
+			[]string{grouptest.Missing + at + ".onExitCodes.operator"}},
+		"unknown operator": {rule("action: Ignore, onExitCodes: {operator: Exists, values: [1]}"),
+			[]string{grouptest.Unknown + at + ".onExitCodes.operator"}},
+		"unknown container": {rule("action: Ignore, onExitCodes: {containerName: other, operator: In, values: [1]}"),
+			[]string{grouptest.Invalid + at + ".onExitCodes.containerName"}},
+		"no codes": {rule("action: Ignore, onExitCodes: {operator: In, values: []}"),
+			[]string{grouptest.Invalid + at + ".onExitCodes.values"}},
+		"too many codes": {rule("action: Ignore, onExitCodes: {operator: In, values: [" + numbers(1, 256) + "]}"),
+			[]string{grouptest.TooMany + at + ".onExitCodes.values"}},
+		"success is a failure": {rule("action: Ignore, onExitCodes: {operator: In, values: [0]}"),
+			[]string{grouptest.Invalid + at + ".onExitCodes.values[0]"}},
+		"unordered codes": {rule("action: Ignore, onExitCodes: {operator: In, values: [2, 1]}"),
+			[]string{grouptest.Invalid + at + ".onExitCodes.values"}},
+		"code twice": {rule("action: Ignore, onExitCodes: {operator: In, values: [1, 1]}"),
+			[]string{grouptest.Duplicate + at + ".onExitCodes.values[1]"}},
 
-		"success":              {success("{succeededIndexes: '0,2-4', succeededCount: 4}, {succeededCount: 5}, {succeededIndexes: '1'}"), nil},
-		"success, not indexed": {template + ", successPolicy: {rules: [{succeededCount: 1}]}", []string{grouptest.Invalid + "spec.successPolicy"}},
-		"no success rules":     {success(""), []string{grouptest.Missing + "spec.successPolicy.rules"}},
-		"many success rules":   {success(strings.Repeat("{succeededCount: 1}, ", 21)), []string{grouptest.TooMany + "spec.successPolicy.rules"}},
-		"success of nothing":   {success("{}"), []string{grouptest.Missing + successAt}},
-		"success count":        {success("{succeededCount: -1}"), []string{grouptest.Invalid + successAt + ".succeededCount"}},
-		"success of more":      {success("{succeededCount: 6}"), []string{grouptest.Invalid + successAt + ".succeededCount"}},
-		"success of unlisted":  {success("{succeededIndexes: '1-2', succeededCount: 3}"), []string{grouptest.Invalid + successAt + ".succeededCount"}},
-		"success beyond":       {success("{succeededIndexes: '5'}"), []string{grouptest.Invalid + successAt + ".succeededIndexes"}},
-		"success order":        {success("{succeededIndexes: '2,1'}"), []string{grouptest.Invalid + successAt + ".succeededIndexes"}},
-		"success text":         {success("{succeededIndexes: 'a'}"), []string{grouptest.Invalid + successAt + ".succeededIndexes"}},
-		"success long":         {success("{succeededIndexes: '" + strings.Repeat("0", 64*1024+1) + "'}"), []string{grouptest.TooLong + successAt + ".succeededIndexes"}},
-		"success, no end":      {"completionMode: Indexed, parallelism: 1, " + template + ", successPolicy: {rules: [{succeededCount: 1}]}", []string{grouptest.Missing + spec + "completions"}},
+		"success": {
+			success("{succeededIndexes: '0,2-4', succeededCount: 4}, {succeededCount: 5}, {succeededIndexes: '1'}"),
+			nil},
+		"success, not indexed": {template + ", successPolicy: {rules: [{succeededCount: 1}]}",
+			[]string{grouptest.Invalid + "spec.successPolicy"}},
+		"no success rules": {success(""), []string{grouptest.Missing + "spec.successPolicy.rules"}},
+		"many success rules": {success(strings.Repeat("{succeededCount: 1}, ", 21)),
+			[]string{grouptest.TooMany + "spec.successPolicy.rules"}},
+		"success of nothing": {success("{}"), []string{grouptest.Missing + successAt}},
+		"success count": {success("{succeededCount: -1}"),
+			[]string{grouptest.Invalid + successAt + ".succeededCount"}},
+		"success of more": {success("{succeededCount: 6}"),
+			[]string{grouptest.Invalid + successAt + ".succeededCount"}},
+		"success of unlisted": {success("{succeededIndexes: '1-2', succeededCount: 3}"),
+			[]string{grouptest.Invalid + successAt + ".succeededCount"}},
+		"success beyond": {success("{succeededIndexes: '5'}"),
+			[]string{grouptest.Invalid + successAt + ".succeededIndexes"}},
+		"success order": {success("{succeededIndexes: '2,1'}"),
+			[]string{grouptest.Invalid + successAt + ".succeededIndexes"}},
+		"success text": {success("{succeededIndexes: 'a'}"),
+			[]string{grouptest.Invalid + successAt + ".succeededIndexes"}},
+		"success long": {success("{succeededIndexes: '" + strings.Repeat("0", 64*1024+1) + "'}"),
+			[]string{grouptest.TooLong + successAt + ".succeededIndexes"}},
+		"success, no end": {
+			"completionMode: Indexed, parallelism: 1, " + template + ", successPolicy: {rules: [{succeededCount: 1}]}",
+			[]string{grouptest.Missing + spec + "completions"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			grouptest.WantErrors(t, validateJob(context.Background(), job(t, c.spec), nil), c.want...)
@@ -220,8 +293,10 @@ func TestNamesOfIndexedJobs(t *testing.T) {
 		"too long 2": {62, 1, []string{grouptest.Invalid + "metadata.name"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j := grouptest.Parse[batchv1.Job](t, fmt.Sprintf("metadata: {name: %s, namespace: default, uid: u}\nspec: {completionMode: Indexed, completions: %d, %s}",
-				strings.Repeat("a", c.length), c.completions, template))
+			j := grouptest.Parse[batchv1.Job](t,
+				fmt.Sprintf(
+					"metadata: {name: %s, namespace: default, uid: u}\nspec: {completionMode: Indexed, completions: %d, %s}",
+					strings.Repeat("a", c.length), c.completions, template))
 			defaultJob(j)
 			prepareJob(context.Background(), j, nil)
 			grouptest.WantErrors(t, validateJob(context.Background(), j, nil), c.want...)
@@ -244,18 +319,34 @@ func TestJobUpdate(t *testing.T) {
 			s.Parallelism, s.BackoffLimit, s.Suspend = ptr.To[int32](0), ptr.To[int32](1), ptr.To(true)
 			s.ActiveDeadlineSeconds, s.TTLSecondsAfterFinished = ptr.To[int64](5), ptr.To[int32](5)
 		}, nil},
-		"completions":    {template, func(s *batchv1.JobSpec) { s.Completions = ptr.To[int32](2) }, []string{grouptest.Invalid + at + "completions"}},
-		"grow":           {indexed, func(s *batchv1.JobSpec) { s.Completions, s.Parallelism = ptr.To[int32](6), ptr.To[int32](6) }, nil},
-		"grow by half":   {indexed, func(s *batchv1.JobSpec) { s.Completions = ptr.To[int32](6) }, []string{grouptest.Invalid + at + "completions"}},
-		"end removed":    {indexed, func(s *batchv1.JobSpec) { s.Completions = nil }, []string{grouptest.Missing + at + "completions"}},
-		"mode":           {"completions: 5, " + template, func(s *batchv1.JobSpec) { s.CompletionMode = ptr.To(batchv1.IndexedCompletion) }, []string{grouptest.Invalid + at + "completionMode"}},
-		"per index":      {indexed, func(s *batchv1.JobSpec) { s.BackoffLimitPerIndex = ptr.To[int32](2) }, []string{grouptest.Invalid + at + "backoffLimitPerIndex"}},
-		"success policy": {indexed, func(s *batchv1.JobSpec) { s.SuccessPolicy = nil }, []string{grouptest.Invalid + at + "successPolicy"}},
-		"failure policy": {"podReplacementPolicy: Failed, " + template, func(s *batchv1.JobSpec) { s.PodFailurePolicy = &batchv1.PodFailurePolicy{} }, []string{grouptest.Invalid + at + "podFailurePolicy"}},
-		"manager":        {template, func(s *batchv1.JobSpec) { s.ManagedBy = ptr.To("example.com/x") }, []string{grouptest.Invalid + at + "managedBy"}},
-		"selector":       {template, func(s *batchv1.JobSpec) { s.Selector.MatchLabels = map[string]string{"job-name": "j"} }, []string{grouptest.Invalid + at + "selector"}},
-		"template":       {template, func(s *batchv1.JobSpec) { s.Template.Spec.Containers[0].Image = "pi:4" }, []string{grouptest.Invalid + at + "template"}},
-		"placement":      {template, func(s *batchv1.JobSpec) { s.Template.Spec.NodeSelector = map[string]string{"a": "b"} }, []string{grouptest.Invalid + at + "template"}},
+		"completions": {template, func(s *batchv1.JobSpec) { s.Completions = ptr.To[int32](2) },
+			[]string{grouptest.Invalid + at + "completions"}},
+		"grow": {indexed,
+			func(s *batchv1.JobSpec) { s.Completions, s.Parallelism = ptr.To[int32](6), ptr.To[int32](6) }, nil},
+		"grow by half": {indexed, func(s *batchv1.JobSpec) { s.Completions = ptr.To[int32](6) },
+			[]string{grouptest.Invalid + at + "completions"}},
+		"end removed": {indexed, func(s *batchv1.JobSpec) { s.Completions = nil },
+			[]string{grouptest.Missing + at + "completions"}},
+		"mode": {"completions: 5, " + template,
+			func(s *batchv1.JobSpec) { s.CompletionMode = ptr.To(batchv1.IndexedCompletion) },
+			[]string{grouptest.Invalid + at + "completionMode"}},
+		"per index": {indexed, func(s *batchv1.JobSpec) { s.BackoffLimitPerIndex = ptr.To[int32](2) },
+			[]string{grouptest.Invalid + at + "backoffLimitPerIndex"}},
+		"success policy": {indexed, func(s *batchv1.JobSpec) { s.SuccessPolicy = nil },
+			[]string{grouptest.Invalid + at + "successPolicy"}},
+		"failure policy": {"podReplacementPolicy: Failed, " + template,
+			func(s *batchv1.JobSpec) { s.PodFailurePolicy = &batchv1.PodFailurePolicy{} },
+			[]string{grouptest.Invalid + at + "podFailurePolicy"}},
+		"manager": {template, func(s *batchv1.JobSpec) { s.ManagedBy = ptr.To("example.com/x") },
+			[]string{grouptest.Invalid + at + "managedBy"}},
+		"selector": {template,
+			func(s *batchv1.JobSpec) { s.Selector.MatchLabels = map[string]string{"job-name": "j"} },
+			[]string{grouptest.Invalid + at + "selector"}},
+		"template": {template, func(s *batchv1.JobSpec) { s.Template.Spec.Containers[0].Image = "pi:4" },
+			[]string{grouptest.Invalid + at + "template"}},
+		"placement": {template,
+			func(s *batchv1.JobSpec) { s.Template.Spec.NodeSelector = map[string]string{"a": "b"} },
+			[]string{grouptest.Invalid + at + "template"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old := job(t, c.spec)
@@ -271,9 +362,12 @@ func TestJobUpdate(t *testing.T) {
 func TestSuspendedTemplate(t *testing.T) {
 	const inside, whole = grouptest.Invalid + "spec.template.spec", grouptest.Invalid + "spec.template"
 	affinity := func(zone string) *corev1.NodeAffinity {
-		return &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
-			{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{zone}}}},
-		}}}
+		return &corev1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{
+					{MatchExpressions: []corev1.NodeSelectorRequirement{
+						{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{zone}}}},
+				}}}
 	}
 	cpu := func(amount string) corev1.ResourceRequirements {
 		return *grouptest.Parse[corev1.ResourceRequirements](t, "requests: {cpu: "+amount+"}")
@@ -297,14 +391,17 @@ func TestSuspendedTemplate(t *testing.T) {
 		change func(p *corev1.PodTemplateSpec)
 		want   []string
 	}{
-		"adapted":         {"suspend: true, " + template, batchv1.JobStatus{}, adapt, nil},
-		"stopped":         {"suspend: true, " + template, stopped, adapt, nil},
-		"affinity goes":   {"suspend: true, template: {spec: {restartPolicy: Never, affinity: {nodeAffinity: {}}, containers: [{name: a, image: i}]}}", batchv1.JobStatus{}, func(p *corev1.PodTemplateSpec) { p.Spec.Affinity = nil }, nil},
+		"adapted": {"suspend: true, " + template, batchv1.JobStatus{}, adapt, nil},
+		"stopped": {"suspend: true, " + template, stopped, adapt, nil},
+		"affinity goes": {
+			"suspend: true, template: {spec: {restartPolicy: Never, affinity: {nodeAffinity: {}}, containers: [{name: a, image: i}]}}", batchv1.JobStatus{}, func(p *corev1.PodTemplateSpec) { p.Spec.Affinity = nil }, nil},
 		"running":         {template, started, adapt, []string{whole}},
 		"not yet stopped": {"suspend: true, " + template, started, adapt, []string{whole}},
 		"has a pod":       {"suspend: true, " + template, stopping, adapt, []string{whole}},
-		"image":           {"suspend: true, " + template, batchv1.JobStatus{}, func(p *corev1.PodTemplateSpec) { p.Spec.Containers[0].Image = "pi:4" }, []string{inside}},
-		"container":       {"suspend: true, " + template, batchv1.JobStatus{}, func(p *corev1.PodTemplateSpec) { p.Spec.Containers[0].Name = "other" }, []string{inside}},
+		"image": {"suspend: true, " + template, batchv1.JobStatus{},
+			func(p *corev1.PodTemplateSpec) { p.Spec.Containers[0].Image = "pi:4" }, []string{inside}},
+		"container": {"suspend: true, " + template, batchv1.JobStatus{},
+			func(p *corev1.PodTemplateSpec) { p.Spec.Containers[0].Name = "other" }, []string{inside}},
 		"one more": {"suspend: true, " + template, batchv1.JobStatus{}, func(p *corev1.PodTemplateSpec) {
 			c := p.Spec.Containers[0]
 			c.Name = "second"
@@ -331,11 +428,13 @@ func TestJobWarnings(t *testing.T) {
 		t.Errorf("warnings of nothing: %q", got)
 	}
 	j.Name = "j.example"
-	if got := kind.Warnings(context.Background(), j, nil); len(got) != 1 || !strings.HasPrefix(got[0], "metadata.name: this is used in Pod names and hostnames") {
+	if got := kind.Warnings(context.Background(), j, nil); len(got) != 1 ||
+		!strings.HasPrefix(got[0], "metadata.name: this is used in Pod names and hostnames") {
 		t.Errorf("warnings of a name with a dot: %q", got)
 	}
 	many := job(t, "completionMode: Indexed, completions: 100001, parallelism: 10001, "+template)
-	if got := kind.Warnings(context.Background(), many, nil); len(got) != 1 || !strings.HasPrefix(got[0], "spec: In Indexed Jobs with a number of completions higher than 10^5") {
+	if got := kind.Warnings(context.Background(), many, nil); len(got) != 1 ||
+		!strings.HasPrefix(got[0], "spec: In Indexed Jobs with a number of completions higher than 10^5") {
 		t.Errorf("warnings of many: %q", got)
 	}
 	if got := kind.Warnings(context.Background(), many, many); len(got) != 0 {
@@ -355,14 +454,17 @@ func TestJobRow(t *testing.T) {
 	grouptest.WantRow(t, jobs(), j, "j", "Running", "1/3", "3m", "5m", "work", "pi:3", "app=a")
 
 	j.Status.CompletionTime = ptr.To(grouptest.Ago(time.Minute))
-	j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobSuccessCriteriaMet, Status: corev1.ConditionTrue}, {Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+	j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobSuccessCriteriaMet, Status: corev1.ConditionTrue},
+		{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
 	j.Spec.Completions, j.Spec.Parallelism = nil, ptr.To[int32](2)
 	grouptest.WantRow(t, jobs(), j, "j", "Complete", "1/1 of 2", "2m", "5m", "work", "pi:3", "app=a")
 
 	for status, c := range map[string]batchv1.JobConditionType{
-		"Failed": batchv1.JobFailed, "Suspended": batchv1.JobSuspended, "FailureTarget": batchv1.JobFailureTarget, "SuccessCriteriaMet": batchv1.JobSuccessCriteriaMet,
+		"Failed": batchv1.JobFailed, "Suspended": batchv1.JobSuspended, "FailureTarget": batchv1.JobFailureTarget,
+		"SuccessCriteriaMet": batchv1.JobSuccessCriteriaMet,
 	} {
-		j.Spec.Parallelism, j.Status = ptr.To[int32](1), batchv1.JobStatus{Conditions: []batchv1.JobCondition{{Type: c, Status: corev1.ConditionTrue}}}
+		j.Spec.Parallelism, j.Status = ptr.To[int32](1),
+			batchv1.JobStatus{Conditions: []batchv1.JobCondition{{Type: c, Status: corev1.ConditionTrue}}}
 		grouptest.WantRow(t, jobs(), j, "j", status, "0/1", "", "5m", "work", "pi:3", "app=a")
 	}
 	j.DeletionTimestamp, j.Status = ptr.To(grouptest.Ago(time.Second)), batchv1.JobStatus{}

@@ -18,8 +18,10 @@ func validateJobChange(spec *batchv1.JobSpec, old *batchv1.Job, at *field.Path) 
 	errs = append(errs, validation.Immutable(spec.Selector, was.Selector, at.Child("selector"))...)
 	errs = append(errs, validateTemplateChange(&spec.Template, old, at)...)
 	errs = append(errs, validation.Immutable(spec.CompletionMode, was.CompletionMode, at.Child("completionMode"))...)
-	errs = append(errs, validation.Immutable(spec.PodFailurePolicy, was.PodFailurePolicy, at.Child("podFailurePolicy"))...)
-	errs = append(errs, validation.Immutable(spec.BackoffLimitPerIndex, was.BackoffLimitPerIndex, at.Child("backoffLimitPerIndex"))...)
+	errs = append(errs,
+		validation.Immutable(spec.PodFailurePolicy, was.PodFailurePolicy, at.Child("podFailurePolicy"))...)
+	errs = append(errs,
+		validation.Immutable(spec.BackoffLimitPerIndex, was.BackoffLimitPerIndex, at.Child("backoffLimitPerIndex"))...)
 	errs = append(errs, validation.Immutable(spec.ManagedBy, was.ManagedBy, at.Child("managedBy"))...)
 	return append(errs, validation.Immutable(spec.SuccessPolicy, was.SuccessPolicy, at.Child("successPolicy"))...)
 }
@@ -32,7 +34,8 @@ func validateCompletionsChange(spec, was *batchv1.JobSpec, at *field.Path) field
 	case spec.Completions == nil || apiequality.Semantic.DeepEqual(spec.Completions, was.Completions):
 		return nil
 	case *spec.Completions != ptr.Deref(spec.Parallelism, 0):
-		return field.ErrorList{field.Invalid(at, *spec.Completions, "can only be modified in tandem with spec.parallelism")}
+		return field.ErrorList{
+			field.Invalid(at, *spec.Completions, "can only be modified in tandem with spec.parallelism")}
 	}
 	return nil
 }

@@ -77,7 +77,8 @@ func validateGeneratedSelector(j *batchv1.Job) field.ErrorList {
 	}
 	selector, err := metav1.LabelSelectorAsSelector(j.Spec.Selector)
 	if err == nil && !selector.Matches(labels.Set(want)) {
-		errs = append(errs, field.Invalid(field.NewPath("spec", "selector"), j.Spec.Selector, "`selector` not auto-generated"))
+		errs = append(errs,
+			field.Invalid(field.NewPath("spec", "selector"), j.Spec.Selector, "`selector` not auto-generated"))
 	}
 	return errs
 }
@@ -91,7 +92,9 @@ func validateSelector(spec *batchv1.JobSpec, at *field.Path) field.ErrorList {
 	}
 	selector, err := metav1.LabelSelectorAsSelector(spec.Selector)
 	if err == nil && !selector.Matches(labels.Set(spec.Template.Labels)) {
-		errs = append(errs, field.Invalid(at.Child("template", "metadata", "labels"), spec.Template.Labels, "`selector` does not match template `labels`"))
+		errs = append(errs,
+			field.Invalid(at.Child("template", "metadata", "labels"), spec.Template.Labels,
+				"`selector` does not match template `labels`"))
 	}
 	return errs
 }
@@ -120,9 +123,11 @@ func validateJobSpec(spec *batchv1.JobSpec, at *field.Path) field.ErrorList {
 func validateNumbers(spec *batchv1.JobSpec, at *field.Path) field.ErrorList {
 	errs := validation.OptionalNonNegative(spec.Parallelism, at.Child("parallelism"))
 	errs = append(errs, validation.OptionalNonNegative(spec.Completions, at.Child("completions"))...)
-	errs = append(errs, validation.OptionalNonNegative(spec.ActiveDeadlineSeconds, at.Child("activeDeadlineSeconds"))...)
+	errs = append(errs,
+		validation.OptionalNonNegative(spec.ActiveDeadlineSeconds, at.Child("activeDeadlineSeconds"))...)
 	errs = append(errs, validation.OptionalNonNegative(spec.BackoffLimit, at.Child("backoffLimit"))...)
-	errs = append(errs, validation.OptionalNonNegative(spec.TTLSecondsAfterFinished, at.Child("ttlSecondsAfterFinished"))...)
+	errs = append(errs,
+		validation.OptionalNonNegative(spec.TTLSecondsAfterFinished, at.Child("ttlSecondsAfterFinished"))...)
 	errs = append(errs, validation.OptionalNonNegative(spec.BackoffLimitPerIndex, at.Child("backoffLimitPerIndex"))...)
 	errs = append(errs, validation.OptionalNonNegative(spec.MaxFailedIndexes, at.Child("maxFailedIndexes"))...)
 	if spec.MaxFailedIndexes != nil && spec.BackoffLimitPerIndex == nil {
@@ -157,7 +162,8 @@ func validateIndexed(spec *batchv1.JobSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	atMost := func(value *int32, limit int32, name, when string) {
 		if value != nil && *value > limit {
-			errs = append(errs, field.Invalid(at.Child(name), *value, fmt.Sprintf("must be less than or equal to %d%s", limit, when)))
+			errs = append(errs,
+				field.Invalid(at.Child(name), *value, fmt.Sprintf("must be less than or equal to %d%s", limit, when)))
 		}
 	}
 	atMost(spec.Parallelism, mostParallel, "parallelism", " when completion mode is Indexed")
@@ -166,11 +172,14 @@ func validateIndexed(spec *batchv1.JobSpec, at *field.Path) field.ErrorList {
 		return append(errs, field.Required(at.Child("completions"), "when completion mode is Indexed"))
 	}
 	if failed := spec.MaxFailedIndexes; failed != nil && *failed > *spec.Completions {
-		errs = append(errs, field.Invalid(at.Child("maxFailedIndexes"), *failed, "must be less than or equal to completions"))
+		errs = append(errs,
+			field.Invalid(at.Child("maxFailedIndexes"), *failed, "must be less than or equal to completions"))
 	}
 	if *spec.Completions > manyCompletions && spec.BackoffLimitPerIndex != nil {
 		if spec.MaxFailedIndexes == nil {
-			errs = append(errs, field.Required(at.Child("maxFailedIndexes"), fmt.Sprintf("must be specified when completions is above %d", manyCompletions)))
+			errs = append(errs,
+				field.Required(at.Child("maxFailedIndexes"),
+					fmt.Sprintf("must be specified when completions is above %d", manyCompletions)))
 		}
 		when := fmt.Sprintf(" when completions are above %d and used with backoff limit per index", manyCompletions)
 		atMost(spec.Parallelism, mostParallelOfMany, "parallelism", when)
@@ -183,11 +192,17 @@ func validateIndexed(spec *batchv1.JobSpec, at *field.Path) field.ErrorList {
 func validateRestartPolicy(spec *batchv1.JobSpec, at *field.Path) field.ErrorList {
 	switch policy := spec.Template.Spec.RestartPolicy; {
 	case policy == "" || policy == corev1.RestartPolicyAlways:
-		return field.ErrorList{field.Required(at, fmt.Sprintf("valid values: %q, %q", corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever))}
+		return field.ErrorList{
+			field.Required(at,
+				fmt.Sprintf("valid values: %q, %q", corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever))}
 	case policy != corev1.RestartPolicyOnFailure && policy != corev1.RestartPolicyNever:
-		return field.ErrorList{field.NotSupported(at, policy, []corev1.RestartPolicy{corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever})}
+		return field.ErrorList{
+			field.NotSupported(at, policy,
+				[]corev1.RestartPolicy{corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever})}
 	case policy != corev1.RestartPolicyNever && spec.PodFailurePolicy != nil:
-		return field.ErrorList{field.Invalid(at, policy, fmt.Sprintf("only %q is supported when podFailurePolicy is specified", corev1.RestartPolicyNever))}
+		return field.ErrorList{
+			field.Invalid(at, policy,
+				fmt.Sprintf("only %q is supported when podFailurePolicy is specified", corev1.RestartPolicyNever))}
 	}
 	return nil
 }

@@ -26,9 +26,11 @@ func validateSchedule(spec, was *batchv1.CronJobSpec, at *field.Path) field.Erro
 	}
 	switch {
 	case !strings.Contains(was.Schedule, "TZ"):
-		errs = append(errs, field.Invalid(at, spec.Schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"))
+		errs = append(errs,
+			field.Invalid(at, spec.Schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"))
 	case spec.TimeZone != nil:
-		errs = append(errs, field.Invalid(at, spec.Schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule"))
+		errs = append(errs,
+			field.Invalid(at, spec.Schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule"))
 	}
 	return errs
 }
@@ -62,7 +64,9 @@ func validateTimeZone(zone *string, at *field.Path) field.ErrorList {
 	}
 	var errs field.ErrorList
 	if strings.EqualFold(*zone, "Local") {
-		errs = append(errs, field.Invalid(at, *zone, "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"))
+		errs = append(errs,
+			field.Invalid(at, *zone,
+				"timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"))
 	}
 	if _, err := time.LoadLocation(*zone); err != nil {
 		errs = append(errs, field.Invalid(at, *zone, err.Error()))

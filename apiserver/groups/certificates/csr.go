@@ -50,7 +50,8 @@ func signingRequests() resource.Resource {
 			if r.Spec.SignerName != "" {
 				signer = r.Spec.SignerName
 			}
-			return []any{r.Name, resource.Since(r.CreationTimestamp, now), signer, r.Spec.Username, lifetime, formatConditions(r)}
+			return []any{r.Name, resource.Since(r.CreationTimestamp, now), signer, r.Spec.Username, lifetime,
+				formatConditions(r)}
 		},
 	}
 }
@@ -99,7 +100,8 @@ func prepareSigningRequest(ctx context.Context, r, old *certificatesv1.Certifica
 // prepareSigningStatus keeps the approval as it is, where the update has as many conditions of it;
 // validation refuses the others.
 func prepareSigningStatus(_ context.Context, r, old *certificatesv1.CertificateSigningRequest) {
-	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied} {
+	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved,
+		certificatesv1.CertificateDenied} {
 		was, is := indices(old, t), indices(r, t)
 		if len(was) != len(is) {
 			continue

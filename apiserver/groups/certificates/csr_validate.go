@@ -65,12 +65,16 @@ func validateRequestSpec(spec *certificatesv1.CertificateSigningRequestSpec, at 
 		}
 	}
 	if spec.SignerName == legacySigner {
-		errs = append(errs, field.Invalid(at.Child("signerName"), spec.SignerName, "the legacy signerName is not allowed via this API version"))
+		errs = append(errs,
+			field.Invalid(at.Child("signerName"), spec.SignerName,
+				"the legacy signerName is not allowed via this API version"))
 	} else {
 		errs = append(errs, validation.SignerName(spec.SignerName, at.Child("signerName"))...)
 	}
 	if s := spec.ExpirationSeconds; s != nil && *s < shortestLifetime {
-		errs = append(errs, field.Invalid(at.Child("expirationSeconds"), *s, "may not specify a duration less than 600 seconds (10 minutes)"))
+		errs = append(errs,
+			field.Invalid(at.Child("expirationSeconds"), *s,
+				"may not specify a duration less than 600 seconds (10 minutes)"))
 	}
 	return errs
 }
@@ -82,9 +86,12 @@ const legacySigner = "kubernetes.io/legacy-unknown"
 var usages = sorted(
 	certificatesv1.UsageSigning, certificatesv1.UsageDigitalSignature, certificatesv1.UsageContentCommitment,
 	certificatesv1.UsageKeyEncipherment, certificatesv1.UsageKeyAgreement, certificatesv1.UsageDataEncipherment,
-	certificatesv1.UsageCertSign, certificatesv1.UsageCRLSign, certificatesv1.UsageEncipherOnly, certificatesv1.UsageDecipherOnly,
-	certificatesv1.UsageAny, certificatesv1.UsageServerAuth, certificatesv1.UsageClientAuth, certificatesv1.UsageCodeSigning,
-	certificatesv1.UsageEmailProtection, certificatesv1.UsageSMIME, certificatesv1.UsageIPsecEndSystem, certificatesv1.UsageIPsecTunnel,
+	certificatesv1.UsageCertSign, certificatesv1.UsageCRLSign, certificatesv1.UsageEncipherOnly,
+	certificatesv1.UsageDecipherOnly,
+	certificatesv1.UsageAny, certificatesv1.UsageServerAuth, certificatesv1.UsageClientAuth,
+	certificatesv1.UsageCodeSigning,
+	certificatesv1.UsageEmailProtection, certificatesv1.UsageSMIME, certificatesv1.UsageIPsecEndSystem,
+	certificatesv1.UsageIPsecTunnel,
 	certificatesv1.UsageIPsecUser, certificatesv1.UsageTimestamping, certificatesv1.UsageOCSPSigning,
 	certificatesv1.UsageMicrosoftSGC, certificatesv1.UsageNetscapeSGC)
 
@@ -142,7 +149,8 @@ func checkCertificates(data []byte) error {
 const certificateBlock = "CERTIFICATE"
 
 // decided are the conditions that can only be true.
-var decided = []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed}
+var decided = []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved,
+	certificatesv1.CertificateDenied, certificatesv1.CertificateFailed}
 
 func validateRequestConditions(r *certificatesv1.CertificateSigningRequest, list *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -174,7 +182,9 @@ func validateRequestConditions(r *certificatesv1.CertificateSigningRequest, list
 
 // validateApprovalChange keeps decisions: none can be taken back, and only the approval
 // subresource can add one.
-func validateApprovalChange(r, old *certificatesv1.CertificateSigningRequest, may changes, at *field.Path) field.ErrorList {
+func validateApprovalChange(
+	r, old *certificatesv1.CertificateSigningRequest, may changes, at *field.Path,
+) field.ErrorList {
 	var errs field.ErrorList
 	for _, t := range decided {
 		was, is := conditions(old, t), conditions(r, t)
@@ -185,13 +195,17 @@ func validateApprovalChange(r, old *certificatesv1.CertificateSigningRequest, ma
 		case len(is) > len(was):
 			errs = append(errs, field.Forbidden(at, fmt.Sprintf("updates may not add a condition of type %q", t)))
 		case !apiequality.Semantic.DeepEqual(was, is):
-			errs = append(errs, field.Forbidden(at, fmt.Sprintf("updates may not modify a condition of type %q\n%v", t, diff.Diff(was, is))))
+			errs = append(errs,
+				field.Forbidden(at,
+					fmt.Sprintf("updates may not modify a condition of type %q\n%v", t, diff.Diff(was, is))))
 		}
 	}
 	return errs
 }
 
-func conditions(r *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestConditionType) []certificatesv1.CertificateSigningRequestCondition {
+func conditions(
+	r *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestConditionType,
+) []certificatesv1.CertificateSigningRequestCondition {
 	var all []certificatesv1.CertificateSigningRequestCondition
 	for _, i := range indices(r, t) {
 		all = append(all, r.Status.Conditions[i])

@@ -98,7 +98,8 @@ func validatePodRequest(_ context.Context, r, old *certificatesv1.PodCertificate
 		return append(errs, validation.Immutable(spec, &old.Spec, at)...)
 	}
 	errs = append(errs, validation.SignerName(spec.SignerName, at.Child("signerName"))...)
-	errs = append(errs, validation.UserAnnotations(spec.UnverifiedUserAnnotations, at.Child("unverifiedUserAnnotations"))...)
+	errs = append(errs,
+		validation.UserAnnotations(spec.UnverifiedUserAnnotations, at.Child("unverifiedUserAnnotations"))...)
 	for _, of := range []struct {
 		kind, name string
 		uid        types.UID
@@ -126,7 +127,8 @@ func validateExpiration(spec *certificatesv1.PodCertificateRequestSpec, at *fiel
 	}
 	most := validation.LongestPodCertificate(spec.SignerName)
 	if s := *spec.MaxExpirationSeconds; s < validation.ShortestPodCertificate || s > most {
-		return field.ErrorList{field.Invalid(at, s, fmt.Sprintf("must be in the range [%d, %d]", validation.ShortestPodCertificate, most))}
+		return field.ErrorList{
+			field.Invalid(at, s, fmt.Sprintf("must be in the range [%d, %d]", validation.ShortestPodCertificate, most))}
 	}
 	return nil
 }
@@ -136,7 +138,9 @@ func validateExpiration(spec *certificatesv1.PodCertificateRequestSpec, at *fiel
 func validateStubRequest(der []byte, spec *field.Path) field.ErrorList {
 	at := spec.Child("stubPKCS10Request")
 	if len(der) == 0 {
-		return field.ErrorList{field.Invalid(spec, field.OmitValueType{}, "exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set")}
+		return field.ErrorList{
+			field.Invalid(spec, field.OmitValueType{},
+				"exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set")}
 	}
 	if len(der) > largestRequest {
 		return field.ErrorList{field.TooLong(at, der, largestRequest)}
@@ -149,14 +153,19 @@ func validateStubRequest(der []byte, spec *field.Path) field.ErrorList {
 	case ed25519.PublicKey:
 	case *ecdsa.PublicKey:
 		if key.Curve != elliptic.P256() && key.Curve != elliptic.P384() && key.Curve != elliptic.P521() {
-			return field.ErrorList{field.Invalid(at, "curve "+key.Curve.Params().Name, "elliptic public keys must use curve P256, P384, or P521")}
+			return field.ErrorList{
+				field.Invalid(at, "curve "+key.Curve.Params().Name,
+					"elliptic public keys must use curve P256, P384, or P521")}
 		}
 	case *rsa.PublicKey:
 		if bits := key.Size() * 8; bits != 3072 && bits != 4096 {
-			return field.ErrorList{field.Invalid(at, fmt.Sprintf("%d-bit modulus", bits), "RSA keys must have modulus size 3072 or 4096")}
+			return field.ErrorList{
+				field.Invalid(at, fmt.Sprintf("%d-bit modulus", bits), "RSA keys must have modulus size 3072 or 4096")}
 		}
 	default:
-		return field.ErrorList{field.Invalid(at, field.OmitValueType{}, "unknown public key type; supported types are Ed25519, ECDSA, and RSA")}
+		return field.ErrorList{
+			field.Invalid(at, field.OmitValueType{},
+				"unknown public key type; supported types are Ed25519, ECDSA, and RSA")}
 	}
 	if r.CheckSignature() != nil {
 		return field.ErrorList{field.Invalid(at, field.OmitValueType{}, "invalid signature")}

@@ -77,10 +77,13 @@ func validateEnds(conditions []metav1.Condition, at *field.Path) field.ErrorList
 			continue
 		}
 		if known++; known > 1 {
-			errs = append(errs, field.Invalid(at.Child("type"), c.Type, `There may be at most one condition with type "Issued", "Denied", or "Failed"`))
+			errs = append(errs,
+				field.Invalid(at.Child("type"), c.Type,
+					`There may be at most one condition with type "Issued", "Denied", or "Failed"`))
 		}
 		if c.Status != metav1.ConditionTrue {
-			errs = append(errs, field.NotSupported(at.Child("status"), c.Status, []metav1.ConditionStatus{metav1.ConditionTrue}))
+			errs = append(errs,
+				field.NotSupported(at.Child("status"), c.Status, []metav1.ConditionStatus{metav1.ConditionTrue}))
 		}
 	}
 	return append(errs, metav1validation.ValidateConditions(conditions, at.Child("conditions"))...)
@@ -101,11 +104,14 @@ func validateIssued(r, old *certificatesv1.PodCertificateRequest, at *field.Path
 	errs := validateNames(leaf, chainAt)
 	request, err := x509.ParseCertificateRequest(old.Spec.StubPKCS10Request)
 	if err != nil {
-		return append(errs, field.Invalid(field.NewPath("spec", "stubPKCS10Request"), field.OmitValueType{}, "must be a valid PKCS#10 CSR"))
+		return append(errs,
+			field.Invalid(field.NewPath("spec", "stubPKCS10Request"), field.OmitValueType{},
+				"must be a valid PKCS#10 CSR"))
 	}
 	asked, ok := request.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
 	if !ok || !asked.Equal(leaf.PublicKey) {
-		return append(errs, field.Invalid(chainAt, chain, "leaf certificate was not issued to the requested public key"))
+		return append(errs,
+			field.Invalid(chainAt, chain, "leaf certificate was not issued to the requested public key"))
 	}
 	if errs = append(errs, validateTimes(r, leaf, at, now)...); len(errs) == 0 && problem != "" {
 		errs = append(errs, field.Invalid(chainAt, chain, problem))
@@ -157,7 +163,9 @@ func validateNames(leaf *x509.Certificate, at *field.Path) field.ErrorList {
 
 // validateTimes checks that the status has the times of the certificate, and that these suit
 // the request.
-func validateTimes(r *certificatesv1.PodCertificateRequest, leaf *x509.Certificate, at *field.Path, now time.Time) field.ErrorList {
+func validateTimes(
+	r *certificatesv1.PodCertificateRequest, leaf *x509.Certificate, at *field.Path, now time.Time,
+) field.ErrorList {
 	s := &r.Status
 	var errs field.ErrorList
 	before, after, refresh := at.Child("notBefore"), at.Child("notAfter"), at.Child("beginRefreshAt")
@@ -168,7 +176,8 @@ func validateTimes(r *certificatesv1.PodCertificateRequest, leaf *x509.Certifica
 		errs = append(errs, field.Required(after, "must be present and consistent with the issued certificate"))
 	}
 	if s.BeginRefreshAt == nil {
-		errs = append(errs, field.Required(refresh, "must be present and in the range [notbefore+10min, notafter-10min]"))
+		errs = append(errs,
+			field.Required(refresh, "must be present and in the range [notbefore+10min, notafter-10min]"))
 	}
 	if len(errs) > 0 {
 		return errs
@@ -177,20 +186,28 @@ func validateTimes(r *certificatesv1.PodCertificateRequest, leaf *x509.Certifica
 	longest := time.Duration(*r.Spec.MaxExpirationSeconds) * time.Second
 	switch {
 	case !s.NotBefore.Time.Equal(leaf.NotBefore):
-		return field.ErrorList{field.Invalid(before, s.NotBefore.Time, "must be set to the NotBefore time encoded in the leaf certificate")}
+		return field.ErrorList{
+			field.Invalid(before, s.NotBefore.Time,
+				"must be set to the NotBefore time encoded in the leaf certificate")}
 	case s.NotBefore.Sub(now).Abs() >= clockSkew:
-		return field.ErrorList{field.Invalid(before, s.NotBefore.Time, "must be set to within 5 minutes of kube-apiserver's current time")}
+		return field.ErrorList{
+			field.Invalid(before, s.NotBefore.Time, "must be set to within 5 minutes of kube-apiserver's current time")}
 	case !s.NotAfter.Time.Equal(leaf.NotAfter):
-		return field.ErrorList{field.Invalid(after, s.NotAfter.Time, "must be set to the NotAfter time encoded in the leaf certificate")}
+		return field.ErrorList{
+			field.Invalid(after, s.NotAfter.Time, "must be set to the NotAfter time encoded in the leaf certificate")}
 	case lifetime < validation.ShortestPodCertificate*time.Second:
-		return field.ErrorList{field.Invalid(at.Child("certificateChain"), lifetime, "leaf certificate lifetime must be >= 1 hour")}
+		return field.ErrorList{
+			field.Invalid(at.Child("certificateChain"), lifetime, "leaf certificate lifetime must be >= 1 hour")}
 	case lifetime > longest:
 		return field.ErrorList{field.Invalid(at.Child("certificateChain"), lifetime,
-			fmt.Sprintf("leaf certificate lifetime must be <= spec.maxExpirationSeconds (%v)", *r.Spec.MaxExpirationSeconds))}
+			fmt.Sprintf("leaf certificate lifetime must be <= spec.maxExpirationSeconds (%v)",
+				*r.Spec.MaxExpirationSeconds))}
 	case s.BeginRefreshAt.Time.Before(s.NotBefore.Add(refreshMargin)):
-		return field.ErrorList{field.Invalid(refresh, s.BeginRefreshAt.Time, "must be at least 10 minutes after status.notBefore")}
+		return field.ErrorList{
+			field.Invalid(refresh, s.BeginRefreshAt.Time, "must be at least 10 minutes after status.notBefore")}
 	case s.BeginRefreshAt.After(s.NotAfter.Add(-refreshMargin)):
-		return field.ErrorList{field.Invalid(refresh, s.BeginRefreshAt.Time, "must be at least 10 minutes before status.notAfter")}
+		return field.ErrorList{
+			field.Invalid(refresh, s.BeginRefreshAt.Time, "must be at least 10 minutes before status.notAfter")}
 	}
 	return nil
 }

@@ -60,12 +60,15 @@ func validateLease(_ context.Context, l, old *coordinationv1.Lease) field.ErrorL
 	}
 	errs = append(errs, validation.OptionalNonNegative(l.Spec.LeaseTransitions, at.Child("leaseTransitions"))...)
 	if ptr.Deref(l.Spec.PreferredHolder, "") != "" && ptr.Deref(l.Spec.Strategy, "") == "" {
-		errs = append(errs, field.Forbidden(at.Child("preferredHolder"), "may only be specified if `strategy` is defined"))
+		errs = append(errs,
+			field.Forbidden(at.Child("preferredHolder"), "may only be specified if `strategy` is defined"))
 	}
 	if s := l.Spec.Strategy; s != nil && strings.Contains(string(*s), "/") {
-		errs = append(errs, validation.Check(string(*s), at.Child("strategy", "strategy"), utilvalidation.IsQualifiedName)...)
+		errs = append(errs,
+			validation.Check(string(*s), at.Child("strategy", "strategy"), utilvalidation.IsQualifiedName)...)
 	} else {
-		errs = append(errs, validation.OptionalOneOf(s, at.Child("strategy", "strategy"), coordinationv1.OldestEmulationVersion)...)
+		errs = append(errs,
+			validation.OptionalOneOf(s, at.Child("strategy", "strategy"), coordinationv1.OldestEmulationVersion)...)
 	}
 	return errs
 }

@@ -54,7 +54,8 @@ func validateConfigMap(_ context.Context, cm, old *corev1.ConfigMap) field.Error
 		size += len(cm.Data[key])
 	}
 	for _, key := range validation.SortedKeys(cm.BinaryData) {
-		errs = append(errs, validation.Check(key, field.NewPath("binaryData").Key(key), utilvalidation.IsConfigMapKey)...)
+		errs = append(errs,
+			validation.Check(key, field.NewPath("binaryData").Key(key), utilvalidation.IsConfigMapKey)...)
 		size += len(cm.BinaryData[key])
 	}
 	if size > largestData {

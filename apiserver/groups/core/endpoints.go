@@ -84,7 +84,8 @@ func validateEndpoints(_ context.Context, e, old *corev1.Endpoints) field.ErrorL
 			errs = append(errs, validateEndpointAddress(&s.Addresses[j], at.Child("addresses").Index(j))...)
 		}
 		for j := range s.NotReadyAddresses {
-			errs = append(errs, validateEndpointAddress(&s.NotReadyAddresses[j], at.Child("notReadyAddresses").Index(j))...)
+			errs = append(errs,
+				validateEndpointAddress(&s.NotReadyAddresses[j], at.Child("notReadyAddresses").Index(j))...)
 		}
 		for j, p := range s.Ports {
 			at := at.Child("ports").Index(j)
@@ -92,9 +93,12 @@ func validateEndpoints(_ context.Context, e, old *corev1.Endpoints) field.ErrorL
 				errs = append(errs, validation.DNSLabel(p.Name, at.Child("name"))...)
 			}
 			errs = append(errs, validation.Port(p.Port, at.Child("port"))...)
-			errs = append(errs, validation.Enum(p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
+			errs = append(errs,
+				validation.Enum(p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP,
+					corev1.ProtocolSCTP)...)
 			if p.AppProtocol != nil {
-				errs = append(errs, validation.Check(*p.AppProtocol, at.Child("appProtocol"), utilvalidation.IsQualifiedName)...)
+				errs = append(errs,
+					validation.Check(*p.AppProtocol, at.Child("appProtocol"), utilvalidation.IsQualifiedName)...)
 			}
 		}
 	}

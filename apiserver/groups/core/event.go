@@ -26,7 +26,8 @@ func events() resource.Resource {
 		ShortNames:   []string{"ev"},
 		List:         &corev1.EventList{},
 		Aliases: []resource.Alias{
-			resource.AliasOf(eventsv1.SchemeGroupVersion, &eventsv1.EventList{}, eventFromEventsV1, eventToEventsV1, regardingLabels()),
+			resource.AliasOf(eventsv1.SchemeGroupVersion, &eventsv1.EventList{}, eventFromEventsV1, eventToEventsV1,
+				regardingLabels()),
 		},
 		Prepare: func(_ context.Context, e, old *corev1.Event) {
 			// New-style events may omit their namespace when they name their object.

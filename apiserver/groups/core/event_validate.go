@@ -56,14 +56,17 @@ func validateEventNamespace(e *corev1.Event) field.ErrorList {
 	agrees := e.InvolvedObject.Namespace == e.Namespace
 	switch {
 	case !e.EventTime.IsZero():
-		agrees = e.InvolvedObject.Namespace != "" || e.Namespace == metav1.NamespaceDefault || e.Namespace == metav1.NamespaceSystem
+		agrees = e.InvolvedObject.Namespace != "" || e.Namespace == metav1.NamespaceDefault ||
+			e.Namespace == metav1.NamespaceSystem
 	case e.InvolvedObject.Namespace == "":
 		agrees = e.Namespace == metav1.NamespaceNone || e.Namespace == metav1.NamespaceDefault
 	}
 	if agrees {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), e.InvolvedObject.Namespace, "does not match event.namespace")}
+	return field.ErrorList{
+		field.Invalid(field.NewPath("involvedObject", "namespace"), e.InvolvedObject.Namespace,
+			"does not match event.namespace")}
 }
 
 func validateNewEvent(e *corev1.Event, strict bool) field.ErrorList {
@@ -78,7 +81,8 @@ func validateNewEvent(e *corev1.Event, strict bool) field.ErrorList {
 	errs = append(errs, validation.Check(e.ReportingController, reporter, utilvalidation.IsQualifiedName)...)
 	bounded := func(name, value string, most int) {
 		if len(value) > most {
-			errs = append(errs, field.Invalid(field.NewPath(name), "", fmt.Sprintf("can have at most %d characters", most)))
+			errs = append(errs,
+				field.Invalid(field.NewPath(name), "", fmt.Sprintf("can have at most %d characters", most)))
 		}
 	}
 	for _, f := range []struct {

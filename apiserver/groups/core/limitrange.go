@@ -34,7 +34,8 @@ func limitRanges() resource.Resource {
 			}
 		},
 		Validate: validateLimitRange,
-		Columns:  []metav1.TableColumnDefinition{resource.Name(), resource.Column("Created At", "date", "When the object was created.")},
+		Columns: []metav1.TableColumnDefinition{resource.Name(),
+			resource.Column("Created At", "date", "When the object was created.")},
 		Row: func(l *corev1.LimitRange, _ time.Time) []any {
 			return []any{l.Name, l.CreationTimestamp.UTC().Format(time.RFC3339)}
 		},
@@ -49,7 +50,8 @@ func defaultLimitRange(l *corev1.LimitRange) {
 			item.Default = withDefaults(item.Default, item.Max)
 			item.DefaultRequest = withDefaults(item.DefaultRequest, item.Default, item.Min)
 		}
-		for _, list := range []corev1.ResourceList{item.Max, item.Min, item.Default, item.DefaultRequest, item.MaxLimitRequestRatio} {
+		for _, list := range []corev1.ResourceList{item.Max, item.Min, item.Default, item.DefaultRequest,
+			item.MaxLimitRequestRatio} {
 			podtemplate.RoundUp(list)
 		}
 	}
@@ -87,7 +89,8 @@ func validateLimitRange(_ context.Context, l, old *corev1.LimitRange) field.Erro
 
 func validateLimitType(t corev1.LimitType, at *field.Path) field.ErrorList {
 	errs := validation.Check(string(t), at, utilvalidation.IsQualifiedName)
-	standard := []corev1.LimitType{corev1.LimitTypePod, corev1.LimitTypeContainer, corev1.LimitTypePersistentVolumeClaim}
+	standard := []corev1.LimitType{corev1.LimitTypePod, corev1.LimitTypeContainer,
+		corev1.LimitTypePersistentVolumeClaim}
 	if len(errs) == 0 && !strings.Contains(string(t), "/") && !slices.Contains(standard, t) {
 		errs = append(errs, field.Invalid(at, t, "must be a standard limit type or fully qualified"))
 	}
@@ -121,7 +124,9 @@ func validateLimits(item *corev1.LimitRangeItem, at *field.Path) field.ErrorList
 		_, min := item.Min[corev1.ResourceStorage]
 		_, max := item.Max[corev1.ResourceStorage]
 		if !min && !max {
-			errs = append(errs, field.Required(at.Child("limits"), "either minimum or maximum storage value is required, but neither was provided"))
+			errs = append(errs,
+				field.Required(at.Child("limits"),
+					"either minimum or maximum storage value is required, but neither was provided"))
 		}
 	}
 	for _, name := range validation.SortedKeys(byName) {
@@ -150,7 +155,8 @@ func validateLimit(item *corev1.LimitRangeItem, name corev1.ResourceName, at *fi
 	}
 	var errs field.ErrorList
 	wrong := func(child string, value *k8sresource.Quantity, format string, args ...any) {
-		errs = append(errs, field.Invalid(at.Child(child).Key(string(name)), value.String(), fmt.Sprintf(format, args...)))
+		errs = append(errs,
+			field.Invalid(at.Child(child).Key(string(name)), value.String(), fmt.Sprintf(format, args...)))
 	}
 	if above(min, max) {
 		wrong("min", min, "min value %s is greater than max value %s", min, max)
@@ -162,7 +168,8 @@ func validateLimit(item *corev1.LimitRangeItem, name corev1.ResourceName, at *fi
 		wrong("defaultRequest", request, "default request value %s is greater than max value %s", request, max)
 	}
 	if above(request, limit) {
-		wrong("defaultRequest", request, "default request value %s is greater than default limit value %s", request, limit)
+		wrong("defaultRequest", request, "default request value %s is greater than default limit value %s", request,
+			limit)
 	}
 	if above(min, limit) {
 		wrong("default", min, "min value %s is greater than default value %s", min, limit)
@@ -180,7 +187,8 @@ func validateLimit(item *corev1.LimitRangeItem, name corev1.ResourceName, at *fi
 	}
 	overcommit := validation.IsNativeResource(name) && !validation.IsHugePages(name)
 	if !overcommit && limit != nil && request != nil && limit.Cmp(*request) != 0 {
-		wrong("defaultRequest", request, "default value %s must equal to defaultRequest value %s in %s", limit, request, name)
+		wrong("defaultRequest", request, "default value %s must equal to defaultRequest value %s in %s", limit, request,
+			name)
 	}
 	return errs
 }

@@ -86,7 +86,8 @@ func validateNamespace(_ context.Context, ns, old *corev1.Namespace) field.Error
 }
 
 func validateNamespaceFinalizer(f corev1.FinalizerName, at *field.Path) field.ErrorList {
-	return append(validation.Check(string(f), at, utilvalidation.IsQualifiedName), validation.Finalizer(string(f), at)...)
+	return append(validation.Check(string(f), at, utilvalidation.IsQualifiedName),
+		validation.Finalizer(string(f), at)...)
 }
 
 // ValidateNamespaceFinalizers checks the finalizers of a namespace's spec.
@@ -103,9 +104,11 @@ func validateNamespaceStatus(_ context.Context, ns, _ *corev1.Namespace) field.E
 	at := field.NewPath("status", "Phase")
 	switch {
 	case ns.DeletionTimestamp == nil && ns.Status.Phase != corev1.NamespaceActive:
-		return field.ErrorList{field.Invalid(at, ns.Status.Phase, "may only be 'Active' if `deletionTimestamp` is empty")}
+		return field.ErrorList{
+			field.Invalid(at, ns.Status.Phase, "may only be 'Active' if `deletionTimestamp` is empty")}
 	case ns.DeletionTimestamp != nil && ns.Status.Phase != corev1.NamespaceTerminating:
-		return field.ErrorList{field.Invalid(at, ns.Status.Phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")}
+		return field.ErrorList{
+			field.Invalid(at, ns.Status.Phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")}
 	}
 	return nil
 }

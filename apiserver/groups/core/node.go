@@ -95,7 +95,8 @@ func nodeWarnings(_ context.Context, n, _ *corev1.Node) []string {
 		warnings = append(warnings, "spec.externalID: this field is deprecated, and is unused by Kubernetes")
 	}
 	for i, cidr := range n.Spec.PodCIDRs {
-		warnings = append(warnings, utilvalidation.GetWarningsForCIDR(field.NewPath("spec", "podCIDRs").Index(i), cidr)...)
+		warnings = append(warnings,
+			utilvalidation.GetWarningsForCIDR(field.NewPath("spec", "podCIDRs").Index(i), cidr)...)
 	}
 	return warnings
 }
@@ -106,7 +107,8 @@ func validateNode(_ context.Context, n, old *corev1.Node) field.ErrorList {
 	errs = append(errs, validateTaints(n.Spec.Taints, field.NewPath("metadata", "taints"))...)
 	errs = append(errs, validatePodCIDRs(n.Spec.PodCIDRs, field.NewPath("spec", "podCIDRs"))...)
 	if swap := n.Status.NodeInfo.Swap; swap != nil && swap.Capacity != nil {
-		errs = append(errs, validation.Positive(*swap.Capacity, field.NewPath("metadata", "nodeSwapStatus", "capacity"))...)
+		errs = append(errs,
+			validation.Positive(*swap.Capacity, field.NewPath("metadata", "nodeSwapStatus", "capacity"))...)
 	}
 	if old != nil {
 		return append(errs, validateNodeUpdate(n, old)...)
@@ -128,7 +130,8 @@ func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
 	}
 	at := field.NewPath("spec")
 	if len(old.Spec.PodCIDRs) > 0 && !slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {
-		errs = append(errs, field.Forbidden(at.Child("podCIDRs"), `node updates may not change podCIDR except from "" to valid`))
+		errs = append(errs,
+			field.Forbidden(at.Child("podCIDRs"), `node updates may not change podCIDR except from "" to valid`))
 	}
 	switch was, is := old.Spec.ProviderID, n.Spec.ProviderID; {
 	case was == "" || was == is:
@@ -179,7 +182,9 @@ func validatePodCIDRs(cidrs []string, at *field.Path) field.ErrorList {
 	}
 	is4 := func(cidr string) bool { ip, _, err := net.ParseCIDR(cidr); return err == nil && ip.To4() != nil }
 	if len(errs) > 0 {
-		return append(errs, field.InternalError(at, fmt.Errorf("invalid PodCIDRs. failed to check with dual stack with error:%w", errs.ToAggregate())),
+		return append(errs,
+			field.InternalError(at,
+				fmt.Errorf("invalid PodCIDRs. failed to check with dual stack with error:%w", errs.ToAggregate())),
 			field.Invalid(at, cidrs, "may specify no more than one CIDR for each IP family"))
 	}
 	if len(cidrs) > 2 || is4(cidrs[0]) == is4(cidrs[1]) {
@@ -199,7 +204,8 @@ func validateNodeResources(s *corev1.NodeStatus) field.ErrorList {
 		resources corev1.ResourceList
 	}{{"capacity", s.Capacity}, {"allocatable", s.Allocatable}} {
 		for _, name := range validation.SortedResources(list.resources) {
-			errs = append(errs, validation.Quantity(name, list.resources[name], field.NewPath("status", list.name, string(name)))...)
+			errs = append(errs,
+				validation.Quantity(name, list.resources[name], field.NewPath("status", list.name, string(name)))...)
 		}
 	}
 	return errs

@@ -34,7 +34,9 @@ func TestPersistentVolume(t *testing.T) {
 		zone = "nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: failure-domain.beta.kubernetes.io/zone, operator: In, values: [a]}]}]}}, "
 	)
 	got := parseVolume(t, base+"hostPath: {path: /data}")
-	want := grouptest.Parse[corev1.PersistentVolume](t, volumeMeta+"spec: {"+base+"hostPath: {path: /data, type: ''}, persistentVolumeReclaimPolicy: Retain, volumeMode: Filesystem}\nstatus: {phase: Pending}")
+	want := grouptest.Parse[corev1.PersistentVolume](t,
+		volumeMeta+"spec: {"+base+
+			"hostPath: {path: /data, type: ''}, persistentVolumeReclaimPolicy: Retain, volumeMode: Filesystem}\nstatus: {phase: Pending}")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("defaults (-want +got):\n%s", diff)
 	}
@@ -55,10 +57,13 @@ func TestPersistentVolume(t *testing.T) {
 		"label": {func(s *corev1.PersistentVolumeSpec) {
 			s.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Key = "other"
 		}, []string{grouptest.Invalid + "nodeAffinity"}},
-		"affinity": {func(s *corev1.PersistentVolumeSpec) { s.NodeAffinity = nil }, []string{grouptest.Invalid + "nodeAffinity"}},
-		"source":   {func(s *corev1.PersistentVolumeSpec) { s.CSI.VolumeHandle = "other" }, []string{grouptest.Forbidden + "spec.persistentvolumesource"}},
-		"mode":     {func(s *corev1.PersistentVolumeSpec) { s.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) }, []string{grouptest.Invalid + "volumeMode"}},
-		"class":    {func(s *corev1.PersistentVolumeSpec) { s.VolumeAttributesClassName = ptr.To("gold") }, nil},
+		"affinity": {func(s *corev1.PersistentVolumeSpec) { s.NodeAffinity = nil },
+			[]string{grouptest.Invalid + "nodeAffinity"}},
+		"source": {func(s *corev1.PersistentVolumeSpec) { s.CSI.VolumeHandle = "other" },
+			[]string{grouptest.Forbidden + "spec.persistentvolumesource"}},
+		"mode": {func(s *corev1.PersistentVolumeSpec) { s.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) },
+			[]string{grouptest.Invalid + "volumeMode"}},
+		"class": {func(s *corev1.PersistentVolumeSpec) { s.VolumeAttributesClassName = ptr.To("gold") }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := old.DeepCopy()
@@ -73,8 +78,10 @@ func TestPersistentVolume(t *testing.T) {
 	old.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "n", Name: "c"}
 	old.Annotations = map[string]string{corev1.BetaStorageClassAnnotation: "old", mountOptionsAnnotation: "ro"}
 	old.CreationTimestamp = grouptest.Ago(time.Minute)
-	grouptest.WantRow(t, persistentVolumes(), old, "v", "1Gi", "RWO", "Retain", "Pending", "n/c", "old", "<unset>", "", "60s", "Filesystem")
-	if w := volumeWarnings(ctx, old, nil); len(w) != 3 || !strings.HasPrefix(w[2], "spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].key: ") {
+	grouptest.WantRow(t, persistentVolumes(), old, "v", "1Gi", "RWO", "Retain", "Pending", "n/c", "old", "<unset>", "",
+		"60s", "Filesystem")
+	if w := volumeWarnings(ctx, old, nil); len(w) != 3 ||
+		!strings.HasPrefix(w[2], "spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].key: ") {
 		t.Errorf("warnings: %q", w)
 	}
 }
@@ -122,18 +129,33 @@ func TestValidateClaim(t *testing.T) {
 		spec string
 		want []string
 	}{
-		"good":           {claimSpec + ", storageClassName: gold, volumeAttributesClassName: fast, selector: {matchLabels: {a: b}}", nil},
-		"no class":       {claimSpec + ", storageClassName: ''", nil},
-		"nothing":        {"", []string{grouptest.Missing + "spec.accessModes", grouptest.Missing + "spec.resources[storage]"}},
-		"modes":          {"accessModes: [ReadWriteOncePod, ReadOnlyMany, Often], resources: {requests: {storage: 1Gi}}", []string{grouptest.Unknown + "spec.accessModes", grouptest.Forbidden + "spec.accessModes"}},
-		"size":           {"accessModes: [ReadWriteOnce], resources: {requests: {storage: 0}}", []string{grouptest.Invalid + "spec.resources[storage]"}},
-		"classes":        {claimSpec + ", storageClassName: A, volumeAttributesClassName: B", []string{grouptest.Invalid + "spec.storageClassName", grouptest.Invalid + "spec.volumeAttributesClassName"}},
-		"volume mode":    {claimSpec + ", volumeMode: Tape", []string{grouptest.Unknown + "spec.volumeMode"}},
-		"selector":       {claimSpec + ", selector: {matchLabels: {a: 'b c'}}", []string{grouptest.Invalid + "spec.selector.matchLabels"}},
-		"clone":          {claimSpec + ", dataSource: {kind: PersistentVolumeClaim, name: a}", nil},
-		"source":         {claimSpec + ", dataSourceRef: {kind: Backup}", []string{grouptest.Missing + "spec.dataSource.name", grouptest.Missing + "spec.dataSourceRef.name", grouptest.Invalid + "spec.dataSource", grouptest.Invalid + "spec.dataSourceRef"}},
-		"source's group": {claimSpec + ", dataSourceRef: {apiGroup: A, kind: Backup, name: a}", []string{grouptest.Invalid + "spec.dataSource.apiGroup", grouptest.Invalid + "spec.dataSourceRef.apiGroup"}},
-		"two sources":    {claimSpec + ", dataSource: {kind: PersistentVolumeClaim, name: a}, dataSourceRef: {kind: PersistentVolumeClaim, name: b}", []string{grouptest.Invalid + "spec"}},
+		"good": {
+			claimSpec + ", storageClassName: gold, volumeAttributesClassName: fast, selector: {matchLabels: {a: b}}",
+			nil},
+		"no class": {claimSpec + ", storageClassName: ''", nil},
+		"nothing": {"",
+			[]string{grouptest.Missing + "spec.accessModes", grouptest.Missing + "spec.resources[storage]"}},
+		"modes": {
+			"accessModes: [ReadWriteOncePod, ReadOnlyMany, Often], resources: {requests: {storage: 1Gi}}",
+			[]string{grouptest.Unknown + "spec.accessModes", grouptest.Forbidden + "spec.accessModes"}},
+		"size": {"accessModes: [ReadWriteOnce], resources: {requests: {storage: 0}}",
+			[]string{grouptest.Invalid + "spec.resources[storage]"}},
+		"classes": {claimSpec + ", storageClassName: A, volumeAttributesClassName: B",
+			[]string{grouptest.Invalid + "spec.storageClassName",
+				grouptest.Invalid + "spec.volumeAttributesClassName"}},
+		"volume mode": {claimSpec + ", volumeMode: Tape", []string{grouptest.Unknown + "spec.volumeMode"}},
+		"selector": {claimSpec + ", selector: {matchLabels: {a: 'b c'}}",
+			[]string{grouptest.Invalid + "spec.selector.matchLabels"}},
+		"clone": {claimSpec + ", dataSource: {kind: PersistentVolumeClaim, name: a}", nil},
+		"source": {claimSpec + ", dataSourceRef: {kind: Backup}",
+			[]string{grouptest.Missing + "spec.dataSource.name", grouptest.Missing + "spec.dataSourceRef.name",
+				grouptest.Invalid + "spec.dataSource", grouptest.Invalid + "spec.dataSourceRef"}},
+		"source's group": {claimSpec + ", dataSourceRef: {apiGroup: A, kind: Backup, name: a}",
+			[]string{grouptest.Invalid + "spec.dataSource.apiGroup",
+				grouptest.Invalid + "spec.dataSourceRef.apiGroup"}},
+		"two sources": {
+			claimSpec +
+				", dataSource: {kind: PersistentVolumeClaim, name: a}, dataSourceRef: {kind: PersistentVolumeClaim, name: b}", []string{grouptest.Invalid + "spec"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claim := parseClaim(t, c.spec)
@@ -172,22 +194,32 @@ func TestClaimChanges(t *testing.T) {
 		old, new string
 		want     []string
 	}{
-		"volume":           {false, claimSpec, claimSpec + ", volumeName: v", nil},
-		"other volume":     {true, claimSpec + ", volumeName: v", claimSpec + ", volumeName: w", []string{grouptest.Forbidden + "spec"}},
-		"class":            {false, claimSpec, claimSpec + ", storageClassName: a", nil},
-		"other class":      {false, claimSpec + ", storageClassName: a", claimSpec + ", storageClassName: b", []string{grouptest.Forbidden + "spec"}},
-		"grow unbound":     {false, claimSpec, "accessModes: [ReadWriteOnce], resources: {requests: {storage: 2Gi}}", []string{grouptest.Forbidden + "spec"}},
-		"grow":             {true, claimSpec, "accessModes: [ReadWriteOnce], resources: {requests: {storage: 2Gi}}", nil},
-		"shrink":           {true, claimSpec, "accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}", []string{grouptest.Forbidden + "spec.resources.requests.storage"}},
-		"shrink to growth": {true, "accessModes: [ReadWriteOnce], resources: {requests: {storage: 5Gi}}", "accessModes: [ReadWriteOnce], resources: {requests: {storage: 2Gi}}", nil},
-		"attributes":       {true, claimSpec + ", volumeAttributesClassName: a", claimSpec + ", volumeAttributesClassName: b", nil},
-		"no attributes":    {true, claimSpec + ", volumeAttributesClassName: a", claimSpec, []string{grouptest.Forbidden + "spec.volumeAttributesClassName"}},
-		"mode":             {true, claimSpec, claimSpec + ", volumeMode: Block", []string{grouptest.Forbidden + "spec", grouptest.Invalid + "volumeMode"}},
+		"volume": {false, claimSpec, claimSpec + ", volumeName: v", nil},
+		"other volume": {true, claimSpec + ", volumeName: v", claimSpec + ", volumeName: w",
+			[]string{grouptest.Forbidden + "spec"}},
+		"class": {false, claimSpec, claimSpec + ", storageClassName: a", nil},
+		"other class": {false, claimSpec + ", storageClassName: a", claimSpec + ", storageClassName: b",
+			[]string{grouptest.Forbidden + "spec"}},
+		"grow unbound": {false, claimSpec, "accessModes: [ReadWriteOnce], resources: {requests: {storage: 2Gi}}",
+			[]string{grouptest.Forbidden + "spec"}},
+		"grow": {true, claimSpec, "accessModes: [ReadWriteOnce], resources: {requests: {storage: 2Gi}}",
+			nil},
+		"shrink": {true, claimSpec, "accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}",
+			[]string{grouptest.Forbidden + "spec.resources.requests.storage"}},
+		"shrink to growth": {true, "accessModes: [ReadWriteOnce], resources: {requests: {storage: 5Gi}}",
+			"accessModes: [ReadWriteOnce], resources: {requests: {storage: 2Gi}}", nil},
+		"attributes": {true, claimSpec + ", volumeAttributesClassName: a",
+			claimSpec + ", volumeAttributesClassName: b", nil},
+		"no attributes": {true, claimSpec + ", volumeAttributesClassName: a", claimSpec,
+			[]string{grouptest.Forbidden + "spec.volumeAttributesClassName"}},
+		"mode": {true, claimSpec, claimSpec + ", volumeMode: Block",
+			[]string{grouptest.Forbidden + "spec", grouptest.Invalid + "volumeMode"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old, claim := parseClaim(t, c.old), parseClaim(t, c.new)
 			if c.bound {
-				old.Status = grouptest.Parse[corev1.PersistentVolumeClaim](t, "status: {phase: Bound, capacity: {storage: 1Gi}, currentVolumeAttributesClassName: a}").Status
+				old.Status = grouptest.Parse[corev1.PersistentVolumeClaim](t,
+					"status: {phase: Bound, capacity: {storage: 1Gi}, currentVolumeAttributesClassName: a}").Status
 			}
 			claim.Status = old.Status
 			grouptest.WantErrors(t, validateClaim(ctx, claim, old), c.want...)
@@ -196,23 +228,30 @@ func TestClaimChanges(t *testing.T) {
 	old := parseClaim(t, claimSpec)
 	old.Annotations = map[string]string{corev1.BetaStorageClassAnnotation: "a"}
 	claim := parseClaim(t, claimSpec)
-	grouptest.WantErrors(t, validateClaim(ctx, claim, old), grouptest.Invalid+"metadata.annotations.volume.beta.kubernetes.io/storage-class")
+	grouptest.WantErrors(t, validateClaim(ctx, claim, old),
+		grouptest.Invalid+"metadata.annotations.volume.beta.kubernetes.io/storage-class")
 	claim.Spec.StorageClassName = ptr.To("a") // the annotation has become the field
 	grouptest.WantErrors(t, validateClaim(ctx, claim, old))
 }
 
 func TestClaimStatusRowAndWarnings(t *testing.T) {
 	ctx := context.Background()
-	claim := parseClaim(t, "accessModes: [ReadWriteOnce], resources: {requests: {storage: 1500m}}, volumeName: v, storageClassName: gold")
-	claim.Status = grouptest.Parse[corev1.PersistentVolumeClaim](t, "status: {phase: Bound, accessModes: [ReadWriteMany, ReadWriteOnce], capacity: {storage: 2Gi}, allocatedResources: {storage: 3Gi}, allocatedResourceStatuses: {storage: NodeResizePending}}").Status
+	claim := parseClaim(t,
+		"accessModes: [ReadWriteOnce], resources: {requests: {storage: 1500m}}, volumeName: v, storageClassName: gold")
+	claim.Status = grouptest.Parse[corev1.PersistentVolumeClaim](t,
+		"status: {phase: Bound, accessModes: [ReadWriteMany, ReadWriteOnce], capacity: {storage: 2Gi}, allocatedResources: {storage: 3Gi}, allocatedResourceStatuses: {storage: NodeResizePending}}").Status
 	grouptest.WantErrors(t, validateClaimStatus(ctx, claim, claim))
 	claim.CreationTimestamp = grouptest.Ago(time.Minute)
-	grouptest.WantRow(t, persistentVolumeClaims(), claim, "c", "Bound", "v", "2Gi", "RWO,RWX", "gold", "<unset>", "60s", "Filesystem")
-	if w := claimWarnings(ctx, claim, nil); len(w) != 1 || !strings.HasPrefix(w[0], "spec.resources.requests[storage]: fractional") {
+	grouptest.WantRow(t, persistentVolumeClaims(), claim, "c", "Bound", "v", "2Gi", "RWO,RWX", "gold", "<unset>", "60s",
+		"Filesystem")
+	if w := claimWarnings(ctx, claim, nil); len(w) != 1 ||
+		!strings.HasPrefix(w[0], "spec.resources.requests[storage]: fractional") {
 		t.Errorf("warnings: %q", w)
 	}
-	bad := grouptest.Parse[corev1.PersistentVolumeClaim](t, "status: {capacity: {storage: -1}, allocatedResources: {cpu: 1, storage: -1}, allocatedResourceStatuses: {memory: NodeResizePending, storage: Maybe}}")
-	grouptest.WantErrors(t, validateClaimStatus(ctx, bad, claim), grouptest.Missing+"resourceVersion", grouptest.Invalid+"status.capacity[storage]",
+	bad := grouptest.Parse[corev1.PersistentVolumeClaim](t,
+		"status: {capacity: {storage: -1}, allocatedResources: {cpu: 1, storage: -1}, allocatedResourceStatuses: {memory: NodeResizePending, storage: Maybe}}")
+	grouptest.WantErrors(t, validateClaimStatus(ctx, bad, claim), grouptest.Missing+"resourceVersion",
+		grouptest.Invalid+"status.capacity[storage]",
 		grouptest.Unknown+"status.allocatedResources", grouptest.Invalid+"status.allocatedResources[storage]",
 		grouptest.Unknown+"status.allocatedResourceStatuses", grouptest.Unknown+"status.allocatedResourceStatuses")
 }

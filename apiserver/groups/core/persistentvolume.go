@@ -78,8 +78,10 @@ func persistentVolumes() resource.Resource {
 				phase = "Terminating"
 			}
 			size := v.Spec.Capacity[corev1.ResourceStorage]
-			return []any{v.Name, size.String(), formatAccessModes(v.Spec.AccessModes), string(v.Spec.PersistentVolumeReclaimPolicy), phase, claim,
-				classOf(v.Annotations, &v.Spec.StorageClassName), ptr.Deref(v.Spec.VolumeAttributesClassName, unset), v.Status.Reason,
+			return []any{v.Name, size.String(), formatAccessModes(v.Spec.AccessModes),
+				string(v.Spec.PersistentVolumeReclaimPolicy), phase, claim,
+				classOf(v.Annotations, &v.Spec.StorageClassName), ptr.Deref(v.Spec.VolumeAttributesClassName, unset),
+				v.Status.Reason,
 				resource.Since(v.CreationTimestamp, now), string(ptr.Deref(v.Spec.VolumeMode, unset))}
 		},
 	}
@@ -98,7 +100,8 @@ func formatAccessModes(modes []corev1.PersistentVolumeAccessMode) string {
 	for _, m := range []struct {
 		mode corev1.PersistentVolumeAccessMode
 		name string
-	}{{corev1.ReadWriteOnce, "RWO"}, {corev1.ReadOnlyMany, "ROX"}, {corev1.ReadWriteMany, "RWX"}, {corev1.ReadWriteOncePod, "RWOP"}} {
+	}{{corev1.ReadWriteOnce, "RWO"}, {corev1.ReadOnlyMany, "ROX"}, {corev1.ReadWriteMany, "RWX"},
+		{corev1.ReadWriteOncePod, "RWOP"}} {
 		if slices.Contains(modes, m.mode) {
 			short = append(short, m.name)
 		}
@@ -128,10 +131,14 @@ func volumeWarnings(_ context.Context, v, _ *corev1.PersistentVolume) []string {
 	var warnings []string
 	at := field.NewPath("metadata", "annotations")
 	if _, ok := v.Annotations[corev1.BetaStorageClassAnnotation]; ok {
-		warnings = append(warnings, fmt.Sprintf(`%s: deprecated since v1.8; use "storageClassName" attribute instead`, at.Key(corev1.BetaStorageClassAnnotation)))
+		warnings = append(warnings,
+			fmt.Sprintf(`%s: deprecated since v1.8; use "storageClassName" attribute instead`,
+				at.Key(corev1.BetaStorageClassAnnotation)))
 	}
 	if _, ok := v.Annotations[mountOptionsAnnotation]; ok {
-		warnings = append(warnings, fmt.Sprintf(`%s: deprecated since v1.31; use "mountOptions" attribute instead`, at.Key(mountOptionsAnnotation)))
+		warnings = append(warnings,
+			fmt.Sprintf(`%s: deprecated since v1.31; use "mountOptions" attribute instead`,
+				at.Key(mountOptionsAnnotation)))
 	}
 	return append(warnings, volume.Warnings(&v.Spec, field.NewPath("spec"))...)
 }
@@ -149,14 +156,17 @@ func validateVolume(_ context.Context, v, old *corev1.PersistentVolume) field.Er
 	}
 	if !apiequality.Semantic.DeepEqual(*source, old.Spec.PersistentVolumeSource) {
 		errs = append(errs, field.Forbidden(at.Child("persistentvolumesource"),
-			fmt.Sprintf("spec.persistentvolumesource is immutable after creation\n%v", diff.Diff(old.Spec.PersistentVolumeSource, *source))))
+			fmt.Sprintf("spec.persistentvolumesource is immutable after creation\n%v",
+				diff.Diff(old.Spec.PersistentVolumeSource, *source))))
 	}
 	errs = append(errs, validation.Immutable(v.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
 	if old.Spec.NodeAffinity != nil {
-		errs = append(errs, validateAffinityChange(v.Spec.NodeAffinity, old.Spec.NodeAffinity, field.NewPath("nodeAffinity"))...)
+		errs = append(errs,
+			validateAffinityChange(v.Spec.NodeAffinity, old.Spec.NodeAffinity, field.NewPath("nodeAffinity"))...)
 	}
 	if old.Spec.VolumeAttributesClassName != nil && v.Spec.VolumeAttributesClassName == nil {
-		errs = append(errs, field.Forbidden(at.Child("volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
+		errs = append(errs,
+			field.Forbidden(at.Child("volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
 	}
 	return errs
 }
@@ -175,11 +185,13 @@ func validateAffinityChange(affinity, old *corev1.VolumeNodeAffinity, at *field.
 	was := old.DeepCopy()
 	if affinity != nil && affinity.Required != nil && was.Required != nil {
 		for i := range min(len(affinity.Required.NodeSelectorTerms), len(was.Required.NodeSelectorTerms)) {
-			renameLabels(was.Required.NodeSelectorTerms[i].MatchExpressions, affinity.Required.NodeSelectorTerms[i].MatchExpressions)
+			renameLabels(was.Required.NodeSelectorTerms[i].MatchExpressions,
+				affinity.Required.NodeSelectorTerms[i].MatchExpressions)
 		}
 	}
 	if !apiequality.Semantic.DeepEqual(affinity, was) {
-		return field.ErrorList{field.Invalid(at, affinity, "field is immutable, except for updating from beta label to GA")}
+		return field.ErrorList{
+			field.Invalid(at, affinity, "field is immutable, except for updating from beta label to GA")}
 	}
 	return nil
 }

@@ -56,7 +56,8 @@ func persistentVolumeClaims() resource.Resource {
 				size := c.Status.Capacity[corev1.ResourceStorage]
 				capacity, modes = size.String(), formatAccessModes(c.Status.AccessModes)
 			}
-			return []any{c.Name, phase, c.Spec.VolumeName, capacity, modes, classOf(c.Annotations, c.Spec.StorageClassName),
+			return []any{c.Name, phase, c.Spec.VolumeName, capacity, modes,
+				classOf(c.Annotations, c.Spec.StorageClassName),
 				ptr.Deref(c.Spec.VolumeAttributesClassName, unset), resource.Since(c.CreationTimestamp, now),
 				string(ptr.Deref(c.Spec.VolumeMode, unset))}
 		},
@@ -74,7 +75,8 @@ func prepareClaim(_ context.Context, c, old *corev1.PersistentVolumeClaim) {
 	if r := spec.DataSourceRef; r != nil && ptr.Deref(r.Namespace, "") != "" && had.DataSourceRef == nil {
 		spec.DataSourceRef = nil
 	}
-	if had.DataSource == nil && had.DataSourceRef == nil && spec.DataSourceRef == nil && !isClaimOrSnapshot(spec.DataSource) {
+	if had.DataSource == nil && had.DataSourceRef == nil && spec.DataSourceRef == nil &&
+		!isClaimOrSnapshot(spec.DataSource) {
 		spec.DataSource = nil
 	}
 	switch s, r := spec.DataSource, spec.DataSourceRef; {
@@ -90,7 +92,8 @@ func isClaimOrSnapshot(s *corev1.TypedLocalObjectReference) bool {
 		return false
 	}
 	group := ptr.Deref(s.APIGroup, "")
-	return group == "" && s.Kind == "PersistentVolumeClaim" || group == "snapshot.storage.k8s.io" && s.Kind == "VolumeSnapshot"
+	return group == "" && s.Kind == "PersistentVolumeClaim" ||
+		group == "snapshot.storage.k8s.io" && s.Kind == "VolumeSnapshot"
 }
 
 func claimWarnings(_ context.Context, c, _ *corev1.PersistentVolumeClaim) []string {
@@ -121,9 +124,12 @@ func validateClaimChange(c, old *corev1.PersistentVolumeClaim, at *field.Path) f
 	}
 	class, annotated := old.Annotations[corev1.BetaStorageClassAnnotation]
 	now, still := c.Annotations[corev1.BetaStorageClassAnnotation]
-	named := was.StorageClassName == nil && spec.StorageClassName != nil && (!annotated || *spec.StorageClassName == class)
+	named := was.StorageClassName == nil && spec.StorageClassName != nil &&
+		(!annotated || *spec.StorageClassName == class)
 	if moved := named && annotated && (!still || now == class); !moved && now != class {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "annotations", corev1.BetaStorageClassAnnotation), now, "field is immutable"))
+		errs = append(errs,
+			field.Invalid(field.NewPath("metadata", "annotations", corev1.BetaStorageClassAnnotation), now,
+				"field is immutable"))
 	}
 	if named {
 		spec.StorageClassName = nil
@@ -138,9 +144,11 @@ func validateClaimChange(c, old *corev1.PersistentVolumeClaim, at *field.Path) f
 		errs = append(errs, field.Forbidden(at, fmt.Sprintf(
 			"spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n%v", diff.Diff(*was, *spec))))
 	}
-	size, before, has := c.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage], old.Status.Capacity[corev1.ResourceStorage]
+	size, before, has := c.Spec.Resources.Requests[corev1.ResourceStorage],
+		old.Spec.Resources.Requests[corev1.ResourceStorage], old.Status.Capacity[corev1.ResourceStorage]
 	if size.Cmp(before) < 0 && size.Cmp(has) <= 0 {
-		errs = append(errs, field.Forbidden(at.Child("resources", "requests", "storage"), "field can not be less than status.capacity"))
+		errs = append(errs,
+			field.Forbidden(at.Child("resources", "requests", "storage"), "field can not be less than status.capacity"))
 	}
 	errs = append(errs, validation.Immutable(c.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
 	return append(errs, validateAttributesChange(c, old, at.Child("volumeAttributesClassName"))...)
@@ -153,9 +161,12 @@ func validateAttributesChange(c, old *corev1.PersistentVolumeClaim, at *field.Pa
 	}
 	switch {
 	case class == nil:
-		return field.ErrorList{field.Forbidden(at, "update to nil is forbidden when status.currentVolumeAttributesClassName is not nil")}
+		return field.ErrorList{
+			field.Forbidden(at, "update to nil is forbidden when status.currentVolumeAttributesClassName is not nil")}
 	case *class == "":
-		return field.ErrorList{field.Forbidden(at, "update to empty string is forbidden when status.currentVolumeAttributesClassName is not nil")}
+		return field.ErrorList{
+			field.Forbidden(at,
+				"update to empty string is forbidden when status.currentVolumeAttributesClassName is not nil")}
 	}
 	return nil
 }
@@ -168,7 +179,8 @@ func validateClaimStatus(_ context.Context, c, _ *corev1.PersistentVolumeClaim) 
 	}
 	known := []corev1.ClaimResourceStatus{
 		corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible,
-		corev1.PersistentVolumeClaimNodeResizePending, corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible,
+		corev1.PersistentVolumeClaimNodeResizePending, corev1.PersistentVolumeClaimNodeResizeInProgress,
+		corev1.PersistentVolumeClaimNodeResizeInfeasible,
 	}
 	slices.Sort(known)
 	for _, name := range validation.SortedKeys(c.Status.AllocatedResourceStatuses) {

@@ -29,7 +29,8 @@ func pods() resource.Resource {
 		Validate:     validatePod,
 		Warnings:     podWarnings,
 		Generation:   true,
-		Status:       &resource.Status[corev1.Pod]{Prepare: preparePodStatus, Validate: validatePodStatus, Warnings: podStatusWarnings},
+		Status: &resource.Status[corev1.Pod]{Prepare: preparePodStatus, Validate: validatePodStatus,
+			Warnings: podStatusWarnings},
 		Columns: []metav1.TableColumnDefinition{
 			resource.Name(),
 			resource.Column("Ready", "string", "How many containers are ready, of how many."),
@@ -79,7 +80,9 @@ func preparePod(ctx context.Context, p, old *corev1.Pod) {
 	mergeSpreadKeys(p)
 	// The warning is made here, since later the origin of the field is lost.
 	for _, key := range podtemplate.SyncAppArmor(p) {
-		warning.AddWarning(ctx, "", fmt.Sprintf(`%s: deprecated since v1.30; use the "appArmorProfile" field instead`, field.NewPath("metadata", "annotations").Key(key)))
+		warning.AddWarning(ctx, "",
+			fmt.Sprintf(`%s: deprecated since v1.30; use the "appArmorProfile" field instead`,
+				field.NewPath("metadata", "annotations").Key(key)))
 	}
 	if len(p.Spec.SchedulingGates) > 0 {
 		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
@@ -119,10 +122,12 @@ func mergeAffinityKeys(p *corev1.Pod) {
 		}
 	}
 	if a.PodAffinity != nil {
-		collect(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+		collect(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution,
+			a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 	if a.PodAntiAffinity != nil {
-		collect(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+		collect(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution,
+			a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 	for _, t := range terms {
 		if t.LabelSelector == nil {
@@ -145,7 +150,8 @@ func mergeSpreadKeys(p *corev1.Pod) {
 func appendKeys(s *metav1.LabelSelector, keys []string, op metav1.LabelSelectorOperator, labels map[string]string) {
 	for _, key := range keys {
 		if value, ok := labels[key]; ok {
-			s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{Key: key, Operator: op, Values: []string{value}})
+			s.MatchExpressions = append(s.MatchExpressions,
+				metav1.LabelSelectorRequirement{Key: key, Operator: op, Values: []string{value}})
 		}
 	}
 }

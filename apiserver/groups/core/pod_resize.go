@@ -13,7 +13,8 @@ import (
 // pod and its containers, and their policies of resizing. A list of other containers stays as it
 // is, for validation to refuse.
 func PrepareResize(p, old *corev1.Pod) {
-	if !sameContainers(p.Spec.InitContainers, old.Spec.InitContainers) || !sameContainers(p.Spec.Containers, old.Spec.Containers) {
+	if !sameContainers(p.Spec.InitContainers, old.Spec.InitContainers) ||
+		!sameContainers(p.Spec.Containers, old.Spec.Containers) {
 		return
 	}
 	wanted := p.Spec
@@ -61,7 +62,8 @@ func ValidateResize(p, old *corev1.Pod) field.ErrorList {
 		class = podtemplate.QOSClass(&old.Spec)
 	}
 	if podtemplate.QOSClass(&p.Spec) != class {
-		errs = append(errs, field.Invalid(at, p.Status.QOSClass, "Pod QOS Class may not change as a result of resizing"))
+		errs = append(errs,
+			field.Invalid(at, p.Status.QOSClass, "Pod QOS Class may not change as a result of resizing"))
 	}
 	if !resizable(old) {
 		errs = append(errs, field.Forbidden(at, "Pod running on node without support for resize"))
@@ -74,7 +76,9 @@ func ValidateResize(p, old *corev1.Pod) field.ErrorList {
 	errs = append(errs, resizeInitContainers(masked.InitContainers, old.Spec.InitContainers, at)...)
 	errs = append(errs, resizeContainers(masked.Containers, old.Spec.Containers, at)...)
 	if !apiequality.Semantic.DeepEqual(p.Spec.Volumes, old.Spec.Volumes) {
-		errs = append(errs, field.Forbidden(at.Child("volumes"), "volumes are immutable on resize when InPlacePodVerticalScalingMemoryBackedVolumes feature gate is disabled"))
+		errs = append(errs,
+			field.Forbidden(at.Child("volumes"),
+				"volumes are immutable on resize when InPlacePodVerticalScalingMemoryBackedVolumes feature gate is disabled"))
 	}
 	if len(errs) == 0 && !apiequality.Semantic.DeepEqual(masked, &old.Spec) {
 		errs = append(errs, field.Forbidden(at, onlyAmounts))
@@ -107,13 +111,16 @@ func validatePodResources(masked, old *corev1.PodSpec, at *field.Path) field.Err
 	var errs field.ErrorList
 	was := ptr.Deref(old.Resources, corev1.ResourceRequirements{})
 	if removed(masked.Resources.Requests, was.Requests) {
-		errs = append(errs, field.Forbidden(at.Child("resources", "requests"), "pod-level resource requests cannot be removed"))
+		errs = append(errs,
+			field.Forbidden(at.Child("resources", "requests"), "pod-level resource requests cannot be removed"))
 	}
 	if removed(masked.Resources.Limits, was.Limits) {
-		errs = append(errs, field.Forbidden(at.Child("resources", "limits"), "pod-level resource limits cannot be removed"))
+		errs = append(errs,
+			field.Forbidden(at.Child("resources", "limits"), "pod-level resource limits cannot be removed"))
 	}
 	mask(masked.Resources, &was)
-	if old.Resources == nil && len(masked.Resources.Requests)+len(masked.Resources.Limits)+len(masked.Resources.Claims) == 0 {
+	if old.Resources == nil &&
+		len(masked.Resources.Requests)+len(masked.Resources.Limits)+len(masked.Resources.Claims) == 0 {
 		masked.Resources = nil
 	}
 	if !apiequality.Semantic.DeepEqual(masked.Resources, old.Resources) {
@@ -134,12 +141,15 @@ func validateOrder(spec, old *corev1.PodSpec, at *field.Path) field.ErrorList {
 		new, old []corev1.Container
 	}{{"containers", spec.Containers, old.Containers}, {"initContainers", spec.InitContainers, old.InitContainers}} {
 		if len(list.new) != len(list.old) {
-			errs = append(errs, field.Forbidden(at.Child(list.name), list.name+" may not be added or removed on resize"))
+			errs = append(errs,
+				field.Forbidden(at.Child(list.name), list.name+" may not be added or removed on resize"))
 			continue
 		}
 		for i := range list.new {
 			if list.new[i].Name != list.old[i].Name {
-				errs = append(errs, field.Forbidden(at.Child(list.name).Index(i).Child("name"), list.name+" may not be renamed or reordered on resize"))
+				errs = append(errs,
+					field.Forbidden(at.Child(list.name).Index(i).Child("name"),
+						list.name+" may not be renamed or reordered on resize"))
 			}
 		}
 	}
@@ -151,7 +161,8 @@ func resizeContainers(containers, old []corev1.Container, spec *field.Path) fiel
 	var errs field.ErrorList
 	for i := range containers {
 		c, was := &containers[i], &old[i]
-		errs = append(errs, validateKept(&c.Resources, &was.Resources, spec.Child("containers").Index(i).Child("resources"))...)
+		errs = append(errs,
+			validateKept(&c.Resources, &was.Resources, spec.Child("containers").Index(i).Child("resources"))...)
 		mask(&c.Resources, &was.Resources)
 		if !apiequality.Semantic.DeepEqual(c, was) {
 			errs = append(errs, field.Forbidden(spec, onlyAmounts))
@@ -168,7 +179,8 @@ func resizeInitContainers(containers, old []corev1.Container, spec *field.Path) 
 		errs = append(errs, validateKept(&c.Resources, &was.Resources, at.Child("resources"))...)
 		mask(&c.Resources, &was.Resources)
 		if !apiequality.Semantic.DeepEqual(c, was) {
-			errs = append(errs, field.Forbidden(at, "only cpu and memory resources for init or sidecar containers are mutable"))
+			errs = append(errs,
+				field.Forbidden(at, "only cpu and memory resources for init or sidecar containers are mutable"))
 		}
 	}
 	return errs

@@ -43,18 +43,26 @@ func TestValidateResize(t *testing.T) {
 		"what was not set": {func(p, _ *corev1.Pod) {
 			p.Spec.Containers[1].Resources = parsed(t, "{requests: {cpu: 10m}, limits: {cpu: 20m}}")
 		}, nil},
-		"request taken away": {func(p, _ *corev1.Pod) { delete(p.Spec.Containers[0].Resources.Requests, "cpu") }, []string{spec + ".containers[0].resources.requests"}},
-		"limit taken away":   {func(p, _ *corev1.Pod) { delete(p.Spec.Containers[0].Resources.Limits, "memory") }, []string{spec + ".containers[0].resources.limits"}},
-		"init taken away":    {func(p, _ *corev1.Pod) { delete(p.Spec.InitContainers[2].Resources.Requests, "cpu") }, []string{spec + ".initContainers[2].resources.requests"}},
-		"of the pod":         {func(p, _ *corev1.Pod) { delete(p.Spec.Resources.Requests, "cpu") }, []string{spec + ".resources.requests"}},
-		"all of the pod":     {func(p, _ *corev1.Pod) { p.Spec.Resources = nil }, []string{spec + ".resources"}},
-		"invalid":            {func(p, _ *corev1.Pod) { set(t, p.Spec.Containers[0].Resources.Limits, "cpu", "50m") }, []string{grouptest.Invalid + "spec.containers[0].resources.requests"}},
-		"other resource":     {func(p, _ *corev1.Pod) { set(t, p.Spec.Containers[0].Resources.Requests, "ephemeral-storage", "2Gi") }, []string{spec}},
+		"request taken away": {func(p, _ *corev1.Pod) { delete(p.Spec.Containers[0].Resources.Requests, "cpu") },
+			[]string{spec + ".containers[0].resources.requests"}},
+		"limit taken away": {func(p, _ *corev1.Pod) { delete(p.Spec.Containers[0].Resources.Limits, "memory") },
+			[]string{spec + ".containers[0].resources.limits"}},
+		"init taken away": {func(p, _ *corev1.Pod) { delete(p.Spec.InitContainers[2].Resources.Requests, "cpu") },
+			[]string{spec + ".initContainers[2].resources.requests"}},
+		"of the pod": {func(p, _ *corev1.Pod) { delete(p.Spec.Resources.Requests, "cpu") },
+			[]string{spec + ".resources.requests"}},
+		"all of the pod": {func(p, _ *corev1.Pod) { p.Spec.Resources = nil }, []string{spec + ".resources"}},
+		"invalid": {func(p, _ *corev1.Pod) { set(t, p.Spec.Containers[0].Resources.Limits, "cpu", "50m") },
+			[]string{grouptest.Invalid + "spec.containers[0].resources.requests"}},
+		"other resource": {
+			func(p, _ *corev1.Pod) { set(t, p.Spec.Containers[0].Resources.Requests, "ephemeral-storage", "2Gi") },
+			[]string{spec}},
 		"init other": {func(p, _ *corev1.Pod) {
 			set(t, p.Spec.InitContainers[2].Resources.Requests, "ephemeral-storage", "2Gi")
 		}, []string{spec + ".initContainers[2]"}},
 		"policy": {func(p, _ *corev1.Pod) {
-			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "cpu", RestartPolicy: "NotRequired"}}
+			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{
+				{ResourceName: "cpu", RestartPolicy: "NotRequired"}}
 		}, []string{spec}},
 		"class": {func(p, old *corev1.Pod) {
 			p.Spec.Resources, old.Spec.Resources, old.Status.QOSClass = nil, nil, "BestEffort"
@@ -62,11 +70,17 @@ func TestValidateResize(t *testing.T) {
 		"image":       {func(p, _ *corev1.Pod) { p.Spec.Containers[0].Image = "j" }, []string{spec}},
 		"other field": {func(p, _ *corev1.Pod) { p.Spec.Hostname = "h" }, []string{spec}},
 		"volumes":     {func(p, _ *corev1.Pod) { p.Spec.Volumes = nil }, []string{spec + ".volumes"}},
-		"one less":    {func(p, _ *corev1.Pod) { p.Spec.Containers = p.Spec.Containers[:1] }, []string{spec + ".containers"}},
-		"init less":   {func(p, _ *corev1.Pod) { p.Spec.InitContainers = p.Spec.InitContainers[:2] }, []string{spec + ".initContainers"}},
-		"renamed":     {func(p, _ *corev1.Pod) { p.Spec.Containers[1].Name = "other" }, []string{spec + ".containers[1].name"}},
-		"static":      {func(_, old *corev1.Pod) { old.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""} }, []string{grouptest.Forbidden + "[]"}},
-		"windows":     {func(_, old *corev1.Pod) { old.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }, []string{grouptest.Forbidden + "[]"}},
+		"one less": {func(p, _ *corev1.Pod) { p.Spec.Containers = p.Spec.Containers[:1] },
+			[]string{spec + ".containers"}},
+		"init less": {func(p, _ *corev1.Pod) { p.Spec.InitContainers = p.Spec.InitContainers[:2] },
+			[]string{spec + ".initContainers"}},
+		"renamed": {func(p, _ *corev1.Pod) { p.Spec.Containers[1].Name = "other" },
+			[]string{spec + ".containers[1].name"}},
+		"static": {
+			func(_, old *corev1.Pod) { old.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""} },
+			[]string{grouptest.Forbidden + "[]"}},
+		"windows": {func(_, old *corev1.Pod) { old.Spec.OS = &corev1.PodOS{Name: corev1.Windows} },
+			[]string{grouptest.Forbidden + "[]"}},
 		"old kubelet": {func(_, old *corev1.Pod) { old.Status.ContainerStatuses[0].Resources = nil }, []string{spec}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +119,8 @@ func TestPrepareResize(t *testing.T) {
 	p := old.DeepCopy()
 	set(t, p.Spec.Containers[0].Resources.Requests, "cpu", "1")
 	want := p.DeepCopy()
-	p.Spec.Containers[0].Image, p.Spec.Hostname, p.Spec.NodeName, p.Spec.Volumes, p.Spec.Resources = "j", "h", "n", nil, nil
+	p.Spec.Containers[0].Image, p.Spec.Hostname, p.Spec.NodeName, p.Spec.Volumes, p.Spec.Resources = "j", "h", "n", nil,
+		nil
 	p.Status.Phase, p.Status.Conditions = corev1.PodFailed, []corev1.PodCondition{{Type: corev1.PodReady}}
 	PrepareResize(p, old)
 	if diff := cmp.Diff(want, p); diff != "" {
@@ -115,7 +130,8 @@ func TestPrepareResize(t *testing.T) {
 	p, old.Spec.Resources = old.DeepCopy(), nil
 	p.Spec.Resources = ptr.To(parsed(t, "{limits: {cpu: 5}}"))
 	PrepareResize(p, old)
-	if diff := cmp.Diff(ptr.To(parsed(t, "{limits: {cpu: 5}, requests: {cpu: 200m, memory: 1Gi}}")), p.Spec.Resources); diff != "" {
+	if diff := cmp.Diff(ptr.To(parsed(t, "{limits: {cpu: 5}, requests: {cpu: 200m, memory: 1Gi}}")),
+		p.Spec.Resources); diff != "" {
 		t.Errorf("resources of the pod as a whole (-want +got):\n%s", diff)
 	}
 	p.Spec.Containers[1].Name = "other"

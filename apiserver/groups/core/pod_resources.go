@@ -18,7 +18,8 @@ func defaultPodResources(p *corev1.Pod) {
 	var of resourcehelper.PodResourcesOptions
 	for name, limit := range resourcehelper.AggregateContainerLimits(p, of) {
 		// Huge pages are completed by limits, other resources by requests.
-		if _, requested := r.Requests[name]; isHugePages(name) && resourcehelper.IsSupportedPodLevelResource(name) && !requested {
+		if _, requested := r.Requests[name]; isHugePages(name) && resourcehelper.IsSupportedPodLevelResource(name) &&
+			!requested {
 			setAmount(&r.Limits, name, limit)
 		}
 	}

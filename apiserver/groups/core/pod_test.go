@@ -16,7 +16,8 @@ import (
 // stored is a pod as the store has it.
 func stored(t *testing.T, text string) *corev1.Pod {
 	t.Helper()
-	p := grouptest.Parse[corev1.Pod](t, "metadata: {name: p, namespace: default, labels: {app: a}, resourceVersion: '1'}\n"+text)
+	p := grouptest.Parse[corev1.Pod](t,
+		"metadata: {name: p, namespace: default, labels: {app: a}, resourceVersion: '1'}\n"+text)
 	defaultPod(p)
 	preparePod(context.Background(), p, nil)
 	return p
@@ -63,25 +64,36 @@ func TestValidatePodUpdate(t *testing.T) {
 		change func(*corev1.Pod)
 		want   []string
 	}{
-		"nothing":         {func(*corev1.Pod) {}, nil},
-		"labels":          {func(p *corev1.Pod) { p.Labels = map[string]string{"x": "y"} }, nil},
-		"image":           {func(p *corev1.Pod) { p.Spec.Containers[0].Image = "a:2" }, nil},
-		"init image":      {func(p *corev1.Pod) { p.Spec.InitContainers[0].Image = "i:2" }, nil},
-		"no image":        {func(p *corev1.Pod) { p.Spec.Containers[0].Image = "" }, []string{grouptest.Missing + "spec.containers[0].image"}},
-		"image space":     {func(p *corev1.Pod) { p.Spec.Containers[0].Image = "a " }, []string{grouptest.Invalid + "spec.containers[0].image"}},
-		"command":         {func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"x"} }, []string{grouptest.Forbidden + "spec"}},
-		"node":            {func(p *corev1.Pod) { p.Spec.NodeName = "n" }, []string{grouptest.Forbidden + "spec"}},
-		"more containers": {func(p *corev1.Pod) { p.Spec.Containers = append(p.Spec.Containers, p.Spec.Containers[0]) }, []string{grouptest.Forbidden + "spec.containers", grouptest.Duplicate + "spec.containers[1].name"}},
+		"nothing":    {func(*corev1.Pod) {}, nil},
+		"labels":     {func(p *corev1.Pod) { p.Labels = map[string]string{"x": "y"} }, nil},
+		"image":      {func(p *corev1.Pod) { p.Spec.Containers[0].Image = "a:2" }, nil},
+		"init image": {func(p *corev1.Pod) { p.Spec.InitContainers[0].Image = "i:2" }, nil},
+		"no image": {func(p *corev1.Pod) { p.Spec.Containers[0].Image = "" },
+			[]string{grouptest.Missing + "spec.containers[0].image"}},
+		"image space": {func(p *corev1.Pod) { p.Spec.Containers[0].Image = "a " },
+			[]string{grouptest.Invalid + "spec.containers[0].image"}},
+		"command": {func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"x"} },
+			[]string{grouptest.Forbidden + "spec"}},
+		"node": {func(p *corev1.Pod) { p.Spec.NodeName = "n" }, []string{grouptest.Forbidden + "spec"}},
+		"more containers": {func(p *corev1.Pod) { p.Spec.Containers = append(p.Spec.Containers, p.Spec.Containers[0]) },
+			[]string{grouptest.Forbidden + "spec.containers", grouptest.Duplicate + "spec.containers[1].name"}},
 		"deadline sooner": {func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr.To[int64](5) }, nil},
-		"deadline later":  {func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr.To[int64](101) }, []string{grouptest.Invalid + "spec.activeDeadlineSeconds"}},
-		"no deadline":     {func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = nil }, []string{grouptest.Invalid + "spec.activeDeadlineSeconds"}},
+		"deadline later": {func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr.To[int64](101) },
+			[]string{grouptest.Invalid + "spec.activeDeadlineSeconds"}},
+		"no deadline": {func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = nil },
+			[]string{grouptest.Invalid + "spec.activeDeadlineSeconds"}},
 		"more tolerations": {func(p *corev1.Pod) {
-			p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: "b", Operator: corev1.TolerationOpExists})
+			p.Spec.Tolerations = append(p.Spec.Tolerations,
+				corev1.Toleration{Key: "b", Operator: corev1.TolerationOpExists})
 		}, nil},
-		"toleration seconds": {func(p *corev1.Pod) { p.Spec.Tolerations[0].TolerationSeconds = ptr.To[int64](20) }, nil},
-		"toleration gone":    {func(p *corev1.Pod) { p.Spec.Tolerations = nil }, []string{grouptest.Forbidden + "spec.tolerations"}},
-		"new gate":           {func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "g"}} }, []string{grouptest.Forbidden + "spec.schedulingGates[0].name"}},
-		"grace":              {func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](1) }, []string{grouptest.Forbidden + "spec"}},
+		"toleration seconds": {func(p *corev1.Pod) { p.Spec.Tolerations[0].TolerationSeconds = ptr.To[int64](20) },
+			nil},
+		"toleration gone": {func(p *corev1.Pod) { p.Spec.Tolerations = nil },
+			[]string{grouptest.Forbidden + "spec.tolerations"}},
+		"new gate": {func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "g"}} },
+			[]string{grouptest.Forbidden + "spec.schedulingGates[0].name"}},
+		"grace": {func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](1) },
+			[]string{grouptest.Forbidden + "spec"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old := stored(t, onePod)
@@ -109,7 +121,8 @@ func TestGatedPodUpdate(t *testing.T) {
 func TestPodStatusUpdate(t *testing.T) {
 	ctx := context.Background()
 	old := stored(t, `spec: {restartPolicy: Never, containers: [{name: a, image: i}]}`)
-	old.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "a", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}}}
+	old.Status.ContainerStatuses = []corev1.ContainerStatus{
+		{Name: "a", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}}}
 	p := old.DeepCopy()
 	p.Status.QOSClass = ""
 	p.Status.PodIPs = []corev1.PodIP{{IP: "10.42.0.3"}}
@@ -119,11 +132,13 @@ func TestPodStatusUpdate(t *testing.T) {
 	}
 	grouptest.WantErrors(t, validatePodStatus(ctx, p, old))
 
-	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "a", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{
+		{Name: "a", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
 	p.Status.NominatedNodeName = "A"
 	p.Status.PodIP, p.Status.PodIPs[0].IP = "x", "x"
 	p.Status.QOSClass = corev1.PodQOSGuaranteed
-	grouptest.WantErrors(t, validatePodStatus(ctx, p, old), grouptest.Forbidden+"status.containerStatuses[0].state", grouptest.Invalid+"status.nominatedNodeName",
+	grouptest.WantErrors(t, validatePodStatus(ctx, p, old), grouptest.Forbidden+"status.containerStatuses[0].state",
+		grouptest.Invalid+"status.nominatedNodeName",
 		grouptest.Invalid+"status.podIPs[0]", grouptest.Invalid+"status.qosClass")
 }
 
@@ -135,18 +150,29 @@ func TestContainersThatMayRunAgain(t *testing.T) {
 		code int32
 		may  bool
 	}{
-		"pod Never":                     {`restartPolicy: Never, containers: [{name: a, image: i}]`, 1, false},
-		"pod OnFailure, failed":         {`restartPolicy: OnFailure, containers: [{name: a, image: i}]`, 1, true},
-		"pod OnFailure, succeeded":      {`restartPolicy: OnFailure, containers: [{name: a, image: i}]`, 0, false},
-		"own Always":                    {`restartPolicy: Never, containers: [{name: a, image: i, restartPolicy: Always}]`, 0, true},
-		"own Never in a pod of Always":  {`restartPolicy: Always, containers: [{name: a, image: i, restartPolicy: Never}]`, 1, false},
-		"a rule":                        {`restartPolicy: Never, containers: [{name: a, image: i, restartPolicy: Never, ` + fmt.Sprintf(rules, "Restart") + `}]`, 42, true},
-		"a rule that does not match":    {`restartPolicy: Never, containers: [{name: a, image: i, restartPolicy: Never, ` + fmt.Sprintf(rules, "Restart") + `}]`, 1, false},
-		"a rule of another for all":     {`restartPolicy: Never, containers: [{name: a, image: i}, {name: b, image: i, restartPolicy: Never, ` + fmt.Sprintf(rules, "RestartAllContainers") + `}]`, 1, true},
-		"a rule of another for its own": {`restartPolicy: Never, containers: [{name: a, image: i}, {name: b, image: i, restartPolicy: Never, ` + fmt.Sprintf(rules, "Restart") + `}]`, 42, false},
+		"pod Never":                {`restartPolicy: Never, containers: [{name: a, image: i}]`, 1, false},
+		"pod OnFailure, failed":    {`restartPolicy: OnFailure, containers: [{name: a, image: i}]`, 1, true},
+		"pod OnFailure, succeeded": {`restartPolicy: OnFailure, containers: [{name: a, image: i}]`, 0, false},
+		"own Always": {
+			`restartPolicy: Never, containers: [{name: a, image: i, restartPolicy: Always}]`, 0, true},
+		"own Never in a pod of Always": {
+			`restartPolicy: Always, containers: [{name: a, image: i, restartPolicy: Never}]`, 1, false},
+		"a rule": {
+			`restartPolicy: Never, containers: [{name: a, image: i, restartPolicy: Never, ` +
+				fmt.Sprintf(rules, "Restart") + `}]`, 42, true},
+		"a rule that does not match": {
+			`restartPolicy: Never, containers: [{name: a, image: i, restartPolicy: Never, ` +
+				fmt.Sprintf(rules, "Restart") + `}]`, 1, false},
+		"a rule of another for all": {
+			`restartPolicy: Never, containers: [{name: a, image: i}, {name: b, image: i, restartPolicy: Never, ` +
+				fmt.Sprintf(rules, "RestartAllContainers") + `}]`, 1, true},
+		"a rule of another for its own": {
+			`restartPolicy: Never, containers: [{name: a, image: i}, {name: b, image: i, restartPolicy: Never, ` +
+				fmt.Sprintf(rules, "Restart") + `}]`, 42, false},
 	} {
 		old := stored(t, "spec: {"+c.spec+"}")
-		old.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "a", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: c.code}}}}
+		old.Status.ContainerStatuses = []corev1.ContainerStatus{
+			{Name: "a", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: c.code}}}}
 		p := old.DeepCopy()
 		p.Status.ContainerStatuses[0].State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 		if errs := validatePodStatus(context.Background(), p, old); (len(errs) == 0) != c.may {

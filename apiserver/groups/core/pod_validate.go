@@ -33,7 +33,8 @@ func validatePod(_ context.Context, p, old *corev1.Pod) field.ErrorList {
 		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create"))
 	}
 	if len(p.Spec.SchedulingGates) > 0 && p.Spec.NodeName != "" {
-		errs = append(errs, field.Forbidden(spec.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
+		errs = append(errs,
+			field.Forbidden(spec.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
 	}
 	return errs
 }
@@ -47,16 +48,24 @@ func validatePodOnly(p *corev1.Pod, at *field.Path) field.ErrorList {
 		}
 		for j, source := range v.Projected.Sources {
 			if source.ServiceAccountToken != nil {
-				errs = append(errs, field.Forbidden(at.Child("volumes").Index(i).Child("projected", "sources").Index(j).Child("serviceAccountToken"), "must not be specified when serviceAccountName is not set"))
+				errs = append(errs,
+					field.Forbidden(
+						at.Child("volumes").Index(i).Child("projected", "sources").Index(j).Child(
+							"serviceAccountToken"), "must not be specified when serviceAccountName is not set"))
 			}
 		}
 	}
-	errs = append(errs, validation.OptionalNonNegative(p.Spec.TerminationGracePeriodSeconds, at.Child("terminationGracePeriodSeconds"))...)
+	errs = append(errs,
+		validation.OptionalNonNegative(p.Spec.TerminationGracePeriodSeconds,
+			at.Child("terminationGracePeriodSeconds"))...)
 	for i := range p.Spec.Containers {
-		errs = append(errs, podtemplate.ValidateImage(p.Spec.Containers[i].Image, at.Child("containers").Index(i).Child("image"))...)
+		errs = append(errs,
+			podtemplate.ValidateImage(p.Spec.Containers[i].Image, at.Child("containers").Index(i).Child("image"))...)
 	}
 	for i := range p.Spec.InitContainers {
-		errs = append(errs, podtemplate.ValidateImage(p.Spec.InitContainers[i].Image, at.Child("initContainers").Index(i).Child("image"))...)
+		errs = append(errs,
+			podtemplate.ValidateImage(p.Spec.InitContainers[i].Image,
+				at.Child("initContainers").Index(i).Child("image"))...)
 	}
 	return errs
 }
@@ -98,7 +107,8 @@ func validatePodUpdate(p, old *corev1.Pod, at *field.Path) field.ErrorList {
 		return field.ErrorList{field.Forbidden(at.Child("containers"), "pod updates may not add or remove containers")}
 	}
 	if len(p.Spec.InitContainers) != len(old.Spec.InitContainers) {
-		return field.ErrorList{field.Forbidden(at.Child("initContainers"), "pod updates may not add or remove containers")}
+		return field.ErrorList{
+			field.Forbidden(at.Child("initContainers"), "pod updates may not add or remove containers")}
 	}
 	rest := p.Spec.DeepCopy()
 	keepImages(rest.Containers, old.Spec.Containers)
@@ -108,7 +118,8 @@ func validatePodUpdate(p, old *corev1.Pod, at *field.Path) field.ErrorList {
 		return errs
 	}
 	errs = append(errs, updateTolerations(rest, &old.Spec, at.Child("tolerations"))...)
-	if grace, was := rest.TerminationGracePeriodSeconds, old.Spec.TerminationGracePeriodSeconds; grace != nil && was != nil && *was < 0 && *grace == 1 {
+	if grace, was := rest.TerminationGracePeriodSeconds, old.Spec.TerminationGracePeriodSeconds; grace != nil &&
+		was != nil && *was < 0 && *grace == 1 {
 		rest.TerminationGracePeriodSeconds = was
 	}
 	errs = append(errs, updateGates(rest, &old.Spec, at)...)
@@ -147,7 +158,8 @@ func updateTolerations(spec, old *corev1.PodSpec, at *field.Path) field.ErrorLis
 	var errs field.ErrorList
 	for _, was := range old.Tolerations {
 		if !hasToleration(spec.Tolerations, was) {
-			errs = append(errs, field.Forbidden(at, "existing toleration can not be modified except its tolerationSeconds"))
+			errs = append(errs,
+				field.Forbidden(at, "existing toleration can not be modified except its tolerationSeconds"))
 			break
 		}
 	}
@@ -174,7 +186,9 @@ func updateGates(spec, old *corev1.PodSpec, at *field.Path) field.ErrorList {
 	}
 	for i, gate := range spec.SchedulingGates {
 		if !was[gate.Name] {
-			errs = append(errs, field.Forbidden(at.Child("schedulingGates").Index(i).Child("name"), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name)))
+			errs = append(errs,
+				field.Forbidden(at.Child("schedulingGates").Index(i).Child("name"),
+					fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name)))
 		}
 	}
 	spec.SchedulingGates = old.SchedulingGates
@@ -183,7 +197,9 @@ func updateGates(spec, old *corev1.PodSpec, at *field.Path) field.ErrorList {
 	}
 	for key, value := range old.NodeSelector {
 		if spec.NodeSelector[key] != value {
-			errs = append(errs, field.Invalid(at.Child("nodeSelector"), spec.NodeSelector, "only additions to spec.nodeSelector are allowed (no mutations or deletions)"))
+			errs = append(errs,
+				field.Invalid(at.Child("nodeSelector"), spec.NodeSelector,
+					"only additions to spec.nodeSelector are allowed (no mutations or deletions)"))
 			break
 		}
 	}
@@ -230,12 +246,14 @@ func validateNarrowed(now, was *corev1.NodeAffinity, at *field.Path) field.Error
 		has = now.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	}
 	if len(has) != len(had) {
-		return field.ErrorList{field.Invalid(at, has, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")}
+		return field.ErrorList{
+			field.Invalid(at, has, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")}
 	}
 	var errs field.ErrorList
 	for i := range had {
 		if !narrows(&has[i], &had[i]) {
-			errs = append(errs, field.Invalid(at.Index(i), has[i], "only additions are allowed (no mutations or deletions)"))
+			errs = append(errs,
+				field.Invalid(at.Index(i), has[i], "only additions are allowed (no mutations or deletions)"))
 		}
 	}
 	return errs
@@ -263,11 +281,15 @@ func validatePodStatus(_ context.Context, p, old *corev1.Pod) field.ErrorList {
 	if name := p.Status.NominatedNodeName; name != "" && name != old.Status.NominatedNodeName {
 		errs = append(errs, validation.Check(name, at.Child("nominatedNodeName"), utilvalidation.IsDNS1123Subdomain)...)
 		if old.Spec.NodeName != "" {
-			errs = append(errs, field.Forbidden(at.Child("nominatedNodeName"), "may not be set on pods that are already bound to a node"))
+			errs = append(errs,
+				field.Forbidden(at.Child("nominatedNodeName"),
+					"may not be set on pods that are already bound to a node"))
 		}
 	}
 	if p.Status.ObservedGeneration < 0 {
-		errs = append(errs, field.Invalid(at.Child("observedGeneration"), p.Status.ObservedGeneration, "must be a non-negative integer"))
+		errs = append(errs,
+			field.Invalid(at.Child("observedGeneration"), p.Status.ObservedGeneration,
+				"must be a non-negative integer"))
 	}
 	errs = append(errs, validation.Immutable(p.Status.QOSClass, old.Status.QOSClass, at.Child("qosClass"))...)
 	errs = append(errs, validatePodIPs(p, at)...)
@@ -275,13 +297,20 @@ func validatePodStatus(_ context.Context, p, old *corev1.Pod) field.ErrorList {
 	for i, c := range p.Status.Conditions {
 		at := at.Child("conditions").Index(i)
 		if c.ObservedGeneration < 0 {
-			errs = append(errs, field.Invalid(at.Child("observedGeneration"), c.ObservedGeneration, "must be a non-negative integer"))
+			errs = append(errs,
+				field.Invalid(at.Child("observedGeneration"), c.ObservedGeneration, "must be a non-negative integer"))
 		}
 		errs = append(errs, validation.Check(string(c.Type), at.Child("Type"), utilvalidation.IsQualifiedName)...)
 	}
-	errs = append(errs, validateNoRevival(p.Status.ContainerStatuses, old.Status.ContainerStatuses, &old.Spec, old.Spec.Containers, at.Child("containerStatuses"))...)
-	errs = append(errs, validateNoRevival(p.Status.InitContainerStatuses, old.Status.InitContainerStatuses, &old.Spec, old.Spec.InitContainers, at.Child("initContainerStatuses"))...)
-	return append(errs, validateNoRevival(p.Status.EphemeralContainerStatuses, old.Status.EphemeralContainerStatuses, &old.Spec, nil, at.Child("ephemeralContainerStatuses"))...)
+	errs = append(errs,
+		validateNoRevival(p.Status.ContainerStatuses, old.Status.ContainerStatuses, &old.Spec, old.Spec.Containers,
+			at.Child("containerStatuses"))...)
+	errs = append(errs,
+		validateNoRevival(p.Status.InitContainerStatuses, old.Status.InitContainerStatuses, &old.Spec,
+			old.Spec.InitContainers, at.Child("initContainerStatuses"))...)
+	return append(errs,
+		validateNoRevival(p.Status.EphemeralContainerStatuses, old.Status.EphemeralContainerStatuses, &old.Spec, nil,
+			at.Child("ephemeralContainerStatuses"))...)
 }
 
 func validatePodIPs(p *corev1.Pod, at *field.Path) field.ErrorList {
@@ -297,7 +326,8 @@ func validatePodIPs(p *corev1.Pod, at *field.Path) field.ErrorList {
 	}
 	switch {
 	case (p.Status.PodIP == "") != (len(ips) == 0):
-		errs = append(errs, field.Invalid(at, p.Status.PodIPs, "podIP and podIPs must either both be set or both be unset"))
+		errs = append(errs,
+			field.Invalid(at, p.Status.PodIPs, "podIP and podIPs must either both be set or both be unset"))
 	case len(ips) > 0 && p.Status.PodIP != ips[0]:
 		errs = append(errs, field.Invalid(at.Index(0).Child("ip"), ips[0], "must be equal to `podIP`"))
 	}
@@ -332,7 +362,9 @@ func oneOfEachFamily(ips []string) bool {
 
 // validateNoRevival: a container that has ended stays so when its pod is never to restart it. Those
 // that are not among the containers, the ephemeral ones, never restart.
-func validateNoRevival(statuses, old []corev1.ContainerStatus, spec *corev1.PodSpec, containers []corev1.Container, at *field.Path) field.ErrorList {
+func validateNoRevival(
+	statuses, old []corev1.ContainerStatus, spec *corev1.PodSpec, containers []corev1.Container, at *field.Path,
+) field.ErrorList {
 	var errs field.ErrorList
 	for i, was := range old {
 		t := was.State.Terminated
@@ -345,7 +377,8 @@ func validateNoRevival(statuses, old []corev1.ContainerStatus, spec *corev1.PodS
 		}
 		for _, c := range statuses {
 			if c.Name == was.Name && c.State.Terminated == nil {
-				errs = append(errs, field.Forbidden(at.Index(i).Child("state"), "may not be transitioned to non-terminated state"))
+				errs = append(errs,
+					field.Forbidden(at.Index(i).Child("state"), "may not be transitioned to non-terminated state"))
 			}
 		}
 	}
@@ -362,7 +395,10 @@ func ValidateEphemeralContainers(p, old *corev1.Pod) field.ErrorList {
 	}
 	for i := range old.Spec.EphemeralContainers {
 		if !apiequality.Semantic.DeepEqual(p.Spec.EphemeralContainers[i], old.Spec.EphemeralContainers[i]) {
-			errs = append(errs, field.Forbidden(at.Index(i), fmt.Sprintf("existing ephemeral containers %q may not be changed", old.Spec.EphemeralContainers[i].Name)))
+			errs = append(errs,
+				field.Forbidden(at.Index(i),
+					fmt.Sprintf("existing ephemeral containers %q may not be changed",
+						old.Spec.EphemeralContainers[i].Name)))
 		}
 	}
 	return errs

@@ -41,7 +41,8 @@ func podTemplates() resource.Resource {
 		},
 		Row: func(t *corev1.PodTemplate, now time.Time) []any {
 			cells := podtemplate.Cells(&t.Template.Spec, nil)
-			return []any{t.Name, cells[0], cells[1], formatLabels(t.Template.Labels), resource.Since(t.CreationTimestamp, now)}
+			return []any{t.Name, cells[0], cells[1], formatLabels(t.Template.Labels),
+				resource.Since(t.CreationTimestamp, now)}
 		},
 	}
 }

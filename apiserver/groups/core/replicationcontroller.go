@@ -32,7 +32,8 @@ func replicationControllers() resource.Resource {
 		Warnings:          replicationControllerWarnings,
 		Generation:        true,
 		GarbageCollection: rest.OrphanDependents, // as clients have known it since before there was a choice
-		Status:            &resource.Status[corev1.ReplicationController]{Validate: validateReplicationControllerStatus},
+		Status: &resource.Status[corev1.ReplicationController]{
+			Validate: validateReplicationControllerStatus},
 		Scale: &resource.Scale[corev1.ReplicationController]{
 			Replicas: func(rc *corev1.ReplicationController) *int32 { return rc.Spec.Replicas },
 			Observed: func(rc *corev1.ReplicationController) int32 { return rc.Status.Replicas },
@@ -109,7 +110,9 @@ func validateReplicationController(_ context.Context, rc, old *corev1.Replicatio
 		return append(errs, field.Required(at.Child("template"), ""))
 	}
 	if !labels.Set(spec.Selector).AsSelector().Matches(labels.Set(spec.Template.Labels)) {
-		errs = append(errs, field.Invalid(at.Child("template", "metadata", "labels"), spec.Template.Labels, "`selector` does not match template `labels`"))
+		errs = append(errs,
+			field.Invalid(at.Child("template", "metadata", "labels"), spec.Template.Labels,
+				"`selector` does not match template `labels`"))
 	}
 	return append(errs, podtemplate.ValidateForever(spec.Template, "ReplicationController", at.Child("template"))...)
 }
@@ -131,7 +134,8 @@ func validateReplicationControllerStatus(_ context.Context, rc, _ *corev1.Replic
 		}
 	}
 	if s.AvailableReplicas > s.ReadyReplicas {
-		errs = append(errs, field.Invalid(at.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
+		errs = append(errs,
+			field.Invalid(at.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
 	}
 	return append(errs, validation.NonNegative(s.ObservedGeneration, at.Child("observedGeneration"))...)
 }

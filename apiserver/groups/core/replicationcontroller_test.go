@@ -49,7 +49,8 @@ spec:
 	if len(rc.Spec.Template.Labels) != 1 {
 		t.Error("the template shares its labels")
 	}
-	kept := replicationController(t, "metadata: {labels: {x: y}}\nspec: {replicas: 0, selector: {app: b}, "+rcTemplate+"}")
+	kept := replicationController(t,
+		"metadata: {labels: {x: y}}\nspec: {replicas: 0, selector: {app: b}, "+rcTemplate+"}")
 	if *kept.Spec.Replicas != 0 || kept.Spec.Selector["app"] != "b" || kept.Labels["app"] != "" {
 		t.Errorf("defaults replaced what was set: %+v %+v", kept.Labels, kept.Spec)
 	}
@@ -61,13 +62,20 @@ func TestValidateReplicationController(t *testing.T) {
 		spec string
 		want []string
 	}{
-		"good":           {rcTemplate, nil},
-		"no template":    {"selector: {app: a}", []string{grouptest.Missing + "spec.template"}},
-		"no labels":      {"template: {spec: {containers: [{name: a, image: i}]}}", []string{grouptest.Missing + "spec.selector"}},
-		"other labels":   {"selector: {app: b}, " + rcTemplate, []string{grouptest.Invalid + "spec.template.metadata.labels"}},
-		"numbers":        {"replicas: -1, minReadySeconds: -1, " + rcTemplate, []string{grouptest.Invalid + "spec.replicas", grouptest.Invalid + "spec.minReadySeconds"}},
-		"restart policy": {pod + "{restartPolicy: Never, activeDeadlineSeconds: 5, containers: [{name: a, image: i}]}}", []string{grouptest.Unknown + "spec.template.spec.restartPolicy", grouptest.Forbidden + "spec.template.spec.activeDeadlineSeconds"}},
-		"containers":     {pod + "{containers: [{name: A}]}}", []string{grouptest.Invalid + "spec.template.spec.containers[0].name", grouptest.Missing + "spec.template.spec.containers[0].image"}},
+		"good":        {rcTemplate, nil},
+		"no template": {"selector: {app: a}", []string{grouptest.Missing + "spec.template"}},
+		"no labels": {"template: {spec: {containers: [{name: a, image: i}]}}",
+			[]string{grouptest.Missing + "spec.selector"}},
+		"other labels": {"selector: {app: b}, " + rcTemplate,
+			[]string{grouptest.Invalid + "spec.template.metadata.labels"}},
+		"numbers": {"replicas: -1, minReadySeconds: -1, " + rcTemplate,
+			[]string{grouptest.Invalid + "spec.replicas", grouptest.Invalid + "spec.minReadySeconds"}},
+		"restart policy": {pod + "{restartPolicy: Never, activeDeadlineSeconds: 5, containers: [{name: a, image: i}]}}",
+			[]string{grouptest.Unknown + "spec.template.spec.restartPolicy",
+				grouptest.Forbidden + "spec.template.spec.activeDeadlineSeconds"}},
+		"containers": {pod + "{containers: [{name: A}]}}",
+			[]string{grouptest.Invalid + "spec.template.spec.containers[0].name",
+				grouptest.Missing + "spec.template.spec.containers[0].image"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rc := replicationController(t, rcMeta+"spec: {"+c.spec+"}")
@@ -84,7 +92,9 @@ func TestValidateReplicationController(t *testing.T) {
 func TestValidateReplicationControllerStatus(t *testing.T) {
 	for text, want := range map[string][]string{
 		"{replicas: 3, fullyLabeledReplicas: 3, readyReplicas: 2, availableReplicas: 2, observedGeneration: 1}": nil,
-		"{replicas: -1}":                      {grouptest.Invalid + "status.replicas", grouptest.Invalid + "status.fullyLabeledReplicas", grouptest.Invalid + "status.readyReplicas", grouptest.Invalid + "status.availableReplicas"},
+		"{replicas: -1}": {grouptest.Invalid + "status.replicas",
+			grouptest.Invalid + "status.fullyLabeledReplicas", grouptest.Invalid + "status.readyReplicas",
+			grouptest.Invalid + "status.availableReplicas"},
 		"{fullyLabeledReplicas: 1}":           {grouptest.Invalid + "status.fullyLabeledReplicas"},
 		"{readyReplicas: 1}":                  {grouptest.Invalid + "status.readyReplicas"},
 		"{replicas: 1, availableReplicas: 1}": {grouptest.Invalid + "status.availableReplicas"},
@@ -107,7 +117,8 @@ status: {replicas: 2, readyReplicas: 1}
 	grouptest.WantRow(t, kind, rc, "d", int64(3), int64(2), int64(1), "3m", "web", "nginx:1.21.6", "app=a,b=c")
 	query, err := kind.Scale.Selector(rc)
 	if err != nil || query != "app=a,b=c" || *kind.Scale.Replicas(rc) != 3 || kind.Scale.Observed(rc) != 2 {
-		t.Errorf("scale: selector %q (%v), %d desired, %d observed", query, err, *kind.Scale.Replicas(rc), kind.Scale.Observed(rc))
+		t.Errorf("scale: selector %q (%v), %d desired, %d observed", query, err, *kind.Scale.Replicas(rc),
+			kind.Scale.Observed(rc))
 	}
 	if got := kind.Fields(rc)["status.replicas"]; got != "2" {
 		t.Errorf("status.replicas=%s", got)

@@ -66,7 +66,8 @@ func quotaWarnings(_ context.Context, q, old *corev1.ResourceQuota) []string {
 		return nil
 	}
 	var warnings []string
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceStorage, corev1.ResourceEphemeralStorage} {
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceStorage,
+		corev1.ResourceEphemeralStorage} {
 		requestName, limitName := "requests."+name, "limits."+name
 		request, requested := q.Spec.Hard[requestName]
 		if !requested && (name == corev1.ResourceCPU || name == corev1.ResourceMemory) {
@@ -106,13 +107,15 @@ func validateQuotaStatus(_ context.Context, q, _ *corev1.ResourceQuota) field.Er
 }
 
 // counted are the objects that a quota counts by names of their own.
-var counted = sets.New(corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers,
+var counted = sets.New(corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices,
+	corev1.ResourceReplicationControllers,
 	corev1.ResourceSecrets, corev1.ResourceConfigMaps, corev1.ResourcePersistentVolumeClaims,
 	corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers)
 
 // measured are the amounts that a quota sums up.
 var measured = sets.New(corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage,
-	corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsStorage, corev1.ResourceRequestsEphemeralStorage,
+	corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsStorage,
+	corev1.ResourceRequestsEphemeralStorage,
 	corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceLimitsEphemeralStorage)
 
 // isQuotaResource reports whether a quota may have the name, which has no domain.
@@ -163,8 +166,10 @@ func validateScopeSelector(spec *corev1.ResourceQuotaSpec, at *field.Path) field
 		case corev1.ResourceQuotaScopePriorityClass, corev1.ResourceQuotaScopeVolumeAttributesClass:
 		default:
 			if isScope(r.ScopeName) && r.Operator != corev1.ScopeSelectorOpExists {
-				errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, "+
-					"ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"))
+				errs = append(errs,
+					field.Invalid(at.Child("operator"), r.Operator,
+						"must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, "+
+							"ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"))
 			}
 		}
 		errs = append(errs, validateScopeValues(r, at)...)
@@ -176,11 +181,15 @@ func validateScopeValues(r corev1.ScopedResourceSelectorRequirement, at *field.P
 	switch r.Operator {
 	case corev1.ScopeSelectorOpIn, corev1.ScopeSelectorOpNotIn:
 		if len(r.Values) == 0 {
-			return field.ErrorList{field.Required(at.Child("values"), "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector")}
+			return field.ErrorList{
+				field.Required(at.Child("values"),
+					"must be at least one value when `operator` is 'In' or 'NotIn' for scope selector")}
 		}
 	case corev1.ScopeSelectorOpExists, corev1.ScopeSelectorOpDoesNotExist:
 		if len(r.Values) > 0 {
-			return field.ErrorList{field.Invalid(at.Child("values"), r.Values, "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector")}
+			return field.ErrorList{
+				field.Invalid(at.Child("values"), r.Values,
+					"must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector")}
 		}
 	default:
 		return field.ErrorList{field.Invalid(at.Child("operator"), r.Operator, "not a valid selector operator")}
@@ -201,7 +210,8 @@ func isScope(scope corev1.ResourceQuotaScope) bool {
 func unscoped(scope corev1.ResourceQuotaScope, hard corev1.ResourceList) []corev1.ResourceName {
 	known := sets.New(corev1.ResourcePods)
 	switch scope {
-	case corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeNotBestEffort,
+	case corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating,
+		corev1.ResourceQuotaScopeNotBestEffort,
 		corev1.ResourceQuotaScopePriorityClass, corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
 		known.Insert(corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
 			corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory)
@@ -220,7 +230,9 @@ func unscoped(scope corev1.ResourceQuotaScope, hard corev1.ResourceList) []corev
 	return unknown
 }
 
-func conflictingScopes(scopes []corev1.ResourceQuotaScope, spec *corev1.ResourceQuotaSpec, at *field.Path) field.ErrorList {
+func conflictingScopes(
+	scopes []corev1.ResourceQuotaScope, spec *corev1.ResourceQuotaSpec, at *field.Path,
+) field.ErrorList {
 	var errs field.ErrorList
 	set := sets.New(scopes...)
 	if set.HasAll(corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort) {

@@ -27,7 +27,8 @@ func services() resource.Resource {
 		Prepare:      prepareService,
 		Validate:     validateService,
 		Warnings:     serviceWarnings,
-		Status:       &resource.Status[corev1.Service]{Validate: validateServiceStatus, Warnings: serviceStatusWarnings},
+		Status: &resource.Status[corev1.Service]{Validate: validateServiceStatus,
+			Warnings: serviceStatusWarnings},
 
 		CreateOnUpdate: true,
 		ReturnDeleted:  true,
@@ -71,7 +72,8 @@ func defaultService(s *corev1.Service) {
 	if spec.SessionAffinity == corev1.ServiceAffinityClientIP {
 		if c := spec.SessionAffinityConfig; c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil {
 			seconds := int32(sessionSeconds)
-			spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
+			spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+				ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
 		}
 	}
 	if spec.Type == "" {

@@ -26,7 +26,8 @@ type portKey struct {
 }
 
 func needsHealthCheck(spec *corev1.ServiceSpec) bool {
-	return spec.Type == corev1.ServiceTypeLoadBalancer && spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+	return spec.Type == corev1.ServiceTypeLoadBalancer &&
+		spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
 // dropForeignFields clears fields of the service's former type that an update still has, if the new
@@ -40,7 +41,8 @@ func dropForeignFields(s, old *corev1.Service) {
 	if hasNodePorts(was.Type) && !hasNodePorts(spec.Type) {
 		dropNodePorts(spec, was)
 	}
-	if externallyAccessible(was) && !externallyAccessible(spec) && spec.ExternalTrafficPolicy == was.ExternalTrafficPolicy {
+	if externallyAccessible(was) && !externallyAccessible(spec) &&
+		spec.ExternalTrafficPolicy == was.ExternalTrafficPolicy {
 		spec.ExternalTrafficPolicy = ""
 	}
 	if needsHealthCheck(was) && !needsHealthCheck(spec) && spec.HealthCheckNodePort == was.HealthCheckNodePort {

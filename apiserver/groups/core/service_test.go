@@ -87,7 +87,8 @@ func TestServiceUpdateDropsForeignFields(t *testing.T) {
 		s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.com"
 		prepareService(context.Background(), s, old)
 		grouptest.WantErrors(t, validateService(context.Background(), named(s), named(old)))
-		if s.Spec.ClusterIP != "" || len(s.Spec.ClusterIPs) != 0 || len(s.Spec.IPFamilies) != 0 || s.Spec.InternalTrafficPolicy != nil {
+		if s.Spec.ClusterIP != "" || len(s.Spec.ClusterIPs) != 0 || len(s.Spec.IPFamilies) != 0 ||
+			s.Spec.InternalTrafficPolicy != nil {
 			t.Errorf("the address or what goes with it is left: %+v", s.Spec)
 		}
 	})
@@ -107,27 +108,55 @@ func TestValidateService(t *testing.T) {
 		"headless, no ports": {`{clusterIP: None, selector: {a: b}}`, nil},
 		"no ports":           {`{}`, []string{grouptest.Missing + "spec.ports"}},
 		"type":               {`{type: Pigeon, ports: [{port: 80}]}`, []string{grouptest.Unknown + "spec.type"}},
-		"only the type":      {`{type: Pigeon, clusterIP: 10.43.0.9, ipFamilies: [IPv4], ipFamilyPolicy: SingleStack, ports: [{port: 80}]}`, []string{grouptest.Unknown + "spec.type"}},
-		"ports":              {`{ports: [{port: 0, targetPort: 1}, {name: A, port: 80, protocol: X, targetPort: too-long-for-a-port}]}`, []string{grouptest.Missing + "spec.ports[0].name", grouptest.Invalid + "spec.ports[0].port", grouptest.Invalid + "spec.ports[1].name", grouptest.Unknown + "spec.ports[1].protocol", grouptest.Invalid + "spec.ports[1].targetPort"}},
-		"same ports":         {`{ports: [{name: a, port: 80}, {name: a, port: 80}]}`, []string{grouptest.Duplicate + "spec.ports[1]", grouptest.Duplicate + "spec.ports[1].name"}},
-		"node port":          {`{ports: [{port: 80, nodePort: 30000}]}`, []string{grouptest.Forbidden + "spec.ports[0].nodePort"}},
-		"same node port":     {`{type: NodePort, ports: [{name: a, port: 80, nodePort: 30000}, {name: b, port: 81, nodePort: 30000}]}`, []string{grouptest.Duplicate + "spec.ports[1].nodePort"}},
-		"address":            {`{clusterIP: here, clusterIPs: [here], ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.clusterIPs[0]"}},
-		"headless node port": {`{type: NodePort, clusterIP: None, clusterIPs: [None], selector: {a: b}, ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.clusterIPs[0]"}},
-		"two addresses":      {`{clusterIP: 10.43.0.9, clusterIPs: [10.43.0.8], ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.clusterIPs"}},
-		"families":           {`{ipFamilyPolicy: Many, ipFamilies: [IPv4, IPv4, IPX], ports: [{port: 80}]}`, []string{grouptest.Unknown + "spec.ipFamilyPolicy", grouptest.Duplicate + "spec.ipFamilies[1]", grouptest.Unknown + "spec.ipFamilies[2]"}},
-		"two of a family":    {`{clusterIP: 10.43.0.9, clusterIPs: [10.43.0.9, 10.43.0.8], ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.clusterIPs"}},
-		"other family":       {`{clusterIP: 10.43.0.9, clusterIPs: [10.43.0.9], ipFamilies: [IPv6], ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.clusterIPs[0]"}},
-		"none and another":   {`{clusterIP: None, clusterIPs: [None, 10.43.0.9], ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.clusterIPs"}},
-		"affinity":           {`{sessionAffinity: Sticky, ports: [{port: 80}]}`, []string{grouptest.Unknown + "spec.sessionAffinity"}},
-		"affinity timeout":   {`{sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 90000}}, ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.sessionAffinityConfig.clientIP.timeoutSeconds"}},
-		"traffic policies":   {`{externalTrafficPolicy: Local, internalTrafficPolicy: Mine, ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.externalTrafficPolicy", grouptest.Unknown + "spec.internalTrafficPolicy"}},
-		"health check":       {`{healthCheckNodePort: 30000, ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.healthCheckNodePort"}},
-		"load balancer only": {`{loadBalancerClass: a/b, allocateLoadBalancerNodePorts: true, loadBalancerSourceRanges: [10.0.0.0/33], ports: [{port: 80}]}`, []string{grouptest.Forbidden + "spec.loadBalancerClass", grouptest.Forbidden + "spec.allocateLoadBalancerNodePorts", grouptest.Forbidden + "spec.LoadBalancerSourceRanges", grouptest.Invalid + "spec.LoadBalancerSourceRanges[0]"}},
-		"external IPs":       {`{externalIPs: [127.0.0.1, x], ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.externalIPs[0]", grouptest.Invalid + "spec.externalIPs[1]"}},
-		"external name":      {`{type: ExternalName}`, []string{grouptest.Missing + "spec.externalName"}},
-		"bad external name":  {`{type: ExternalName, externalName: a_b, clusterIP: 10.43.0.1, clusterIPs: [10.43.0.1]}`, []string{grouptest.Invalid + "spec.externalName", grouptest.Forbidden + "spec.clusterIPs"}},
-		"selector":           {`{selector: {"a b": c}, ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.selector"}},
+		"only the type": {
+			`{type: Pigeon, clusterIP: 10.43.0.9, ipFamilies: [IPv4], ipFamilyPolicy: SingleStack, ports: [{port: 80}]}`, []string{grouptest.Unknown + "spec.type"}},
+		"ports": {
+			`{ports: [{port: 0, targetPort: 1}, {name: A, port: 80, protocol: X, targetPort: too-long-for-a-port}]}`,
+			[]string{grouptest.Missing + "spec.ports[0].name", grouptest.Invalid + "spec.ports[0].port",
+				grouptest.Invalid + "spec.ports[1].name", grouptest.Unknown + "spec.ports[1].protocol",
+				grouptest.Invalid + "spec.ports[1].targetPort"}},
+		"same ports": {`{ports: [{name: a, port: 80}, {name: a, port: 80}]}`,
+			[]string{grouptest.Duplicate + "spec.ports[1]", grouptest.Duplicate + "spec.ports[1].name"}},
+		"node port": {`{ports: [{port: 80, nodePort: 30000}]}`,
+			[]string{grouptest.Forbidden + "spec.ports[0].nodePort"}},
+		"same node port": {
+			`{type: NodePort, ports: [{name: a, port: 80, nodePort: 30000}, {name: b, port: 81, nodePort: 30000}]}`,
+			[]string{grouptest.Duplicate + "spec.ports[1].nodePort"}},
+		"address": {`{clusterIP: here, clusterIPs: [here], ports: [{port: 80}]}`,
+			[]string{grouptest.Invalid + "spec.clusterIPs[0]"}},
+		"headless node port": {
+			`{type: NodePort, clusterIP: None, clusterIPs: [None], selector: {a: b}, ports: [{port: 80}]}`,
+			[]string{grouptest.Invalid + "spec.clusterIPs[0]"}},
+		"two addresses": {`{clusterIP: 10.43.0.9, clusterIPs: [10.43.0.8], ports: [{port: 80}]}`,
+			[]string{grouptest.Invalid + "spec.clusterIPs"}},
+		"families": {`{ipFamilyPolicy: Many, ipFamilies: [IPv4, IPv4, IPX], ports: [{port: 80}]}`,
+			[]string{grouptest.Unknown + "spec.ipFamilyPolicy", grouptest.Duplicate + "spec.ipFamilies[1]",
+				grouptest.Unknown + "spec.ipFamilies[2]"}},
+		"two of a family": {`{clusterIP: 10.43.0.9, clusterIPs: [10.43.0.9, 10.43.0.8], ports: [{port: 80}]}`,
+			[]string{grouptest.Invalid + "spec.clusterIPs"}},
+		"other family": {
+			`{clusterIP: 10.43.0.9, clusterIPs: [10.43.0.9], ipFamilies: [IPv6], ports: [{port: 80}]}`,
+			[]string{grouptest.Invalid + "spec.clusterIPs[0]"}},
+		"none and another": {`{clusterIP: None, clusterIPs: [None, 10.43.0.9], ports: [{port: 80}]}`,
+			[]string{grouptest.Invalid + "spec.clusterIPs"}},
+		"affinity": {`{sessionAffinity: Sticky, ports: [{port: 80}]}`,
+			[]string{grouptest.Unknown + "spec.sessionAffinity"}},
+		"affinity timeout": {
+			`{sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 90000}}, ports: [{port: 80}]}`, []string{grouptest.Invalid + "spec.sessionAffinityConfig.clientIP.timeoutSeconds"}},
+		"traffic policies": {`{externalTrafficPolicy: Local, internalTrafficPolicy: Mine, ports: [{port: 80}]}`,
+			[]string{grouptest.Invalid + "spec.externalTrafficPolicy",
+				grouptest.Unknown + "spec.internalTrafficPolicy"}},
+		"health check": {`{healthCheckNodePort: 30000, ports: [{port: 80}]}`,
+			[]string{grouptest.Invalid + "spec.healthCheckNodePort"}},
+		"load balancer only": {
+			`{loadBalancerClass: a/b, allocateLoadBalancerNodePorts: true, loadBalancerSourceRanges: [10.0.0.0/33], ports: [{port: 80}]}`, []string{grouptest.Forbidden + "spec.loadBalancerClass", grouptest.Forbidden + "spec.allocateLoadBalancerNodePorts", grouptest.Forbidden + "spec.LoadBalancerSourceRanges", grouptest.Invalid + "spec.LoadBalancerSourceRanges[0]"}},
+		"external IPs": {`{externalIPs: [127.0.0.1, x], ports: [{port: 80}]}`,
+			[]string{grouptest.Invalid + "spec.externalIPs[0]", grouptest.Invalid + "spec.externalIPs[1]"}},
+		"external name": {`{type: ExternalName}`, []string{grouptest.Missing + "spec.externalName"}},
+		"bad external name": {`{type: ExternalName, externalName: a_b, clusterIP: 10.43.0.1, clusterIPs: [10.43.0.1]}`,
+			[]string{grouptest.Invalid + "spec.externalName", grouptest.Forbidden + "spec.clusterIPs"}},
+		"selector": {`{selector: {"a b": c}, ports: [{port: 80}]}`,
+			[]string{grouptest.Invalid + "spec.selector"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := named(admitted(t, "spec: "+c.spec, nil))
@@ -142,17 +171,26 @@ func TestServiceUpdateOfAddresses(t *testing.T) {
 		old, spec string
 		want      []string
 	}{
-		"same":             {both, both, nil},
-		"first address":    {`clusterIP: 10.43.0.9, clusterIPs: [10.43.0.9]`, `clusterIP: 10.43.0.10, clusterIPs: [10.43.0.10]`, []string{grouptest.Invalid + "spec.clusterIPs[0]"}},
-		"second address":   {both, `clusterIP: 10.43.0.9, clusterIPs: [10.43.0.9, "fd00::8"], ipFamilies: [IPv4, IPv6]`, []string{grouptest.Invalid + "spec.clusterIPs[1]"}},
-		"second one more":  {`clusterIP: 10.43.0.9, clusterIPs: [10.43.0.9], ipFamilies: [IPv4]`, both, nil},
-		"second one less":  {both, `clusterIP: 10.43.0.9, clusterIPs: [10.43.0.9], ipFamilies: [IPv4], ipFamilyPolicy: SingleStack`, nil},
-		"without a policy": {both, `clusterIP: 10.43.0.9, clusterIPs: [10.43.0.9], ipFamilies: [IPv4]`, []string{grouptest.Invalid + "spec.ipFamilyPolicy", grouptest.Invalid + "spec.ipFamilyPolicy"}},
-		"order":            {both, `clusterIP: "fd00::9", clusterIPs: ["fd00::9", 10.43.0.9], ipFamilies: [IPv6, IPv4]`, []string{grouptest.Invalid + "spec.clusterIPs[0]", grouptest.Invalid + "spec.clusterIPs[1]", grouptest.Invalid + "spec.ipFamilies[0]", grouptest.Invalid + "spec.ipFamilies[0]"}},
-		"no address":       {both, ``, []string{grouptest.Invalid + "spec.clusterIPs[0]", grouptest.Invalid + "spec.ipFamilies[0]"}},
-		"headless family":  {`clusterIP: None, clusterIPs: [None], ipFamilies: [IPv4]`, `clusterIP: None, clusterIPs: [None], ipFamilies: [IPv6]`, nil},
-		"to headless":      {`clusterIP: 10.43.0.9, clusterIPs: [10.43.0.9]`, `clusterIP: None, clusterIPs: [None]`, []string{grouptest.Invalid + "spec.clusterIPs[0]"}},
-		"from a name":      {`type: ExternalName, externalName: a.example`, both, nil},
+		"same": {both, both, nil},
+		"first address": {`clusterIP: 10.43.0.9, clusterIPs: [10.43.0.9]`,
+			`clusterIP: 10.43.0.10, clusterIPs: [10.43.0.10]`, []string{grouptest.Invalid + "spec.clusterIPs[0]"}},
+		"second address": {both, `clusterIP: 10.43.0.9, clusterIPs: [10.43.0.9, "fd00::8"], ipFamilies: [IPv4, IPv6]`,
+			[]string{grouptest.Invalid + "spec.clusterIPs[1]"}},
+		"second one more": {`clusterIP: 10.43.0.9, clusterIPs: [10.43.0.9], ipFamilies: [IPv4]`, both, nil},
+		"second one less": {both,
+			`clusterIP: 10.43.0.9, clusterIPs: [10.43.0.9], ipFamilies: [IPv4], ipFamilyPolicy: SingleStack`, nil},
+		"without a policy": {both, `clusterIP: 10.43.0.9, clusterIPs: [10.43.0.9], ipFamilies: [IPv4]`,
+			[]string{grouptest.Invalid + "spec.ipFamilyPolicy", grouptest.Invalid + "spec.ipFamilyPolicy"}},
+		"order": {both, `clusterIP: "fd00::9", clusterIPs: ["fd00::9", 10.43.0.9], ipFamilies: [IPv6, IPv4]`,
+			[]string{grouptest.Invalid + "spec.clusterIPs[0]", grouptest.Invalid + "spec.clusterIPs[1]",
+				grouptest.Invalid + "spec.ipFamilies[0]", grouptest.Invalid + "spec.ipFamilies[0]"}},
+		"no address": {both, ``,
+			[]string{grouptest.Invalid + "spec.clusterIPs[0]", grouptest.Invalid + "spec.ipFamilies[0]"}},
+		"headless family": {`clusterIP: None, clusterIPs: [None], ipFamilies: [IPv4]`,
+			`clusterIP: None, clusterIPs: [None], ipFamilies: [IPv6]`, nil},
+		"to headless": {`clusterIP: 10.43.0.9, clusterIPs: [10.43.0.9]`, `clusterIP: None, clusterIPs: [None]`,
+			[]string{grouptest.Invalid + "spec.clusterIPs[0]"}},
+		"from a name": {`type: ExternalName, externalName: a.example`, both, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old := named(admitted(t, "{spec: {ports: [{port: 80}], "+c.old+"}}", nil))

@@ -20,13 +20,16 @@ func validateService(_ context.Context, s, old *corev1.Service) field.ErrorList 
 	errs := validation.Meta(s, old, true, validation.LabelName)
 	at := field.NewPath("spec")
 	errs = append(errs, validation.Enum(s.Spec.Type, at.Child("type"),
-		corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)...)
+		corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer,
+		corev1.ServiceTypeNodePort)...)
 	errs = append(errs, validation.Labels(s.Spec.Selector, at.Child("selector"))...)
 	errs = append(errs, validateServicePorts(&s.Spec, at.Child("ports"))...)
 	errs = append(errs, validateSession(&s.Spec, at)...)
 	errs = append(errs, ValidateServiceAddresses(s, old)...)
 	if hasNodePorts(s.Spec.Type) && isHeadless(&s.Spec) {
-		errs = append(errs, field.Invalid(at.Child("clusterIPs").Index(0), corev1.ClusterIPNone, fmt.Sprintf("may not be set to 'None' for %s services", s.Spec.Type)))
+		errs = append(errs,
+			field.Invalid(at.Child("clusterIPs").Index(0), corev1.ClusterIPNone,
+				fmt.Sprintf("may not be set to 'None' for %s services", s.Spec.Type)))
 	}
 	errs = append(errs, validateTraffic(&s.Spec, at)...)
 	errs = append(errs, validateLoadBalancer(&s.Spec, at)...)
@@ -56,7 +59,8 @@ func validateServiceAnnotations(s *corev1.Service) field.ErrorList {
 	hints, hasHints := s.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
 	if mode, hasMode := s.Annotations[corev1.AnnotationTopologyMode]; hasHints && hasMode && hints != mode {
 		errs = append(errs, field.Invalid(at.Key(corev1.AnnotationTopologyMode), mode,
-			fmt.Sprintf("must match annotations[%s] when both are specified", corev1.DeprecatedAnnotationTopologyAwareHints)))
+			fmt.Sprintf("must match annotations[%s] when both are specified",
+				corev1.DeprecatedAnnotationTopologyAwareHints)))
 	}
 	ranges, set := s.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]
 	if !set || len(s.Spec.LoadBalancerSourceRanges) > 0 {
@@ -84,10 +88,12 @@ func validateServiceUpdate(spec, old *corev1.ServiceSpec, at *field.Path) field.
 		errs = append(errs, validateAddressUpdate(spec, old, at)...)
 		errs = append(errs, validateFamilyUpdate(spec, old, at)...)
 	}
-	if spec.Type == corev1.ServiceTypeLoadBalancer && old.Type == corev1.ServiceTypeLoadBalancer && !samePointer(spec.LoadBalancerClass, old.LoadBalancerClass) {
+	if spec.Type == corev1.ServiceTypeLoadBalancer && old.Type == corev1.ServiceTypeLoadBalancer &&
+		!samePointer(spec.LoadBalancerClass, old.LoadBalancerClass) {
 		errs = append(errs, field.Invalid(at.Child("loadBalancerClass"), spec.LoadBalancerClass, once))
 	}
-	if needsHealthCheck(spec) && needsHealthCheck(old) && old.HealthCheckNodePort != 0 && spec.HealthCheckNodePort != old.HealthCheckNodePort {
+	if needsHealthCheck(spec) && needsHealthCheck(old) && old.HealthCheckNodePort != 0 &&
+		spec.HealthCheckNodePort != old.HealthCheckNodePort {
 		errs = append(errs, field.Forbidden(at.Child("healthCheckNodePort"), "field is immutable"))
 	}
 	return errs
@@ -110,7 +116,9 @@ func validateAddressUpdate(spec, old *corev1.ServiceSpec, at *field.Path) field.
 		errs = append(errs, field.Invalid(ips.Index(0), spec.ClusterIPs, "primary clusterIP can not be unset"))
 	}
 	if n == 1 && was > 1 && ptr.Deref(spec.IPFamilyPolicy, "") != corev1.IPFamilyPolicySingleStack {
-		errs = append(errs, field.Invalid(at.Child("ipFamilyPolicy"), spec.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary clusterIP"))
+		errs = append(errs,
+			field.Invalid(at.Child("ipFamilyPolicy"), spec.IPFamilyPolicy,
+				"must be set to 'SingleStack' when releasing the secondary clusterIP"))
 	}
 	return errs
 }
@@ -132,7 +140,9 @@ func validateFamilyUpdate(spec, old *corev1.ServiceSpec, at *field.Path) field.E
 		errs = append(errs, field.Invalid(first, spec.IPFamilies, "primary ipFamily can not be unset"))
 	}
 	if n == 1 && was > 1 && ptr.Deref(spec.IPFamilyPolicy, "") != corev1.IPFamilyPolicySingleStack {
-		errs = append(errs, field.Invalid(at.Child("ipFamilyPolicy"), spec.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary ipFamily"))
+		errs = append(errs,
+			field.Invalid(at.Child("ipFamilyPolicy"), spec.IPFamilyPolicy,
+				"must be set to 'SingleStack' when releasing the secondary ipFamily"))
 	}
 	return errs
 }
@@ -176,17 +186,21 @@ func validateServicePort(p *corev1.ServicePort, needsName bool, at *field.Path) 
 		errs = append(errs, validation.DNSLabel(p.Name, at.Child("name"))...)
 	}
 	errs = append(errs, validation.Port(p.Port, at.Child("port"))...)
-	errs = append(errs, validation.Enum(p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
+	errs = append(errs,
+		validation.Enum(p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP,
+			corev1.ProtocolSCTP)...)
 	errs = append(errs, validation.PortOrName(p.TargetPort, at.Child("targetPort"))...)
 	if p.AppProtocol != nil {
-		errs = append(errs, validation.Check(*p.AppProtocol, at.Child("appProtocol"), utilvalidation.IsQualifiedName)...)
+		errs = append(errs,
+			validation.Check(*p.AppProtocol, at.Child("appProtocol"), utilvalidation.IsQualifiedName)...)
 	}
 	return errs
 }
 
 func validateSession(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
 	const longest = 24 * 60 * 60
-	errs := validation.Enum(spec.SessionAffinity, at.Child("sessionAffinity"), corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
+	errs := validation.Enum(spec.SessionAffinity, at.Child("sessionAffinity"), corev1.ServiceAffinityClientIP,
+		corev1.ServiceAffinityNone)
 	at = at.Child("sessionAffinityConfig")
 	config := spec.SessionAffinityConfig
 	if spec.SessionAffinity != corev1.ServiceAffinityClientIP {
@@ -199,7 +213,9 @@ func validateSession(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
 		return append(errs, field.Required(at, "when session affinity is ClientIP"))
 	}
 	if seconds := *config.ClientIP.TimeoutSeconds; seconds <= 0 || seconds > longest {
-		errs = append(errs, field.Invalid(at.Child("clientIP", "timeoutSeconds"), seconds, fmt.Sprintf("must be greater than 0 and less than %d", longest)))
+		errs = append(errs,
+			field.Invalid(at.Child("clientIP", "timeoutSeconds"), seconds,
+				fmt.Sprintf("must be greater than 0 and less than %d", longest)))
 	}
 	return errs
 }
@@ -254,7 +270,8 @@ func ValidateServiceAddresses(s, old *corev1.Service) field.ErrorList {
 		seen[f] = true
 	}
 	if spec.IPFamilyPolicy != nil {
-		policies := []corev1.IPFamilyPolicy{corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack}
+		policies := []corev1.IPFamilyPolicy{corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack,
+			corev1.IPFamilyPolicySingleStack}
 		if !slices.Contains(policies, *spec.IPFamilyPolicy) {
 			errs = append(errs, field.NotSupported(at.Child("ipFamilyPolicy"), *spec.IPFamilyPolicy, policies))
 		}
@@ -273,8 +290,11 @@ func ValidateServiceAddresses(s, old *corev1.Service) field.ErrorList {
 		return errs
 	}
 	for i, ip := range spec.ClusterIPs[:min(len(spec.ClusterIPs), len(spec.IPFamilies))] {
-		if family := spec.IPFamilies[i]; family != familyOf(ip) && (family == corev1.IPv4Protocol || family == corev1.IPv6Protocol) {
-			errs = append(errs, field.Invalid(ips.Index(i), ip, fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%d]`", family, i)))
+		if family := spec.IPFamilies[i]; family != familyOf(ip) &&
+			(family == corev1.IPv4Protocol || family == corev1.IPv6Protocol) {
+			errs = append(errs,
+				field.Invalid(ips.Index(i), ip,
+					fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%d]`", family, i)))
 		}
 	}
 	return errs
@@ -315,14 +335,17 @@ func validateTraffic(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if policy := at.Child("externalTrafficPolicy"); !externallyAccessible(spec) {
 		if spec.ExternalTrafficPolicy != "" {
-			errs = append(errs, field.Invalid(policy, spec.ExternalTrafficPolicy, "may only be set for externally-accessible services"))
+			errs = append(errs,
+				field.Invalid(policy, spec.ExternalTrafficPolicy, "may only be set for externally-accessible services"))
 		}
 	} else {
 		errs = append(errs, validation.Enum(spec.ExternalTrafficPolicy, policy,
 			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)...)
 	}
 	if port := at.Child("healthCheckNodePort"); spec.HealthCheckNodePort != 0 && !needsHealthCheck(spec) {
-		errs = append(errs, field.Invalid(port, spec.HealthCheckNodePort, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))
+		errs = append(errs,
+			field.Invalid(port, spec.HealthCheckNodePort,
+				"may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))
 	} else if spec.HealthCheckNodePort != 0 {
 		errs = append(errs, validation.Port(spec.HealthCheckNodePort, port)...)
 	}
@@ -332,19 +355,24 @@ func validateTraffic(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
 	errs = append(errs, validation.OptionalOneOf(spec.InternalTrafficPolicy, at.Child("internalTrafficPolicy"),
 		corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)...)
 	return append(errs, validation.OptionalOneOf(spec.TrafficDistribution, at.Child("trafficDistribution"),
-		corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode)...)
+		corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone,
+		corev1.ServiceTrafficDistributionPreferSameNode)...)
 }
 
 func validateLoadBalancer(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	balancer := spec.Type == corev1.ServiceTypeLoadBalancer
 	if spec.LoadBalancerClass != nil && !balancer {
-		errs = append(errs, field.Forbidden(at.Child("loadBalancerClass"), "may only be used when `type` is 'LoadBalancer'"))
+		errs = append(errs,
+			field.Forbidden(at.Child("loadBalancerClass"), "may only be used when `type` is 'LoadBalancer'"))
 	} else if spec.LoadBalancerClass != nil {
-		errs = append(errs, validation.Check(*spec.LoadBalancerClass, at.Child("loadBalancerClass"), utilvalidation.IsQualifiedName)...)
+		errs = append(errs,
+			validation.Check(*spec.LoadBalancerClass, at.Child("loadBalancerClass"), utilvalidation.IsQualifiedName)...)
 	}
 	if spec.AllocateLoadBalancerNodePorts != nil && !balancer {
-		errs = append(errs, field.Forbidden(at.Child("allocateLoadBalancerNodePorts"), "may only be used when `type` is 'LoadBalancer'"))
+		errs = append(errs,
+			field.Forbidden(at.Child("allocateLoadBalancerNodePorts"),
+				"may only be used when `type` is 'LoadBalancer'"))
 	}
 	// Clients expect this path in an error of a range.
 	ranges := at.Child("LoadBalancerSourceRanges")
@@ -368,9 +396,11 @@ func validateServiceStatus(_ context.Context, s, old *corev1.Service) field.Erro
 			errs = append(errs, validation.IP(in.IP, at.Index(i).Child("ip"))...)
 		}
 		if in.Hostname != "" {
-			errs = append(errs, validation.Check(in.Hostname, at.Index(i).Child("hostname"), utilvalidation.IsDNS1123Subdomain)...)
+			errs = append(errs,
+				validation.Check(in.Hostname, at.Index(i).Child("hostname"), utilvalidation.IsDNS1123Subdomain)...)
 			if net.ParseIP(in.Hostname) != nil {
-				errs = append(errs, field.Invalid(at.Index(i).Child("hostname"), in.Hostname, "must be a DNS name, not an IP address"))
+				errs = append(errs,
+					field.Invalid(at.Index(i).Child("hostname"), in.Hostname, "must be a DNS name, not an IP address"))
 			}
 		}
 		switch mode := at.Index(i).Child("ipMode"); {
@@ -379,7 +409,9 @@ func validateServiceStatus(_ context.Context, s, old *corev1.Service) field.Erro
 		case in.IPMode != nil && in.IP == "":
 			errs = append(errs, field.Forbidden(mode, "may not be specified when `ip` is not set"))
 		default:
-			errs = append(errs, validation.OptionalOneOf(in.IPMode, mode, corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)...)
+			errs = append(errs,
+				validation.OptionalOneOf(in.IPMode, mode, corev1.LoadBalancerIPModeProxy,
+					corev1.LoadBalancerIPModeVIP)...)
 		}
 	}
 	return errs
@@ -390,7 +422,9 @@ func serviceWarnings(_ context.Context, s, _ *corev1.Service) []string {
 	var out []string
 	spec, at := &s.Spec, field.NewPath("spec")
 	if _, ok := s.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]; ok {
-		out = append(out, fmt.Sprintf("annotation %s is deprecated, please use %s instead", corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode))
+		out = append(out,
+			fmt.Sprintf("annotation %s is deprecated, please use %s instead",
+				corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode))
 	}
 	if spec.ClusterIP != "" && spec.ClusterIP != corev1.ClusterIPNone {
 		for i, ip := range spec.ClusterIPs {
@@ -430,7 +464,9 @@ func serviceWarnings(_ context.Context, s, _ *corev1.Service) []string {
 		out = append(out, `spec.externalName is ignored when spec.type is not "ExternalName"`)
 	}
 	if ptr.Deref(spec.TrafficDistribution, "") == corev1.ServiceTrafficDistributionPreferClose {
-		out = append(out, fmt.Sprintf("spec.trafficDistribution: %q is deprecated; use %q", corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone))
+		out = append(out,
+			fmt.Sprintf("spec.trafficDistribution: %q is deprecated; use %q",
+				corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone))
 	}
 	return out
 }

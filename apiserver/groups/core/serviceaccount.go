@@ -55,5 +55,7 @@ func accountWarnings(_ context.Context, sa, old *corev1.ServiceAccount) []string
 	if !set {
 		return nil
 	}
-	return []string{"metadata.annotations[" + mountableSecrets + "]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"}
+	return []string{
+		"metadata.annotations[" + mountableSecrets +
+			"]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"}
 }

@@ -23,15 +23,20 @@ func TestNamespace(t *testing.T) {
 	ns := grouptest.Parse[corev1.Namespace](t, `{metadata: {name: a}}`)
 	defaultNamespace(ns)
 	prepareNamespace(ctx, ns, nil)
-	want := grouptest.Parse[corev1.Namespace](t, `{metadata: {name: a, labels: {kubernetes.io/metadata.name: a}}, spec: {finalizers: [kubernetes]}, status: {phase: Active}}`)
+	want := grouptest.Parse[corev1.Namespace](t,
+		`{metadata: {name: a, labels: {kubernetes.io/metadata.name: a}}, spec: {finalizers: [kubernetes]}, status: {phase: Active}}`)
 	if diff := cmp.Diff(want, ns); diff != "" {
 		t.Errorf("new namespace (-want +got):\n%s", diff)
 	}
 	grouptest.WantErrors(t, validateNamespace(ctx, ns, nil))
-	grouptest.WantErrors(t, validateNamespace(ctx, grouptest.Parse[corev1.Namespace](t, `{metadata: {name: a.b}}`), nil), grouptest.Invalid+"metadata.name")
+	grouptest.WantErrors(t,
+		validateNamespace(ctx, grouptest.Parse[corev1.Namespace](t, `{metadata: {name: a.b}}`), nil),
+		grouptest.Invalid+"metadata.name")
 
-	plain := grouptest.Parse[corev1.Namespace](t, `{metadata: {name: a, finalizers: [plain, a.b/c]}, spec: {finalizers: [kubernetes, plain]}}`)
-	grouptest.WantErrors(t, validateNamespace(ctx, plain, nil), grouptest.Invalid+"metadata.finalizers[0]", grouptest.Invalid+"spec.finalizers")
+	plain := grouptest.Parse[corev1.Namespace](t,
+		`{metadata: {name: a, finalizers: [plain, a.b/c]}, spec: {finalizers: [kubernetes, plain]}}`)
+	grouptest.WantErrors(t, validateNamespace(ctx, plain, nil), grouptest.Invalid+"metadata.finalizers[0]",
+		grouptest.Invalid+"spec.finalizers")
 
 	// The finalizers of the spec are not for ordinary updates.
 	update := ns.DeepCopy()
@@ -55,18 +60,22 @@ func TestConfigMap(t *testing.T) {
 		in   string
 		want []string
 	}{
-		"good":        {`data: {a.b-c_D: x}`, nil},
-		"keys":        {"data: {a/b: x}\nbinaryData: {'..': AA==}", []string{grouptest.Invalid + "data[a/b]", grouptest.Invalid + "binaryData[..]"}},
+		"good": {`data: {a.b-c_D: x}`, nil},
+		"keys": {"data: {a/b: x}\nbinaryData: {'..': AA==}",
+			[]string{grouptest.Invalid + "data[a/b]", grouptest.Invalid + "binaryData[..]"}},
 		"same key":    {"data: {a: x}\nbinaryData: {a: AA==}", []string{grouptest.Invalid + "data[a]"}},
 		"large value": {"data: {a: " + strings.Repeat("x", largestData+1) + "}", []string{grouptest.TooLong + "[]"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			grouptest.WantErrors(t, validateConfigMap(ctx, grouptest.Parse[corev1.ConfigMap](t, meta+c.in), nil), c.want...)
+			grouptest.WantErrors(t, validateConfigMap(ctx, grouptest.Parse[corev1.ConfigMap](t, meta+c.in), nil),
+				c.want...)
 		})
 	}
 	old := grouptest.Parse[corev1.ConfigMap](t, meta+"immutable: true\ndata: {a: b}")
 	grouptest.WantErrors(t, validateConfigMap(ctx, old.DeepCopy(), old))
-	grouptest.WantErrors(t, validateConfigMap(ctx, grouptest.Parse[corev1.ConfigMap](t, meta+"immutable: false\ndata: {a: c}"), old), grouptest.Forbidden+"immutable", grouptest.Forbidden+"data")
+	grouptest.WantErrors(t,
+		validateConfigMap(ctx, grouptest.Parse[corev1.ConfigMap](t, meta+"immutable: false\ndata: {a: c}"), old),
+		grouptest.Forbidden+"immutable", grouptest.Forbidden+"data")
 }
 
 func TestSecret(t *testing.T) {
@@ -74,22 +83,28 @@ func TestSecret(t *testing.T) {
 	const meta = "metadata: {name: a, namespace: b, resourceVersion: '1'}\n"
 	s := grouptest.Parse[corev1.Secret](t, meta+"data: {a: AA==}\nstringData: {a: new, b: other}")
 	defaultSecret(s)
-	if s.Type != corev1.SecretTypeOpaque || string(s.Data["a"]) != "new" || string(s.Data["b"]) != "other" || s.StringData != nil {
+	if s.Type != corev1.SecretTypeOpaque || string(s.Data["a"]) != "new" || string(s.Data["b"]) != "other" ||
+		s.StringData != nil {
 		t.Errorf("defaulted to %+v", s)
 	}
 	for name, c := range map[string]struct {
 		in   string
 		want []string
 	}{
-		"tls":              {`type: kubernetes.io/tls`, []string{grouptest.Missing + "data[tls.crt]", grouptest.Missing + "data[tls.key]"}},
-		"ssh":              {`type: kubernetes.io/ssh-auth`, []string{grouptest.Missing + "data[ssh-privatekey]"}},
-		"basic auth":       {`type: kubernetes.io/basic-auth`, []string{grouptest.Missing + "data[username]", grouptest.Missing + "data[password]"}},
-		"only a password":  {"type: kubernetes.io/basic-auth\nstringData: {password: x}", nil},
-		"token":            {`type: kubernetes.io/service-account-token`, []string{grouptest.Missing + "metadata.annotations[kubernetes.io/service-account.name]"}},
-		"docker":           {`type: kubernetes.io/dockerconfigjson`, []string{grouptest.Missing + "data[.dockerconfigjson]"}},
-		"docker, not JSON": {"type: kubernetes.io/dockerconfigjson\nstringData: {.dockerconfigjson: hunter2}", []string{grouptest.Invalid + "data[.dockerconfigjson]"}},
-		"keys":             {`data: {"a b": AA==}`, []string{grouptest.Invalid + "data[a b]"}},
-		"own type":         {"type: helm.sh/release.v1\ndata: {release: AA==}", nil},
+		"tls": {`type: kubernetes.io/tls`,
+			[]string{grouptest.Missing + "data[tls.crt]", grouptest.Missing + "data[tls.key]"}},
+		"ssh": {`type: kubernetes.io/ssh-auth`, []string{grouptest.Missing + "data[ssh-privatekey]"}},
+		"basic auth": {`type: kubernetes.io/basic-auth`,
+			[]string{grouptest.Missing + "data[username]", grouptest.Missing + "data[password]"}},
+		"only a password": {"type: kubernetes.io/basic-auth\nstringData: {password: x}", nil},
+		"token": {`type: kubernetes.io/service-account-token`,
+			[]string{grouptest.Missing + "metadata.annotations[kubernetes.io/service-account.name]"}},
+		"docker": {`type: kubernetes.io/dockerconfigjson`,
+			[]string{grouptest.Missing + "data[.dockerconfigjson]"}},
+		"docker, not JSON": {"type: kubernetes.io/dockerconfigjson\nstringData: {.dockerconfigjson: hunter2}",
+			[]string{grouptest.Invalid + "data[.dockerconfigjson]"}},
+		"keys":     {`data: {"a b": AA==}`, []string{grouptest.Invalid + "data[a b]"}},
+		"own type": {"type: helm.sh/release.v1\ndata: {release: AA==}", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := grouptest.Parse[corev1.Secret](t, meta+c.in)
@@ -105,7 +120,8 @@ func TestSecret(t *testing.T) {
 	}
 	old := s.DeepCopy()
 	s.Type = corev1.SecretTypeTLS
-	grouptest.WantErrors(t, validateSecret(ctx, s, old), grouptest.Invalid+"type", grouptest.Missing+"data[tls.crt]", grouptest.Missing+"data[tls.key]")
+	grouptest.WantErrors(t, validateSecret(ctx, s, old), grouptest.Invalid+"type", grouptest.Missing+"data[tls.crt]",
+		grouptest.Missing+"data[tls.key]")
 }
 
 func TestValidateNode(t *testing.T) {
@@ -121,17 +137,21 @@ status:
   addresses: [{type: InternalIP, address: 10.0.0.1}, {type: InternalIP, address: 10.0.0.1}]
 `)
 	grouptest.WantErrors(t, validateNode(ctx, n, nil),
-		grouptest.Invalid+"spec.podCIDRs", grouptest.Invalid+"spec.podCIDRs[1]", string(field.ErrorTypeInternal)+" spec.podCIDRs",
-		grouptest.Duplicate+"metadata.taints[1]", grouptest.Unknown+"metadata.taints[2].effect", grouptest.Invalid+"metadata.taints[3].key", grouptest.Invalid+"metadata.taints[3].key",
+		grouptest.Invalid+"spec.podCIDRs", grouptest.Invalid+"spec.podCIDRs[1]",
+		string(field.ErrorTypeInternal)+" spec.podCIDRs",
+		grouptest.Duplicate+"metadata.taints[1]", grouptest.Unknown+"metadata.taints[2].effect",
+		grouptest.Invalid+"metadata.taints[3].key", grouptest.Invalid+"metadata.taints[3].key",
 		grouptest.Invalid+"status.capacity.cpu")
 
-	old := grouptest.Parse[corev1.Node](t, `{metadata: {name: n1, resourceVersion: "1"}, spec: {podCIDR: 10.42.0.0/24, podCIDRs: [10.42.0.0/24], providerID: a}}`)
+	old := grouptest.Parse[corev1.Node](t,
+		`{metadata: {name: n1, resourceVersion: "1"}, spec: {podCIDR: 10.42.0.0/24, podCIDRs: [10.42.0.0/24], providerID: a}}`)
 	n = old.DeepCopy()
 	n.Spec.Unschedulable = true
 	grouptest.WantErrors(t, validateNode(ctx, n, old))
 	n.Spec.PodCIDR, n.Spec.PodCIDRs, n.Spec.ProviderID = "10.42.1.0/24", []string{"10.42.1.0/24"}, "b"
 	n.Status.Addresses = []corev1.NodeAddress{{Address: "a"}, {Address: "a"}}
-	grouptest.WantErrors(t, validateNode(ctx, n, old), grouptest.Forbidden+"spec.podCIDRs", grouptest.Invalid+"spec.providerID", grouptest.Duplicate+"status.addresses[1]")
+	grouptest.WantErrors(t, validateNode(ctx, n, old), grouptest.Forbidden+"spec.podCIDRs",
+		grouptest.Invalid+"spec.providerID", grouptest.Duplicate+"status.addresses[1]")
 }
 
 func TestNodeDefaults(t *testing.T) {
@@ -160,27 +180,34 @@ subsets:
 `)
 	defaultEndpoints(e)
 	grouptest.WantErrors(t, validateEndpoints(context.Background(), e, nil),
-		grouptest.Missing+"subsets[0]", grouptest.Invalid+"subsets[1].addresses[0].ip", grouptest.Invalid+"subsets[1].addresses[1].ip", grouptest.Invalid+"subsets[1].addresses[1].ip",
+		grouptest.Missing+"subsets[0]", grouptest.Invalid+"subsets[1].addresses[0].ip",
+		grouptest.Invalid+"subsets[1].addresses[1].ip", grouptest.Invalid+"subsets[1].addresses[1].ip",
 		grouptest.Invalid+"subsets[1].addresses[1].hostname", grouptest.Invalid+"subsets[1].addresses[1].nodeName",
-		grouptest.Missing+"subsets[1].ports[0].name", grouptest.Invalid+"subsets[1].ports[0].port", grouptest.Unknown+"subsets[1].ports[1].protocol")
+		grouptest.Missing+"subsets[1].ports[0].name", grouptest.Invalid+"subsets[1].ports[0].port",
+		grouptest.Unknown+"subsets[1].ports[1].protocol")
 }
 
 func TestValidateEvent(t *testing.T) {
 	old := context.Background()
 	newStyle := genericrequest.WithRequestInfo(old, &genericrequest.RequestInfo{APIGroup: eventsv1.GroupName})
 
-	e := grouptest.Parse[corev1.Event](t, `{metadata: {name: e, namespace: default}, involvedObject: {kind: Node, name: n1}, reason: r}`)
+	e := grouptest.Parse[corev1.Event](t,
+		`{metadata: {name: e, namespace: default}, involvedObject: {kind: Node, name: n1}, reason: r}`)
 	grouptest.WantErrors(t, validateEvent(old, e, nil))
 	e.InvolvedObject.Namespace = "other"
 	grouptest.WantErrors(t, validateEvent(old, e, nil), grouptest.Invalid+"involvedObject.namespace")
 
 	e = grouptest.Parse[corev1.Event](t, `{metadata: {name: e, namespace: default}, count: 1}`)
-	grouptest.WantErrors(t, validateEvent(newStyle, e, nil), grouptest.Missing+"eventTime", grouptest.Invalid+"type", grouptest.Invalid+"count")
-	e = grouptest.Parse[corev1.Event](t, `{metadata: {name: Odd_Name, namespace: default}, eventTime: "2030-01-01T00:00:00.000000Z"}`)
-	grouptest.WantErrors(t, validateEvent(old, e, nil), grouptest.Missing+"reportingComponent", grouptest.Invalid+"reportingComponent", grouptest.Invalid+"reportingComponent",
+	grouptest.WantErrors(t, validateEvent(newStyle, e, nil), grouptest.Missing+"eventTime", grouptest.Invalid+"type",
+		grouptest.Invalid+"count")
+	e = grouptest.Parse[corev1.Event](t,
+		`{metadata: {name: Odd_Name, namespace: default}, eventTime: "2030-01-01T00:00:00.000000Z"}`)
+	grouptest.WantErrors(t, validateEvent(old, e, nil), grouptest.Missing+"reportingComponent",
+		grouptest.Invalid+"reportingComponent", grouptest.Invalid+"reportingComponent",
 		grouptest.Missing+"reportingInstance", grouptest.Missing+"action", grouptest.Missing+"reason")
 
-	good := grouptest.Parse[corev1.Event](t, `{metadata: {name: e, namespace: default, resourceVersion: "1"}, eventTime: "2030-01-01T00:00:00.000000Z", reportingComponent: a.b/c, reportingInstance: i, action: a, reason: r, type: Normal}`)
+	good := grouptest.Parse[corev1.Event](t,
+		`{metadata: {name: e, namespace: default, resourceVersion: "1"}, eventTime: "2030-01-01T00:00:00.000000Z", reportingComponent: a.b/c, reportingInstance: i, action: a, reason: r, type: Normal}`)
 	grouptest.WantErrors(t, validateEvent(newStyle, good, nil))
 	changed := good.DeepCopy()
 	changed.Message = "other"

@@ -24,7 +24,8 @@ status:
   conditions: [{type: MemoryPressure, status: "False"}, {type: Ready, status: "True"}]
   addresses: [{type: Hostname, address: n1}, {type: InternalIP, address: 10.0.0.1}]
   nodeInfo: {kubeletVersion: v1.37.2, osImage: Debian, kernelVersion: "6.18", containerRuntimeVersion: containerd://2.4.2, machineID: "", systemUUID: "", bootID: "", kubeProxyVersion: "", operatingSystem: linux, architecture: amd64}
-`), "n1", "Ready,SchedulingDisabled", "control-plane,edge,worker", "2d1h", "v1.37.2", "10.0.0.1", "<none>", "Debian", "6.18", "containerd://2.4.2")
+`), "n1", "Ready,SchedulingDisabled", "control-plane,edge,worker", "2d1h", "v1.37.2", "10.0.0.1", "<none>", "Debian",
+		"6.18", "containerd://2.4.2")
 	grouptest.WantRow(t, nodes(), node(`status: {conditions: [{type: Ready, status: Unknown}]}`),
 		"n1", "NotReady", "<none>", "2d1h", "", "<none>", "<none>", "<unknown>", "<unknown>", "<unknown>")
 	grouptest.WantRow(t, nodes(), node(`{}`),
@@ -45,10 +46,12 @@ func TestSmallRows(t *testing.T) {
 	ns := grouptest.Parse[corev1.Namespace](t, `{metadata: {name: a}, status: {phase: Terminating}}`)
 	grouptest.WantRow(t, namespaces(), ns, "a", "Terminating", "<unknown>")
 
-	ep := grouptest.Parse[corev1.Endpoints](t, `{metadata: {name: a}, subsets: [{addresses: [{ip: 10.0.0.1}, {ip: "fd00::1"}], ports: [{port: 80}, {port: 81}]}]}`)
+	ep := grouptest.Parse[corev1.Endpoints](t,
+		`{metadata: {name: a}, subsets: [{addresses: [{ip: 10.0.0.1}, {ip: "fd00::1"}], ports: [{port: 80}, {port: 81}]}]}`)
 	grouptest.WantRow(t, endpoints(), ep, "a", "10.0.0.1:80,10.0.0.1:81,[fd00::1]:80 + 1 more...", "<unknown>")
 
-	template := grouptest.Parse[corev1.PodTemplate](t, `{metadata: {name: a}, template: {metadata: {labels: {b: c}}, spec: {containers: [{name: x, image: i}, {name: z, image: j}]}}}`)
+	template := grouptest.Parse[corev1.PodTemplate](t,
+		`{metadata: {name: a}, template: {metadata: {labels: {b: c}}, spec: {containers: [{name: x, image: i}, {name: z, image: j}]}}}`)
 	grouptest.WantRow(t, podTemplates(), template, "a", "x,z", "i,j", "b=c", "<unknown>")
 }
 
@@ -63,7 +66,8 @@ message: "back-off restarting\n"
 count: 3
 `)
 	e.FirstTimestamp, e.LastTimestamp = grouptest.Ago(10*time.Minute), grouptest.Ago(5*time.Second)
-	grouptest.WantRow(t, events(), e, "5s", "Warning", "BackOff", "pod/p", "spec.containers{a}", "kubelet, n1", "back-off restarting", "10m", int64(3), "e")
+	grouptest.WantRow(t, events(), e, "5s", "Warning", "BackOff", "pod/p", "spec.containers{a}", "kubelet, n1",
+		"back-off restarting", "10m", int64(3), "e")
 
 	e = grouptest.Parse[corev1.Event](t, `
 metadata: {name: e}
@@ -75,5 +79,6 @@ reportingInstance: s1
 message: assigned
 `)
 	e.EventTime.Time = grouptest.Ago(time.Minute).Time
-	grouptest.WantRow(t, events(), e, "60s", "Normal", "Scheduled", "pod/p", "", "default-scheduler, s1", "assigned", "60s", int64(1), "e")
+	grouptest.WantRow(t, events(), e, "60s", "Normal", "Scheduled", "pod/p", "", "default-scheduler, s1", "assigned",
+		"60s", int64(1), "e")
 }

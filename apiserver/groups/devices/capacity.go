@@ -31,7 +31,9 @@ func validateCapacity(c *resourcev1.DeviceCapacity, at *field.Path) field.ErrorL
 	at = at.Child("requestPolicy")
 	switch {
 	case len(p.ValidValues) > 0 && p.ValidRange != nil:
-		return field.ErrorList{field.Forbidden(at, `exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time`)}
+		return field.ErrorList{
+			field.Forbidden(at,
+				`exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time`)}
 	case len(p.ValidValues) > 0 && p.Default == nil:
 		return field.ErrorList{field.Required(at.Child("default"), "required when validValues is defined")}
 	case len(p.ValidValues) > 0:
@@ -46,11 +48,14 @@ func validateCapacity(c *resourcev1.DeviceCapacity, at *field.Path) field.ErrorL
 
 // validateChoices checks that listed values ascend up to the capacity, and that the default is one
 // of them.
-func validateChoices(byDefault, capacity *resource.Quantity, values []resource.Quantity, at *field.Path) field.ErrorList {
+func validateChoices(
+	byDefault, capacity *resource.Quantity, values []resource.Quantity, at *field.Path,
+) field.ErrorList {
 	var errs field.ErrorList
 	for i := 1; i < len(values); i++ {
 		if values[i-1].Cmp(values[i]) > 0 {
-			errs = append(errs, field.Invalid(at.Index(i), values[i].String(), "values must be sorted in ascending order"))
+			errs = append(errs,
+				field.Invalid(at.Index(i), values[i].String(), "values must be sorted in ascending order"))
 		}
 	}
 	found := false
@@ -61,35 +66,44 @@ func validateChoices(byDefault, capacity *resource.Quantity, values []resource.Q
 			if q.Cmp(*capacity) <= 0 {
 				return nil
 			}
-			return field.ErrorList{field.Invalid(at, q.String(), "option is larger than capacity value: "+capacity.String())}
+			return field.ErrorList{
+				field.Invalid(at, q.String(), "option is larger than capacity value: "+capacity.String())}
 		})...)
 	if !found {
-		errs = append(errs, field.Invalid(at, byDefault.String(), "default value is not valid according to the requestPolicy"))
+		errs = append(errs,
+			field.Invalid(at, byDefault.String(), "default value is not valid according to the requestPolicy"))
 	}
 	return errs
 }
 
 // validateRange checks that a range is valid, within the capacity, and includes the default.
-func validateRange(byDefault, capacity *resource.Quantity, r *resourcev1.CapacityRequestPolicyRange, at *field.Path) field.ErrorList {
+func validateRange(
+	byDefault, capacity *resource.Quantity, r *resourcev1.CapacityRequestPolicyRange, at *field.Path,
+) field.ErrorList {
 	if r.Min == nil {
 		return field.ErrorList{field.Required(at.Child("min"), "required when validRange is defined")}
 	}
 	var errs field.ErrorList
 	if r.Min.Cmp(*capacity) > 0 {
-		errs = append(errs, field.Invalid(at.Child("min"), r.Min.String(), "min is larger than capacity value: "+capacity.String()))
+		errs = append(errs,
+			field.Invalid(at.Child("min"), r.Min.String(), "min is larger than capacity value: "+capacity.String()))
 	}
 	if byDefault.Cmp(*r.Min) < 0 {
-		errs = append(errs, field.Invalid(at.Child("default"), byDefault.String(), "default is less than min: "+r.Min.String()))
+		errs = append(errs,
+			field.Invalid(at.Child("default"), byDefault.String(), "default is less than min: "+r.Min.String()))
 	}
 	if r.Max != nil {
 		if r.Min.Cmp(*r.Max) > 0 {
-			errs = append(errs, field.Invalid(at.Child("max"), r.Min.String(), "min is larger than max: "+r.Max.String()))
+			errs = append(errs,
+				field.Invalid(at.Child("max"), r.Min.String(), "min is larger than max: "+r.Max.String()))
 		}
 		if r.Max.Cmp(*capacity) > 0 {
-			errs = append(errs, field.Invalid(at.Child("max"), r.Max.String(), "max is larger than capacity value: "+capacity.String()))
+			errs = append(errs,
+				field.Invalid(at.Child("max"), r.Max.String(), "max is larger than capacity value: "+capacity.String()))
 		}
 		if byDefault.Cmp(*r.Max) > 0 {
-			errs = append(errs, field.Invalid(at.Child("default"), byDefault.String(), "default is more than max: "+r.Max.String()))
+			errs = append(errs,
+				field.Invalid(at.Child("default"), byDefault.String(), "default is more than max: "+r.Max.String()))
 		}
 	}
 	if r.Step == nil {
@@ -99,7 +113,9 @@ func validateRange(byDefault, capacity *resource.Quantity, r *resourcev1.Capacit
 }
 
 // validateStep checks that the default and the end of a range are whole steps from its begin.
-func validateStep(byDefault, capacity *resource.Quantity, r *resourcev1.CapacityRequestPolicyRange, at *field.Path) field.ErrorList {
+func validateStep(
+	byDefault, capacity *resource.Quantity, r *resourcev1.CapacityRequestPolicyRange, at *field.Path,
+) field.ErrorList {
 	step := at.Child("step")
 	if r.Step.Sign() <= 0 {
 		return field.ErrorList{field.Invalid(step, r.Step.String(), "must be greater than zero")}
@@ -108,7 +124,9 @@ func validateStep(byDefault, capacity *resource.Quantity, r *resourcev1.Capacity
 	first := r.Min.DeepCopy()
 	first.Add(*r.Step)
 	if first.Cmp(*capacity) > 0 {
-		errs = append(errs, field.Invalid(step, r.Step.String(), fmt.Sprintf("one step %s is larger than capacity value: %s", first.String(), capacity.String())))
+		errs = append(errs,
+			field.Invalid(step, r.Step.String(),
+				fmt.Sprintf("one step %s is larger than capacity value: %s", first.String(), capacity.String())))
 	}
 	// Numbers beyond these cannot be divided.
 	safe := true
@@ -120,9 +138,12 @@ func validateStep(byDefault, capacity *resource.Quantity, r *resourcev1.Capacity
 		case part.value == nil:
 			continue
 		case part.value.Sign() < 0:
-			errs = append(errs, field.Invalid(at.Child(part.name), part.value.String(), apivalidation.IsNegativeErrorMsg))
+			errs = append(errs,
+				field.Invalid(at.Child(part.name), part.value.String(), apivalidation.IsNegativeErrorMsg))
 		case part.value.CmpInt64(math.MaxInt64) > 0:
-			errs = append(errs, field.Invalid(at.Child(part.name), part.value.String(), fmt.Sprintf("must not be larger than %d", math.MaxInt64)))
+			errs = append(errs,
+				field.Invalid(at.Child(part.name), part.value.String(),
+					fmt.Sprintf("must not be larger than %d", math.MaxInt64)))
 		default:
 			continue
 		}
@@ -133,7 +154,10 @@ func validateStep(byDefault, capacity *resource.Quantity, r *resourcev1.Capacity
 	}
 	for _, end := range []*resource.Quantity{byDefault, r.Max} {
 		if end != nil && (end.Value()-r.Min.Value())%r.Step.Value() != 0 {
-			errs = append(errs, field.Invalid(step, end.String(), fmt.Sprintf("value is not a multiple of a given step (%s) from (%s)", r.Step.String(), r.Min.String())))
+			errs = append(errs,
+				field.Invalid(step, end.String(),
+					fmt.Sprintf("value is not a multiple of a given step (%s) from (%s)", r.Step.String(),
+						r.Min.String())))
 		}
 	}
 	return errs

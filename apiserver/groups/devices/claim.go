@@ -37,7 +37,8 @@ func resourceClaims() resource.Resource {
 		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.Name(),
-			resource.Column("State", "string", "Whether the claim is pending, or its devices are allocated and reserved."),
+			resource.Column("State", "string",
+				"Whether the claim is pending, or its devices are allocated and reserved."),
 			resource.Age(),
 		},
 		Row: func(c *resourcev1.ResourceClaim, now time.Time) []any {

@@ -66,9 +66,11 @@ func validateClaimStatus(_ context.Context, c, old *resourcev1.ResourceClaim) fi
 	errs = append(errs, eachOf(s.ReservedFor, resourcev1.ResourceClaimReservedForMaxSize, at.Child("reservedFor"),
 		func(r *resourcev1.ResourceClaimConsumerReference) string { return string(r.UID) }, validateConsumer)...)
 	has := allocated(s)
-	errs = append(errs, eachOf(s.Devices, unbounded, at.Child("devices"), statusID, func(d *resourcev1.AllocatedDeviceStatus, at *field.Path) field.ErrorList {
-		return validateDeviceStatus(d, has, at)
-	})...)
+	errs = append(errs,
+		eachOf(s.Devices, unbounded, at.Child("devices"), statusID,
+			func(d *resourcev1.AllocatedDeviceStatus, at *field.Path) field.ErrorList {
+				return validateDeviceStatus(d, has, at)
+			})...)
 	errs = append(errs, validateReservation(c, old, at.Child("reservedFor"))...)
 	at = at.Child("allocation")
 	switch {
@@ -94,14 +96,17 @@ func validateReservation(c, old *resourcev1.ResourceClaim, at *field.Path) field
 		return !slices.Contains(old.Status.ReservedFor, r)
 	})
 	if c.DeletionTimestamp != nil && added {
-		return field.ErrorList{field.Forbidden(at, "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set")}
+		return field.ErrorList{
+			field.Forbidden(at,
+				"new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set")}
 	}
 	return nil
 }
 
 func validateConsumer(r *resourcev1.ResourceClaimConsumerReference, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	for _, part := range []struct{ name, value string }{{"resource", r.Resource}, {"name", r.Name}, {"uid", string(r.UID)}} {
+	for _, part := range []struct{ name, value string }{{"resource", r.Resource}, {"name", r.Name},
+		{"uid", string(r.UID)}} {
 		if part.value == "" {
 			errs = append(errs, field.Required(at.Child(part.name), ""))
 		}
@@ -112,14 +117,18 @@ func validateConsumer(r *resourcev1.ResourceClaimConsumerReference, at *field.Pa
 func validateAllocation(a *resourcev1.AllocationResult, names requests, at *field.Path) field.ErrorList {
 	const largestConfig = 2 * resourcev1.DeviceConfigMaxSize // of the class and of the claim
 	devices := at.Child("devices")
-	errs := each(a.Devices.Results, resourcev1.AllocationResultsMaxSize, devices.Child("results"), func(r *resourcev1.DeviceRequestAllocationResult, at *field.Path) field.ErrorList {
-		return validateResult(r, names, at)
-	})
-	errs = append(errs, each(a.Devices.Config, largestConfig, devices.Child("config"), func(c *resourcev1.DeviceAllocationConfiguration, at *field.Path) field.ErrorList {
-		errs := validation.Enum(c.Source, at.Child("source"), resourcev1.AllocationConfigSourceClaim, resourcev1.AllocationConfigSourceClass)
-		errs = append(errs, names.references(c.Requests, at)...)
-		return append(errs, validateConfiguration(&c.DeviceConfiguration, false, at)...)
-	})...)
+	errs := each(a.Devices.Results, resourcev1.AllocationResultsMaxSize, devices.Child("results"),
+		func(r *resourcev1.DeviceRequestAllocationResult, at *field.Path) field.ErrorList {
+			return validateResult(r, names, at)
+		})
+	errs = append(errs,
+		each(a.Devices.Config, largestConfig, devices.Child("config"),
+			func(c *resourcev1.DeviceAllocationConfiguration, at *field.Path) field.ErrorList {
+				errs := validation.Enum(c.Source, at.Child("source"), resourcev1.AllocationConfigSourceClaim,
+					resourcev1.AllocationConfigSourceClass)
+				errs = append(errs, names.references(c.Requests, at)...)
+				return append(errs, validateConfiguration(&c.DeviceConfiguration, false, at)...)
+			})...)
 	if a.NodeSelector != nil {
 		errs = append(errs, podtemplate.ValidateNodeSelector(a.NodeSelector, at.Child("nodeSelector"))...)
 	}
@@ -152,14 +161,17 @@ func validateBinding(conditions, failures []string, at *field.Path) field.ErrorL
 			errs = append(errs, field.Duplicate(fail.Index(i), c))
 		}
 		if slices.Contains(conditions, c) {
-			errs = append(errs, field.Invalid(fail.Index(i), c, "bindingFailureConditions must not overlap with bindingConditions"))
+			errs = append(errs,
+				field.Invalid(fail.Index(i), c, "bindingFailureConditions must not overlap with bindingConditions"))
 		}
 	}
 	if len(conditions) == 0 && len(failures) > 0 {
-		errs = append(errs, field.Invalid(bind, conditions, "bindingConditions are required to use bindingFailureConditions"))
+		errs = append(errs,
+			field.Invalid(bind, conditions, "bindingConditions are required to use bindingFailureConditions"))
 	}
 	if len(failures) == 0 && len(conditions) > 0 {
-		errs = append(errs, field.Invalid(fail, failures, "bindingFailureConditions are required to use bindingConditions"))
+		errs = append(errs,
+			field.Invalid(fail, failures, "bindingFailureConditions are required to use bindingConditions"))
 	}
 	return errs
 }
@@ -192,12 +204,16 @@ func validateDeviceStatus(d *resourcev1.AllocatedDeviceStatus, has map[string]bo
 	}
 	at = at.Child("networkData")
 	if len(n.InterfaceName) > resourcev1.NetworkDeviceDataInterfaceNameMaxLength {
-		errs = append(errs, field.TooLong(at.Child("interfaceName"), "", resourcev1.NetworkDeviceDataInterfaceNameMaxLength))
+		errs = append(errs,
+			field.TooLong(at.Child("interfaceName"), "", resourcev1.NetworkDeviceDataInterfaceNameMaxLength))
 	}
 	if len(n.HardwareAddress) > resourcev1.NetworkDeviceDataHardwareAddressMaxLength {
-		errs = append(errs, field.TooLong(at.Child("hardwareAddress"), "", resourcev1.NetworkDeviceDataHardwareAddressMaxLength))
+		errs = append(errs,
+			field.TooLong(at.Child("hardwareAddress"), "", resourcev1.NetworkDeviceDataHardwareAddressMaxLength))
 	}
-	return append(errs, eachOf(n.IPs, resourcev1.NetworkDeviceDataMaxIPs, at.Child("ips"), self, func(ip *string, at *field.Path) field.ErrorList {
-		return utilvalidation.IsValidInterfaceAddress(at, *ip)
-	})...)
+	return append(errs,
+		eachOf(n.IPs, resourcev1.NetworkDeviceDataMaxIPs, at.Child("ips"), self,
+			func(ip *string, at *field.Path) field.ErrorList {
+				return utilvalidation.IsValidInterfaceAddress(at, *ip)
+			})...)
 }

@@ -58,12 +58,17 @@ func validateDeviceClaim(c *resourcev1.DeviceClaim, at *field.Path) field.ErrorL
 	names := requestsOf(c)
 	errs := eachOf(c.Requests, resourcev1.DeviceRequestsMaxSize, at.Child("requests"),
 		func(r *resourcev1.DeviceRequest) string { return r.Name }, validateRequest)
-	errs = append(errs, each(c.Constraints, resourcev1.DeviceConstraintsMaxSize, at.Child("constraints"), func(c *resourcev1.DeviceConstraint, at *field.Path) field.ErrorList {
-		return append(names.references(c.Requests, at), validateConstraint(c, at)...)
-	})...)
-	return append(errs, each(c.Config, resourcev1.DeviceConfigMaxSize, at.Child("config"), func(c *resourcev1.DeviceClaimConfiguration, at *field.Path) field.ErrorList {
-		return append(names.references(c.Requests, at), validateConfiguration(&c.DeviceConfiguration, false, at)...)
-	})...)
+	errs = append(errs,
+		each(c.Constraints, resourcev1.DeviceConstraintsMaxSize, at.Child("constraints"),
+			func(c *resourcev1.DeviceConstraint, at *field.Path) field.ErrorList {
+				return append(names.references(c.Requests, at), validateConstraint(c, at)...)
+			})...)
+	return append(errs,
+		each(c.Config, resourcev1.DeviceConfigMaxSize, at.Child("config"),
+			func(c *resourcev1.DeviceClaimConfiguration, at *field.Path) field.ErrorList {
+				return append(names.references(c.Requests, at),
+					validateConfiguration(&c.DeviceConfiguration, false, at)...)
+			})...)
 }
 
 func validateConstraint(c *resourcev1.DeviceConstraint, at *field.Path) field.ErrorList {
@@ -73,7 +78,9 @@ func validateConstraint(c *resourcev1.DeviceConstraint, at *field.Path) field.Er
 	case c.DistinctAttribute != nil:
 		return fullyQualified(c.DistinctAttribute, at.Child("distinctAttribute"))
 	}
-	return field.ErrorList{field.Required(at, `exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`)}
+	return field.ErrorList{
+		field.Required(at,
+			`exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`)}
 }
 
 // fullyQualified checks the name of an attribute, which has a domain.
@@ -91,33 +98,44 @@ func validateRequest(r *resourcev1.DeviceRequest, at *field.Path) field.ErrorLis
 		errs = append(errs, field.Invalid(at, nil, one+", but multiple fields are set"))
 	case r.Exactly != nil:
 		e := r.Exactly
-		errs = append(errs, validateAsked(e.DeviceClassName, e.Selectors, e.AllocationMode, e.Count, e.Tolerations, at.Child("exactly"))...)
+		errs = append(errs,
+			validateAsked(e.DeviceClassName, e.Selectors, e.AllocationMode, e.Count, e.Tolerations,
+				at.Child("exactly"))...)
 	default:
-		errs = append(errs, eachOf(r.FirstAvailable, resourcev1.FirstAvailableDeviceRequestMaxSize, at.Child("firstAvailable"),
-			func(s *resourcev1.DeviceSubRequest) string { return s.Name },
-			func(s *resourcev1.DeviceSubRequest, at *field.Path) field.ErrorList {
-				return append(label(s.Name, at.Child("name")),
-					validateAsked(s.DeviceClassName, s.Selectors, s.AllocationMode, s.Count, s.Tolerations, at)...)
-			})...)
+		errs = append(errs,
+			eachOf(r.FirstAvailable, resourcev1.FirstAvailableDeviceRequestMaxSize, at.Child("firstAvailable"),
+				func(s *resourcev1.DeviceSubRequest) string { return s.Name },
+				func(s *resourcev1.DeviceSubRequest, at *field.Path) field.ErrorList {
+					return append(label(s.Name, at.Child("name")),
+						validateAsked(s.DeviceClassName, s.Selectors, s.AllocationMode, s.Count, s.Tolerations, at)...)
+				})...)
 	}
 	return errs
 }
 
 // validateAsked checks the class, the selectors and the number of the requested devices.
-func validateAsked(class string, selectors []resourcev1.DeviceSelector, mode resourcev1.DeviceAllocationMode, count int64, tolerations []resourcev1.DeviceToleration, at *field.Path) field.ErrorList {
+func validateAsked(
+	class string, selectors []resourcev1.DeviceSelector, mode resourcev1.DeviceAllocationMode, count int64,
+	tolerations []resourcev1.DeviceToleration, at *field.Path,
+) field.ErrorList {
 	errs := validation.Name(class, at.Child("deviceClassName"), utilvalidation.IsDNS1123Subdomain)
 	errs = append(errs, validateSelectors(selectors, false, at.Child("selectors"))...)
 	switch mode {
 	case resourcev1.DeviceAllocationModeAll:
 		if count != 0 {
-			errs = append(errs, field.Invalid(at.Child("count"), count, fmt.Sprintf("must not be specified when allocationMode is '%s'", mode)))
+			errs = append(errs,
+				field.Invalid(at.Child("count"), count,
+					fmt.Sprintf("must not be specified when allocationMode is '%s'", mode)))
 		}
 	case resourcev1.DeviceAllocationModeExactCount:
 		if count <= 0 {
 			errs = append(errs, field.Invalid(at.Child("count"), count, "must be greater than zero"))
 		}
 	default:
-		errs = append(errs, field.NotSupported(at.Child("allocationMode"), mode, []resourcev1.DeviceAllocationMode{resourcev1.DeviceAllocationModeAll, resourcev1.DeviceAllocationModeExactCount}))
+		errs = append(errs,
+			field.NotSupported(at.Child("allocationMode"), mode,
+				[]resourcev1.DeviceAllocationMode{resourcev1.DeviceAllocationModeAll,
+					resourcev1.DeviceAllocationModeExactCount}))
 	}
 	return append(errs, each(tolerations, unbounded, at.Child("tolerations"), validateToleration)...)
 }

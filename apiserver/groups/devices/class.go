@@ -38,11 +38,14 @@ func validateClass(_ context.Context, c, old *resourcev1.DeviceClass) field.Erro
 	sameSelectors := old != nil && apiequality.Semantic.DeepEqual(c.Spec.Selectors, old.Spec.Selectors)
 	sameConfig := old != nil && apiequality.Semantic.DeepEqual(c.Spec.Config, old.Spec.Config)
 	errs = append(errs, validateSelectors(c.Spec.Selectors, sameSelectors, at.Child("selectors"))...)
-	errs = append(errs, each(c.Spec.Config, resourcev1.DeviceConfigMaxSize, at.Child("config"), func(cfg *resourcev1.DeviceClassConfiguration, at *field.Path) field.ErrorList {
-		return validateConfiguration(&cfg.DeviceConfiguration, sameConfig, at)
-	})...)
+	errs = append(errs,
+		each(c.Spec.Config, resourcev1.DeviceConfigMaxSize, at.Child("config"),
+			func(cfg *resourcev1.DeviceClassConfiguration, at *field.Path) field.ErrorList {
+				return validateConfiguration(&cfg.DeviceConfiguration, sameConfig, at)
+			})...)
 	if name := c.Spec.ExtendedResourceName; name != nil && !validation.IsExtendedResource(corev1.ResourceName(*name)) {
-		errs = append(errs, field.Invalid(at.Child("extendedResourceName"), *name, "must be a valid extended resource name"))
+		errs = append(errs,
+			field.Invalid(at.Child("extendedResourceName"), *name, "must be a valid extended resource name"))
 	}
 	return errs
 }

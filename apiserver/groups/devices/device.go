@@ -22,10 +22,16 @@ var semanticVersion = func() *regexp.Regexp {
 func validateDevice(d, old *resourcev1.Device, perDeviceNodes bool, at *field.Path) field.ErrorList {
 	errs := label(d.Name, at.Child("name"))
 	if n := len(d.Attributes) + len(d.Capacity); n > resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
-		errs = append(errs, field.Invalid(at, n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d", resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice)))
+		errs = append(errs,
+			field.Invalid(at, n,
+				fmt.Sprintf("the total number of attributes and capacities must not exceed %d",
+					resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice)))
 	}
 	if n := len(d.Attributes); n > resourcev1.ResourceSliceMaxAttributeValuesPerDevice {
-		errs = append(errs, field.Invalid(at, n, fmt.Sprintf("the total number of attribute values must not exceed %d", resourcev1.ResourceSliceMaxAttributeValuesPerDevice)))
+		errs = append(errs,
+			field.Invalid(at, n,
+				fmt.Sprintf("the total number of attribute values must not exceed %d",
+					resourcev1.ResourceSliceMaxAttributeValuesPerDevice)))
 	}
 	errs = append(errs, entries(d.Attributes, unbounded, at.Child("attributes"), qualifiedName, validateAttribute)...)
 	if old == nil || !apiequality.Semantic.DeepEqual(old.Capacity, d.Capacity) {
@@ -36,21 +42,28 @@ func validateDevice(d, old *resourcev1.Device, perDeviceNodes bool, at *field.Pa
 		errs = append(errs, entries(d.Capacity, unbounded, at.Child("capacity"), qualifiedName, check)...)
 	}
 	if old == nil || !apiequality.Semantic.DeepEqual(old.Taints, d.Taints) {
-		errs = append(errs, each(d.Taints, resourcev1.DeviceTaintsMaxLength, at.Child("taints"), func(t *resourcev1.DeviceTaint, at *field.Path) field.ErrorList {
-			return validateTaint(t, nil, at)
-		})...)
+		errs = append(errs,
+			each(d.Taints, resourcev1.DeviceTaintsMaxLength, at.Child("taints"),
+				func(t *resourcev1.DeviceTaint, at *field.Path) field.ErrorList {
+					return validateTaint(t, nil, at)
+				})...)
 	}
-	errs = append(errs, eachOf(d.ConsumesCounters, resourcev1.ResourceSliceMaxDeviceCounterConsumptionsPerDevice, at.Child("consumesCounters"),
-		func(c *resourcev1.DeviceCounterConsumption) string { return c.CounterSet },
-		func(c *resourcev1.DeviceCounterConsumption, at *field.Path) field.ErrorList {
-			return validateCounters(c.CounterSet, at.Child("counterSet"), c.Counters, resourcev1.ResourceSliceMaxCountersPerDeviceCounterConsumption, at.Child("counters"))
-		})...)
+	errs = append(errs,
+		eachOf(d.ConsumesCounters, resourcev1.ResourceSliceMaxDeviceCounterConsumptionsPerDevice,
+			at.Child("consumesCounters"),
+			func(c *resourcev1.DeviceCounterConsumption) string { return c.CounterSet },
+			func(c *resourcev1.DeviceCounterConsumption, at *field.Path) field.ErrorList {
+				return validateCounters(c.CounterSet, at.Child("counterSet"), c.Counters,
+					resourcev1.ResourceSliceMaxCountersPerDeviceCounterConsumption, at.Child("counters"))
+			})...)
 	errs = append(errs, validateDeviceNodes(d, perDeviceNodes, at)...)
 	return append(errs, validateBinding(d.BindingConditions, d.BindingFailureConditions, at)...)
 }
 
 // validateCounters checks a named set of counters. Any quantity is valid.
-func validateCounters(name string, nameAt *field.Path, counters map[string]resourcev1.Counter, most int, at *field.Path) field.ErrorList {
+func validateCounters(
+	name string, nameAt *field.Path, counters map[string]resourcev1.Counter, most int, at *field.Path,
+) field.ErrorList {
 	var errs field.ErrorList
 	if name == "" {
 		errs = append(errs, field.Required(nameAt, ""))
@@ -60,7 +73,8 @@ func validateCounters(name string, nameAt *field.Path, counters map[string]resou
 	if len(counters) == 0 {
 		return append(errs, field.Required(at, ""))
 	}
-	return append(errs, entries(counters, most, at, label, func(*resourcev1.Counter, *field.Path) field.ErrorList { return nil })...)
+	return append(errs,
+		entries(counters, most, at, label, func(*resourcev1.Counter, *field.Path) field.ErrorList { return nil })...)
 }
 
 // validateAttribute checks that an attribute has exactly one value.
@@ -83,7 +97,8 @@ func validateAttribute(a *resourcev1.DeviceAttribute, at *field.Path) field.Erro
 	if v := a.VersionValue; v != nil {
 		values++
 		if !semanticVersion.MatchString(*v) {
-			errs = append(errs, field.Invalid(at.Child("version"), *v, "must be a string compatible with semver.org spec 2.0.0"))
+			errs = append(errs,
+				field.Invalid(at.Child("version"), *v, "must be a string compatible with semver.org spec 2.0.0"))
 		}
 		if len(*v) > longest {
 			errs = append(errs, field.TooLong(at.Child("version"), "", longest))

@@ -50,7 +50,9 @@ func each[T any](list []T, most int, at *field.Path, check func(*T, *field.Path)
 }
 
 // eachOf is each for a list whose items differ in their keys.
-func eachOf[T any](list []T, most int, at *field.Path, key func(*T) string, check func(*T, *field.Path) field.ErrorList) field.ErrorList {
+func eachOf[T any](
+	list []T, most int, at *field.Path, key func(*T) string, check func(*T, *field.Path) field.ErrorList,
+) field.ErrorList {
 	errs := each(list, most, at, check)
 	if most != unbounded && len(list) > most {
 		return errs
@@ -67,7 +69,10 @@ func eachOf[T any](list []T, most int, at *field.Path, key func(*T) string, chec
 }
 
 // entries checks the keys and values of a map, in the order of the keys.
-func entries[K ~string, V any](m map[K]V, most int, at *field.Path, key func(string, *field.Path) field.ErrorList, check func(*V, *field.Path) field.ErrorList) field.ErrorList {
+func entries[K ~string, V any](
+	m map[K]V, most int, at *field.Path, key func(string, *field.Path) field.ErrorList,
+	check func(*V, *field.Path) field.ErrorList,
+) field.ErrorList {
 	if most != unbounded && len(m) > most {
 		return field.ErrorList{field.TooMany(at, len(m), most)}
 	}

@@ -84,19 +84,25 @@ func costly() string {
 func TestDeviceClass(t *testing.T) {
 	const at = "spec.config[0].opaque"
 	for text, want := range map[string][]string{
-		"{selectors: " + selector(`device.driver == "d" && device.allowMultipleAllocations`) + ", config: [{opaque: {driver: Example.com, parameters: {a: b}}}], extendedResourceName: example.com/gpu}": nil,
-		"{selectors: [{}]}":                                      {missing + "spec.selectors[0].cel"},
-		"{selectors: " + selector("device.") + "}":               {invalid + "spec.selectors[0].cel.expression"},
-		"{selectors: " + selector("1 + 1") + "}":                 {invalid + "spec.selectors[0].cel.expression"},
-		"{selectors: " + selector("other") + "}":                 {invalid + "spec.selectors[0].cel.expression"},
-		"{selectors: " + repeated(33, "{}") + "}":                {tooMany + "spec.selectors"},
-		"{config: " + repeated(33, "{}") + "}":                   {tooMany + "spec.config"},
-		"{config: [{}]}":                                         {missing + at},
-		"{config: [{opaque: {}}]}":                               {missing + at + ".driver", missing + at + ".parameters"},
-		"{config: [{opaque: {driver: 'a b', parameters: [a]}}]}": {invalid + at + ".driver", invalid + at + ".parameters"},
-		"{config: [{opaque: {driver: d, parameters: null}}]}":    {missing + at + ".parameters"},
-		"{config: [{opaque: {driver: d, parameters: {a: " + strings.Repeat("x", resourcev1.OpaqueParametersMaxLength) + "}}}]}":  {tooLong + at + ".parameters"},
-		"{selectors: " + selector(`device.driver == "`+strings.Repeat("x", resourcev1.CELSelectorExpressionMaxLength)+`"`) + "}": {tooLong + "spec.selectors[0].cel.expression"},
+		"{selectors: " + selector(`device.driver == "d" && device.allowMultipleAllocations`) +
+			", config: [{opaque: {driver: Example.com, parameters: {a: b}}}], extendedResourceName: example.com/gpu}": nil,
+		"{selectors: [{}]}":                        {missing + "spec.selectors[0].cel"},
+		"{selectors: " + selector("device.") + "}": {invalid + "spec.selectors[0].cel.expression"},
+		"{selectors: " + selector("1 + 1") + "}":   {invalid + "spec.selectors[0].cel.expression"},
+		"{selectors: " + selector("other") + "}":   {invalid + "spec.selectors[0].cel.expression"},
+		"{selectors: " + repeated(33, "{}") + "}":  {tooMany + "spec.selectors"},
+		"{config: " + repeated(33, "{}") + "}":     {tooMany + "spec.config"},
+		"{config: [{}]}":                           {missing + at},
+		"{config: [{opaque: {}}]}": {missing + at + ".driver",
+			missing + at + ".parameters"},
+		"{config: [{opaque: {driver: 'a b', parameters: [a]}}]}": {invalid + at + ".driver",
+			invalid + at + ".parameters"},
+		"{config: [{opaque: {driver: d, parameters: null}}]}": {missing + at + ".parameters"},
+		"{config: [{opaque: {driver: d, parameters: {a: " + strings.Repeat("x", resourcev1.OpaqueParametersMaxLength) +
+			"}}}]}": {tooLong + at + ".parameters"},
+		"{selectors: " +
+			selector(`device.driver == "`+strings.Repeat("x", resourcev1.CELSelectorExpressionMaxLength)+`"`) +
+			"}": {tooLong + "spec.selectors[0].cel.expression"},
 		"{selectors: " + selector(costly()) + "}":        {forbidden + "spec.selectors[0].cel.expression"},
 		"{extendedResourceName: gpu}":                    {invalid + "spec.extendedResourceName"},
 		"{extendedResourceName: requests.example.com/a}": {invalid + "spec.extendedResourceName"},
@@ -104,9 +110,11 @@ func TestDeviceClass(t *testing.T) {
 		check[resourcev1.DeviceClass](t, deviceClasses(), meta+"spec: "+text, want)
 	}
 	// Stored values are not validated again.
-	large := meta + "spec: {selectors: " + selector("other") + ", config: [{opaque: {driver: d, parameters: {a: " + strings.Repeat("x", resourcev1.OpaqueParametersMaxLength) + "}}}]"
+	large := meta + "spec: {selectors: " + selector("other") + ", config: [{opaque: {driver: d, parameters: {a: " +
+		strings.Repeat("x", resourcev1.OpaqueParametersMaxLength) + "}}}]"
 	change[resourcev1.DeviceClass](t, deviceClasses(), large+"}", large+", extendedResourceName: example.com/gpu}")
-	change[resourcev1.DeviceClass](t, deviceClasses(), meta, large+"}", invalid+"spec.selectors[0].cel.expression", tooLong+at+".parameters")
+	change[resourcev1.DeviceClass](t, deviceClasses(), meta, large+"}", invalid+"spec.selectors[0].cel.expression",
+		tooLong+at+".parameters")
 
 	kind, class := parse[resourcev1.DeviceClass](t, deviceClasses(), meta)
 	class.CreationTimestamp = grouptest.Ago(time.Minute)
@@ -116,10 +124,14 @@ func TestDeviceClass(t *testing.T) {
 func TestDeviceTaintRule(t *testing.T) {
 	const taint = "taint: {key: example.com/k, value: v, effect: NoSchedule}"
 	for text, want := range map[string][]string{
-		"{" + taint + ", deviceSelector: {driver: d, pool: a/b.c, device: dev}}":    nil,
-		"{" + taint + ", deviceSelector: {driver: '', pool: '', device: ''}}":       {missing + "spec.deviceSelector.driver", missing + "spec.deviceSelector.pool", invalid + "spec.deviceSelector.device"},
-		"{" + taint + ", deviceSelector: {pool: " + strings.Repeat("a", 254) + "}}": {tooLong + "spec.deviceSelector.pool", invalid + "spec.deviceSelector.pool"},
-		"{" + taint + ", deviceSelector: {pool: a//b}}":                             {invalid + "spec.deviceSelector.pool"},
+		"{" + taint + ", deviceSelector: {driver: d, pool: a/b.c, device: dev}}": nil,
+		"{" + taint +
+			", deviceSelector: {driver: '', pool: '', device: ''}}": {missing + "spec.deviceSelector.driver",
+			missing + "spec.deviceSelector.pool", invalid + "spec.deviceSelector.device"},
+		"{" + taint + ", deviceSelector: {pool: " + strings.Repeat("a", 254) +
+			"}}": {tooLong + "spec.deviceSelector.pool", invalid + "spec.deviceSelector.pool"},
+		"{" + taint +
+			", deviceSelector: {pool: a//b}}": {invalid + "spec.deviceSelector.pool"},
 		"{taint: {effect: None}}":                       {invalid + "spec.taint.key", invalid + "spec.taint.key"},
 		"{taint: {key: k, value: 'a b', effect: None}}": {invalid + "spec.taint.value"},
 		"{taint: {key: k}}":                             {missing + "spec.taint.effect"},
@@ -128,7 +140,8 @@ func TestDeviceTaintRule(t *testing.T) {
 		check[resourcev1.DeviceTaintRule](t, deviceTaintRules(), meta+"spec: "+text, want)
 	}
 	kind, old := parse[resourcev1.DeviceTaintRule](t, deviceTaintRules(), meta+"spec: {"+taint+"}")
-	if added := old.Spec.Taint.TimeAdded; added == nil || time.Since(added.Time) > time.Hour || added.Nanosecond() != 0 {
+	if added := old.Spec.Taint.TimeAdded; added == nil || time.Since(added.Time) > time.Hour ||
+		added.Nanosecond() != 0 {
 		t.Errorf("a new taint is dated %v", added)
 	}
 	old.Spec.Taint.TimeAdded = new(grouptest.Ago(time.Hour))
@@ -160,9 +173,12 @@ func TestDeviceTaintRule(t *testing.T) {
 
 	reported := old.DeepCopy()
 	for i := range resourcev1.DeviceTaintRuleStatusMaxConditions {
-		reported.Status.Conditions = append(reported.Status.Conditions, metav1.Condition{Type: fmt.Sprint("c", i), Status: metav1.ConditionTrue, Reason: "R", LastTransitionTime: grouptest.Ago(0)})
+		reported.Status.Conditions = append(reported.Status.Conditions,
+			metav1.Condition{Type: fmt.Sprint("c", i), Status: metav1.ConditionTrue, Reason: "R",
+				LastTransitionTime: grouptest.Ago(0)})
 	}
 	grouptest.WantErrors(t, kind.Status.Validate(context.Background(), reported, old))
 	reported.Status.Conditions = append(reported.Status.Conditions, reported.Status.Conditions[0])
-	grouptest.WantErrors(t, kind.Status.Validate(context.Background(), reported, old), tooMany+"status.conditions", duplicate+"status.conditions[8]")
+	grouptest.WantErrors(t, kind.Status.Validate(context.Background(), reported, old), tooMany+"status.conditions",
+		duplicate+"status.conditions[8]")
 }

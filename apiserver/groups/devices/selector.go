@@ -20,16 +20,17 @@ const omitted = "<value omitted>"
 // validateSelectors checks selectors of devices. Expressions that are stored already are not
 // compiled again.
 func validateSelectors(list []resourcev1.DeviceSelector, stored bool, at *field.Path) field.ErrorList {
-	return each(list, resourcev1.DeviceSelectorsMaxSize, at, func(s *resourcev1.DeviceSelector, at *field.Path) field.ErrorList {
-		at = at.Child("cel")
-		switch {
-		case s.CEL == nil:
-			return field.ErrorList{field.Required(at, "")}
-		case stored:
-			return nil
-		}
-		return validateExpression(s.CEL.Expression, at.Child("expression"))
-	})
+	return each(list, resourcev1.DeviceSelectorsMaxSize, at,
+		func(s *resourcev1.DeviceSelector, at *field.Path) field.ErrorList {
+			at = at.Child("cel")
+			switch {
+			case s.CEL == nil:
+				return field.ErrorList{field.Required(at, "")}
+			case stored:
+				return nil
+			}
+			return validateExpression(s.CEL.Expression, at.Child("expression"))
+		})
 }
 
 func validateExpression(expression string, at *field.Path) field.ErrorList {

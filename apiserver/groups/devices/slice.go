@@ -40,7 +40,9 @@ func resourceSlices() resource.Resource {
 			if s.Spec.Driver == strings.ToLower(s.Spec.Driver) {
 				return nil
 			}
-			return []string{fmt.Sprintf("spec.driver: driver names should be lowercase; %q contains uppercase characters", s.Spec.Driver)}
+			return []string{
+				fmt.Sprintf("spec.driver: driver names should be lowercase; %q contains uppercase characters",
+					s.Spec.Driver)}
 		},
 		Fields: func(s *resourcev1.ResourceSlice) fields.Set {
 			return fields.Set{
@@ -58,7 +60,8 @@ func resourceSlices() resource.Resource {
 			resource.Age(),
 		},
 		Row: func(s *resourcev1.ResourceSlice, now time.Time) []any {
-			return []any{s.Name, ptr.Deref(s.Spec.NodeName, ""), s.Spec.Driver, s.Spec.Pool.Name, resource.Since(s.CreationTimestamp, now)}
+			return []any{s.Name, ptr.Deref(s.Spec.NodeName, ""), s.Spec.Driver, s.Spec.Pool.Name,
+				resource.Since(s.CreationTimestamp, now)}
 		},
 	}
 }
@@ -105,7 +108,8 @@ func validateSlice(_ context.Context, s, old *resourcev1.ResourceSlice) field.Er
 	return append(errs, eachOf(spec.SharedCounters, resourcev1.ResourceSliceMaxCounterSets, at.Child("sharedCounters"),
 		func(c *resourcev1.CounterSet) string { return c.Name },
 		func(c *resourcev1.CounterSet, at *field.Path) field.ErrorList {
-			return validateCounters(c.Name, at.Child("name"), c.Counters, resourcev1.ResourceSliceMaxCountersPerCounterSet, at.Child("counters"))
+			return validateCounters(c.Name, at.Child("name"), c.Counters,
+				resourcev1.ResourceSliceMaxCountersPerCounterSet, at.Child("counters"))
 		})...)
 }
 
@@ -122,10 +126,12 @@ func mostDevices(s *resourcev1.ResourceSliceSpec) int {
 func validatePool(p *resourcev1.ResourcePool, at *field.Path) field.ErrorList {
 	errs := poolName(p.Name, at.Child("name"))
 	if p.ResourceSliceCount <= 0 {
-		errs = append(errs, field.Invalid(at.Child("resourceSliceCount"), p.ResourceSliceCount, "must be greater than zero"))
+		errs = append(errs,
+			field.Invalid(at.Child("resourceSliceCount"), p.ResourceSliceCount, "must be greater than zero"))
 	}
 	if p.Generation < 0 {
-		errs = append(errs, field.Invalid(at.Child("generation"), p.Generation, "must be greater than or equal to zero"))
+		errs = append(errs,
+			field.Invalid(at.Child("generation"), p.Generation, "must be greater than or equal to zero"))
 	}
 	return errs
 }
@@ -133,14 +139,18 @@ func validatePool(p *resourcev1.ResourcePool, at *field.Path) field.ErrorList {
 // validateNodes checks that a slice selects in exactly one way the nodes that reach its devices.
 func validateNodes(s *resourcev1.ResourceSliceSpec, at *field.Path) field.ErrorList {
 	const one = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
-	errs, ways := validateReach(s.NodeName, s.NodeSelector, s.AllNodes, "must be either unset or set to a non-empty string", at)
+	errs, ways := validateReach(s.NodeName, s.NodeSelector, s.AllNodes,
+		"must be either unset or set to a non-empty string", at)
 	if s.NodeSelector != nil && len(s.NodeSelector.NodeSelectorTerms) != 1 {
-		errs = append(errs, field.Invalid(at.Child("nodeSelector", "nodeSelectorTerms"), s.NodeSelector.NodeSelectorTerms, "must have exactly one node selector term"))
+		errs = append(errs,
+			field.Invalid(at.Child("nodeSelector", "nodeSelectorTerms"), s.NodeSelector.NodeSelectorTerms,
+				"must have exactly one node selector term"))
 	}
 	if p := s.PerDeviceNodeSelection; p != nil && *p {
 		ways = append(ways, "`perDeviceNodeSelection`")
 	} else if p != nil {
-		errs = append(errs, field.Invalid(at.Child("perDeviceNodeSelection"), *p, "must be either unset or set to true"))
+		errs = append(errs,
+			field.Invalid(at.Child("perDeviceNodeSelection"), *p, "must be either unset or set to true"))
 	}
 	switch {
 	case len(ways) == 0:
@@ -159,7 +169,9 @@ func validateDeviceNodes(d *resourcev1.Device, perDevice bool, at *field.Path) f
 		if d.NodeName == nil && d.NodeSelector == nil && d.AllNodes == nil {
 			return nil
 		}
-		return field.ErrorList{field.Invalid(at, nil, "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec")}
+		return field.ErrorList{
+			field.Invalid(at, nil,
+				"`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec")}
 	}
 	errs, ways := validateReach(d.NodeName, d.NodeSelector, d.AllNodes, "must not be empty", at)
 	switch {
@@ -172,7 +184,9 @@ func validateDeviceNodes(d *resourcev1.Device, perDevice bool, at *field.Path) f
 }
 
 // validateReach checks which nodes reach a device, and returns the fields that select them.
-func validateReach(name *string, selector *corev1.NodeSelector, all *bool, emptyName string, at *field.Path) (errs field.ErrorList, ways []string) {
+func validateReach(
+	name *string, selector *corev1.NodeSelector, all *bool, emptyName string, at *field.Path,
+) (errs field.ErrorList, ways []string) {
 	if name != nil && *name != "" {
 		ways = append(ways, "`nodeName`")
 		errs = append(errs, nodeName(*name, at.Child("nodeName"))...)

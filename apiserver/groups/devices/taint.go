@@ -107,7 +107,8 @@ func validateTaintRuleStatus(_ context.Context, r, old *resourcev1.DeviceTaintRu
 }
 
 // effects of taints.
-var effects = []resourcev1.DeviceTaintEffect{resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone}
+var effects = []resourcev1.DeviceTaintEffect{resourcev1.DeviceTaintEffectNoExecute,
+	resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone}
 
 // validateTaint checks a taint. An effect that was stored before stays valid.
 func validateTaint(t, old *resourcev1.DeviceTaint, at *field.Path) field.ErrorList {
@@ -134,7 +135,9 @@ func validateToleration(t *resourcev1.DeviceToleration, at *field.Path) field.Er
 	case resourcev1.DeviceTolerationOpEqual:
 		errs = append(errs, validation.Check(t.Value, at.Child("value"), utilvalidation.IsValidLabelValue)...)
 	default:
-		errs = append(errs, validation.Enum(t.Operator, at.Child("operator"), resourcev1.DeviceTolerationOpEqual, resourcev1.DeviceTolerationOpExists)...)
+		errs = append(errs,
+			validation.Enum(t.Operator, at.Child("operator"), resourcev1.DeviceTolerationOpEqual,
+				resourcev1.DeviceTolerationOpExists)...)
 	}
 	if t.Effect != "" {
 		errs = append(errs, validation.Enum(t.Effect, at.Child("effect"), effects...)...)

@@ -57,7 +57,8 @@ func endpointSlices() resource.Resource {
 			resource.Age(),
 		},
 		Row: func(s *discoveryv1.EndpointSlice, now time.Time) []any {
-			return []any{s.Name, string(s.AddressType), formatPorts(s.Ports), formatEndpoints(s.Endpoints), resource.Since(s.CreationTimestamp, now)}
+			return []any{s.Name, string(s.AddressType), formatPorts(s.Ports), formatEndpoints(s.Endpoints),
+				resource.Since(s.CreationTimestamp, now)}
 		},
 	}
 }
@@ -85,7 +86,9 @@ func sliceWarnings(_ context.Context, s, old *discoveryv1.EndpointSlice) []strin
 	}
 	for i, e := range s.Endpoints {
 		for j, address := range e.Addresses {
-			warnings = append(warnings, utilvalidation.GetWarningsForIP(field.NewPath("endpoints").Index(i).Child("addresses").Index(j), address)...)
+			warnings = append(warnings,
+				utilvalidation.GetWarningsForIP(field.NewPath("endpoints").Index(i).Child("addresses").Index(j),
+					address)...)
 		}
 	}
 	return warnings
@@ -203,9 +206,12 @@ func validatePorts(ports []discoveryv1.EndpointPort, at *field.Path) field.Error
 		if p.Protocol == nil {
 			errs = append(errs, field.Required(at.Child("protocol"), ""))
 		}
-		errs = append(errs, validation.OptionalOneOf(p.Protocol, at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
+		errs = append(errs,
+			validation.OptionalOneOf(p.Protocol, at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP,
+				corev1.ProtocolUDP)...)
 		if p.AppProtocol != nil {
-			errs = append(errs, validation.Check(*p.AppProtocol, at.Child("appProtocol"), utilvalidation.IsQualifiedName)...)
+			errs = append(errs,
+				validation.Check(*p.AppProtocol, at.Child("appProtocol"), utilvalidation.IsQualifiedName)...)
 		}
 	}
 	return errs

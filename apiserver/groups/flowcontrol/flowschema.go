@@ -36,7 +36,11 @@ func flowSchemas() resource.Resource {
 		Default:       defaultFlowSchema,
 		Validate:      validateFlowSchema,
 		Status: &resource.Status[flowcontrolv1.FlowSchema]{
-			Prepare: func(_ context.Context, s, old *flowcontrolv1.FlowSchema) { keepMeta(&s.ObjectMeta, &old.ObjectMeta) },
+			Prepare: func(
+				_ context.Context, s, old *flowcontrolv1.FlowSchema,
+			) {
+				keepMeta(&s.ObjectMeta, &old.ObjectMeta)
+			},
 			Validate: func(_ context.Context, s, _ *flowcontrolv1.FlowSchema) field.ErrorList {
 				return validateSchemaStatus(s)
 			},
@@ -45,7 +49,8 @@ func flowSchemas() resource.Resource {
 		Columns: []metav1.TableColumnDefinition{
 			resource.Name(),
 			resource.Column("PriorityLevel", "string", "The priority level of requests that match."),
-			resource.Column("MatchingPrecedence", "string", "Of several schemas that match, the one with the lowest number counts."),
+			resource.Column("MatchingPrecedence", "string",
+				"Of several schemas that match, the one with the lowest number counts."),
 			resource.Column("DistinguisherMethod", "string", "What tells the flows of requests that match apart."),
 			resource.Age(),
 			resource.Column("MissingPL", "string", "Whether there is no such priority level."),
@@ -78,7 +83,8 @@ func validateFlowSchema(_ context.Context, s, old *flowcontrolv1.FlowSchema) fie
 	spec, at := &s.Spec, field.NewPath("spec")
 	errs = append(errs, validatePrecedence(s, at.Child("matchingPrecedence"))...)
 	if d := spec.DistinguisherMethod; d != nil {
-		methods := []flowcontrolv1.FlowDistinguisherMethodType{flowcontrolv1.FlowDistinguisherMethodByNamespaceType, flowcontrolv1.FlowDistinguisherMethodByUserType}
+		methods := []flowcontrolv1.FlowDistinguisherMethodType{flowcontrolv1.FlowDistinguisherMethodByNamespaceType,
+			flowcontrolv1.FlowDistinguisherMethodByUserType}
 		if !slices.Contains(methods, d.Type) {
 			errs = append(errs, field.NotSupported(at.Child("distinguisherMethod", "type"), d.Type, methods))
 		}
@@ -95,7 +101,8 @@ func validateFlowSchema(_ context.Context, s, old *flowcontrolv1.FlowSchema) fie
 	for _, fixed := range bootstrap.MandatoryFlowSchemas {
 		if want := fixed.DeepCopy(); want.Name == s.Name {
 			if defaultFlowSchema(want); !apiequality.Semantic.DeepEqual(want.Spec, s.Spec) {
-				errs = append(errs, field.Invalid(at, s.Spec, fmt.Sprintf("spec of '%s' must equal the fixed value", s.Name)))
+				errs = append(errs,
+					field.Invalid(at, s.Spec, fmt.Sprintf("spec of '%s' must equal the fixed value", s.Name)))
 			}
 		}
 	}
@@ -116,7 +123,9 @@ func validatePrecedence(s *flowcontrolv1.FlowSchema, at *field.Path) field.Error
 	case n <= 0:
 		return field.ErrorList{field.Invalid(at, n, "must be a positive value")}
 	case n > flowcontrolv1.FlowSchemaMaxMatchingPrecedence:
-		return field.ErrorList{field.Invalid(at, n, fmt.Sprintf("must not be greater than %v", flowcontrolv1.FlowSchemaMaxMatchingPrecedence))}
+		return field.ErrorList{
+			field.Invalid(at, n,
+				fmt.Sprintf("must not be greater than %v", flowcontrolv1.FlowSchemaMaxMatchingPrecedence))}
 	case n == 1 && s.Name != flowcontrolv1.FlowSchemaNameExempt:
 		return field.ErrorList{field.Invalid(at, n, "only the schema named 'exempt' may have matchingPrecedence 1")}
 	}
@@ -132,7 +141,8 @@ func validateRule(r *flowcontrolv1.PolicyRulesWithSubjects, at *field.Path) fiel
 		errs = append(errs, validateSubject(&r.Subjects[i], at.Child("subjects").Index(i))...)
 	}
 	if len(r.ResourceRules)+len(r.NonResourceRules) == 0 {
-		errs = append(errs, field.Required(at, "at least one of resourceRules and nonResourceRules has to be non-empty"))
+		errs = append(errs,
+			field.Required(at, "at least one of resourceRules and nonResourceRules has to be non-empty"))
 	}
 	for i := range r.ResourceRules {
 		errs = append(errs, validateResourceRule(&r.ResourceRules[i], at.Child("resourceRules").Index(i))...)
@@ -153,18 +163,23 @@ func validateSubject(s *flowcontrolv1.Subject, at *field.Path) field.ErrorList {
 		given bool
 		check func(at *field.Path) field.ErrorList
 	}{
-		{flowcontrolv1.SubjectKindServiceAccount, "serviceAccount", s.ServiceAccount != nil, func(at *field.Path) field.ErrorList { return validateAccount(s.ServiceAccount, at) }},
-		{flowcontrolv1.SubjectKindUser, "user", s.User != nil, func(at *field.Path) field.ErrorList { return named(s.User.Name, at) }},
-		{flowcontrolv1.SubjectKindGroup, "group", s.Group != nil, func(at *field.Path) field.ErrorList { return named(s.Group.Name, at) }},
+		{flowcontrolv1.SubjectKindServiceAccount, "serviceAccount", s.ServiceAccount != nil,
+			func(at *field.Path) field.ErrorList { return validateAccount(s.ServiceAccount, at) }},
+		{flowcontrolv1.SubjectKindUser, "user", s.User != nil,
+			func(at *field.Path) field.ErrorList { return named(s.User.Name, at) }},
+		{flowcontrolv1.SubjectKindGroup, "group", s.Group != nil,
+			func(at *field.Path) field.ErrorList { return named(s.Group.Name, at) }},
 	} {
 		at := at.Child(of.child)
 		switch {
 		case s.Kind == of.kind && of.given:
 			errs = append(errs, of.check(at)...)
 		case s.Kind == of.kind:
-			errs = append(errs, field.Required(at, fmt.Sprintf("%s is required when subject kind is '%s'", of.child, of.kind)))
+			errs = append(errs,
+				field.Required(at, fmt.Sprintf("%s is required when subject kind is '%s'", of.child, of.kind)))
 		case of.given:
-			errs = append(errs, field.Forbidden(at, fmt.Sprintf("%s is forbidden when subject kind is not '%s'", of.child, of.kind)))
+			errs = append(errs,
+				field.Forbidden(at, fmt.Sprintf("%s is forbidden when subject kind is not '%s'", of.child, of.kind)))
 		}
 		known = known || s.Kind == of.kind
 	}
@@ -227,13 +242,16 @@ func validateResourceRule(r *flowcontrolv1.ResourcePolicyRule, at *field.Path) f
 	at = at.Child("namespaces")
 	switch {
 	case len(r.Namespaces) == 0 && !r.ClusterScope:
-		errs = append(errs, field.Required(at, "resource rules that are not cluster scoped must supply at least one namespace"))
+		errs = append(errs,
+			field.Required(at, "resource rules that are not cluster scoped must supply at least one namespace"))
 	case slices.Contains(r.Namespaces, all):
 		errs = append(errs, alone(r.Namespaces, "namespaces", at)...)
 	default:
 		for i, namespace := range r.Namespaces {
 			for _, msg := range utilvalidation.IsDNS1123Label(namespace) {
-				errs = append(errs, field.Invalid(at.Index(i), namespace, "each member of this list must be '*' or a DNS-1123 label; "+msg))
+				errs = append(errs,
+					field.Invalid(at.Index(i), namespace,
+						"each member of this list must be '*' or a DNS-1123 label; "+msg))
 			}
 		}
 	}

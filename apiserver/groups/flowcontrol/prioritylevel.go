@@ -64,7 +64,8 @@ func priorityLevels() resource.Resource {
 					queues, hand, length = fmt.Sprint(q.Queues), fmt.Sprint(q.HandSize), fmt.Sprint(q.QueueLengthLimit)
 				}
 			}
-			return []any{l.Name, string(l.Spec.Type), shares, queues, hand, length, resource.Since(l.CreationTimestamp, now)}
+			return []any{l.Name, string(l.Spec.Type), shares, queues, hand, length,
+				resource.Since(l.CreationTimestamp, now)}
 		},
 	}
 }
@@ -99,16 +100,21 @@ func setDefault(field **int32, value int32) {
 func validateLevel(_ context.Context, l, old *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
 	errs := validation.Meta(l, old, false, validation.SubdomainName)
 	if _, ok := l.Annotations[zeroSharesAnnotation]; ok {
-		errs = append(errs, field.Forbidden(field.NewPath("metadata", "annotations"), fmt.Sprintf("annotation '%s' is forbidden", zeroSharesAnnotation)))
+		errs = append(errs,
+			field.Forbidden(field.NewPath("metadata", "annotations"),
+				fmt.Sprintf("annotation '%s' is forbidden", zeroSharesAnnotation)))
 	}
 	spec, at := &l.Spec, field.NewPath("spec")
 	exempt := spec.Type == flowcontrolv1.PriorityLevelEnablementExempt
 	if exempt != (l.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt) {
-		errs = append(errs, field.Invalid(at.Child("type"), spec.Type, "must be 'Exempt' if and only if `name` is 'exempt'"))
+		errs = append(errs,
+			field.Invalid(at.Child("type"), spec.Type, "must be 'Exempt' if and only if `name` is 'exempt'"))
 	}
 	limited := spec.Type == flowcontrolv1.PriorityLevelEnablementLimited
 	if !exempt && !limited {
-		errs = append(errs, validation.Enum(spec.Type, at.Child("type"), flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited)...)
+		errs = append(errs,
+			validation.Enum(spec.Type, at.Child("type"), flowcontrolv1.PriorityLevelEnablementExempt,
+				flowcontrolv1.PriorityLevelEnablementLimited)...)
 	}
 	if !limited && spec.Limited != nil {
 		errs = append(errs, field.Forbidden(at.Child("limited"), "must be nil if the type is not Limited"))
@@ -117,7 +123,8 @@ func validateLevel(_ context.Context, l, old *flowcontrolv1.PriorityLevelConfigu
 		errs = append(errs, field.Forbidden(at.Child("exempt"), "must be nil if the type is Limited"))
 	}
 	if exempt && spec.Exempt != nil {
-		errs = append(errs, validateShares(spec.Exempt.NominalConcurrencyShares, spec.Exempt.LendablePercent, at.Child("exempt"))...)
+		errs = append(errs,
+			validateShares(spec.Exempt.NominalConcurrencyShares, spec.Exempt.LendablePercent, at.Child("exempt"))...)
 	}
 	if limited {
 		errs = append(errs, validateLimited(spec.Limited, at.Child("limited"))...)
@@ -138,7 +145,8 @@ func validateFixedLevel(l *flowcontrolv1.PriorityLevelConfiguration, at *field.P
 			want.Spec.Exempt, but = l.Spec.Exempt, " except the 'spec.exempt' field"
 		}
 		if !apiequality.Semantic.DeepEqual(want.Spec, l.Spec) {
-			return field.ErrorList{field.Invalid(at, l.Spec, fmt.Sprintf("spec of '%s'%s must equal the fixed value", l.Name, but))}
+			return field.ErrorList{
+				field.Invalid(at, l.Spec, fmt.Sprintf("spec of '%s'%s must equal the fixed value", l.Name, but))}
 		}
 	}
 	return nil
@@ -155,10 +163,12 @@ func validateLevelStatus(l *flowcontrolv1.PriorityLevelConfiguration) field.Erro
 func validateShares(shares, lendable *int32, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if shares != nil && *shares < 0 {
-		errs = append(errs, field.Invalid(at.Child("nominalConcurrencyShares"), *shares, "must be a non-negative integer"))
+		errs = append(errs,
+			field.Invalid(at.Child("nominalConcurrencyShares"), *shares, "must be a non-negative integer"))
 	}
 	if lendable != nil && (*lendable < 0 || *lendable > 100) {
-		errs = append(errs, field.Invalid(at.Child("lendablePercent"), *lendable, "must be between 0 and 100, inclusive"))
+		errs = append(errs,
+			field.Invalid(at.Child("lendablePercent"), *lendable, "must be between 0 and 100, inclusive"))
 	}
 	return errs
 }
@@ -169,7 +179,8 @@ func validateLimited(l *flowcontrolv1.LimitedPriorityLevelConfiguration, at *fie
 	}
 	errs := validateShares(l.NominalConcurrencyShares, l.LendablePercent, at)
 	if b := l.BorrowingLimitPercent; b != nil && *b < 0 {
-		errs = append(errs, field.Invalid(at.Child("borrowingLimitPercent"), *b, "if specified, must be a non-negative integer"))
+		errs = append(errs,
+			field.Invalid(at.Child("borrowingLimitPercent"), *b, "if specified, must be a non-negative integer"))
 	}
 	at = at.Child("limitResponse")
 	response, queuing := &l.LimitResponse, at.Child("queuing")
@@ -179,7 +190,9 @@ func validateLimited(l *flowcontrolv1.LimitedPriorityLevelConfiguration, at *fie
 	switch {
 	case response.Type == flowcontrolv1.LimitResponseTypeReject:
 	case response.Type != flowcontrolv1.LimitResponseTypeQueue:
-		errs = append(errs, validation.Enum(response.Type, at.Child("type"), flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject)...)
+		errs = append(errs,
+			validation.Enum(response.Type, at.Child("type"), flowcontrolv1.LimitResponseTypeQueue,
+				flowcontrolv1.LimitResponseTypeReject)...)
 	case response.Queuing == nil:
 		errs = append(errs, field.Required(queuing, "must not be empty if limited.limitResponse.type is Limited"))
 	default:
@@ -197,17 +210,21 @@ func validateQueuing(q *flowcontrolv1.QueuingConfiguration, at *field.Path) fiel
 	case q.Queues <= 0:
 		errs = append(errs, field.Invalid(at.Child("queues"), q.Queues, "must be positive"))
 	case q.Queues > mostQueues:
-		errs = append(errs, field.Invalid(at.Child("queues"), q.Queues, fmt.Sprintf("must not be greater than %d", mostQueues)))
+		errs = append(errs,
+			field.Invalid(at.Child("queues"), q.Queues, fmt.Sprintf("must not be greater than %d", mostQueues)))
 	}
 	hand := at.Child("handSize")
 	switch {
 	case q.HandSize <= 0:
 		errs = append(errs, field.Invalid(hand, q.HandSize, "must be positive"))
 	case q.HandSize > q.Queues:
-		errs = append(errs, field.Invalid(hand, q.HandSize, fmt.Sprintf("should not be greater than queues (%d)", q.Queues)))
+		errs = append(errs,
+			field.Invalid(hand, q.HandSize, fmt.Sprintf("should not be greater than queues (%d)", q.Queues)))
 	case shufflesharding.RequiredEntropyBits(int(q.Queues), int(q.HandSize)) > shufflesharding.MaxHashBits:
-		errs = append(errs, field.Invalid(hand, q.HandSize, fmt.Sprintf("required entropy bits of deckSize %d and handSize %d should not be greater than %d",
-			q.Queues, q.HandSize, shufflesharding.MaxHashBits)))
+		errs = append(errs,
+			field.Invalid(hand, q.HandSize,
+				fmt.Sprintf("required entropy bits of deckSize %d and handSize %d should not be greater than %d",
+					q.Queues, q.HandSize, shufflesharding.MaxHashBits)))
 	}
 	return errs
 }

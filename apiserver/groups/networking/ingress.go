@@ -94,7 +94,8 @@ func formatPorts(tls []networkingv1.IngressTLS) string {
 
 func ingressWarnings(_ context.Context, i, old *networkingv1.Ingress) []string {
 	if _, named := i.Annotations[classAnnotation]; old == nil && named && i.Spec.IngressClassName == nil {
-		return []string{fmt.Sprintf("annotation %q is deprecated, please use 'spec.ingressClassName' instead", classAnnotation)}
+		return []string{
+			fmt.Sprintf("annotation %q is deprecated, please use 'spec.ingressClassName' instead", classAnnotation)}
 	}
 	return nil
 }

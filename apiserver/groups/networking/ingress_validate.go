@@ -40,7 +40,8 @@ func validateIngressSpec(spec *networkingv1.IngressSpec, at *field.Path) field.E
 		errs = append(errs, validateTLS(&spec.TLS[i], at.Child("tls").Index(i))...)
 	}
 	if class := spec.IngressClassName; class != nil {
-		errs = append(errs, validation.Check(*class, at.Child("ingressClassName"), utilvalidation.IsDNS1123Subdomain)...)
+		errs = append(errs,
+			validation.Check(*class, at.Child("ingressClassName"), utilvalidation.IsDNS1123Subdomain)...)
 	}
 	return errs
 }
@@ -51,7 +52,8 @@ func validateTLS(tls *networkingv1.IngressTLS, at *field.Path) field.ErrorList {
 		errs = append(errs, validateHost(host, at.Child("hosts").Index(i))...)
 	}
 	if tls.SecretName != "" {
-		errs = append(errs, validation.Check(tls.SecretName, at.Child("secretName"), utilvalidation.IsDNS1123Subdomain)...)
+		errs = append(errs,
+			validation.Check(tls.SecretName, at.Child("secretName"), utilvalidation.IsDNS1123Subdomain)...)
 	}
 	return errs
 }

@@ -38,7 +38,8 @@ func ingressClasses() resource.Resource {
 			if c.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true" {
 				name += " (default)"
 			}
-			return []any{name, c.Spec.Controller, formatParameters(c.Spec.Parameters), resource.Since(c.CreationTimestamp, now)}
+			return []any{name, c.Spec.Controller, formatParameters(c.Spec.Parameters),
+				resource.Since(c.CreationTimestamp, now)}
 		},
 	}
 }
@@ -83,7 +84,8 @@ func validateParameters(p *networkingv1.IngressClassParametersReference, at *fie
 	errs = append(errs, validation.PathSegment(p.Kind, at.Child("kind"))...)
 	errs = append(errs, validation.PathSegment(p.Name, at.Child("name"))...)
 
-	const cluster, namespace = networkingv1.IngressClassParametersReferenceScopeCluster, networkingv1.IngressClassParametersReferenceScopeNamespace
+	const cluster, namespace = networkingv1.IngressClassParametersReferenceScopeCluster,
+		networkingv1.IngressClassParametersReferenceScopeNamespace
 	switch scope := ptr.Deref(p.Scope, ""); {
 	case p.Scope == nil:
 		errs = append(errs, field.Required(at.Child("scope"), ""))

@@ -34,7 +34,8 @@ func networkPolicies() resource.Resource {
 			resource.Age(),
 		},
 		Row: func(p *networkingv1.NetworkPolicy, now time.Time) []any {
-			return []any{p.Name, metav1.FormatLabelSelector(&p.Spec.PodSelector), resource.Since(p.CreationTimestamp, now)}
+			return []any{p.Name, metav1.FormatLabelSelector(&p.Spec.PodSelector),
+				resource.Since(p.CreationTimestamp, now)}
 		},
 	}
 }

@@ -77,7 +77,9 @@ func validateCIDRs(cidrs []string, at *field.Path) field.ErrorList {
 		errs = append(errs, utilvalidation.IsValidCIDR(at.Index(i), cidr)...)
 		family := netutils.IPFamilyOfCIDRString(cidr)
 		if family != netutils.IPFamilyUnknown && slices.Contains(families, family) {
-			errs = append(errs, field.Invalid(at, cidrs, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"))
+			errs = append(errs,
+				field.Invalid(at, cidrs,
+					"may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"))
 		}
 		families = append(families, family)
 	}

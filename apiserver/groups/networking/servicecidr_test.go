@@ -12,7 +12,8 @@ import (
 func TestServiceCIDR(t *testing.T) {
 	ctx := context.Background()
 	parse := func(cidrs string) *networkingv1.ServiceCIDR {
-		return grouptest.Parse[networkingv1.ServiceCIDR](t, "metadata: {name: c, resourceVersion: '1'}\nspec: {cidrs: ["+cidrs+"]}")
+		return grouptest.Parse[networkingv1.ServiceCIDR](t,
+			"metadata: {name: c, resourceVersion: '1'}\nspec: {cidrs: ["+cidrs+"]}")
 	}
 	const at = "spec.cidrs"
 	for cidrs, want := range map[string][]string{
@@ -45,12 +46,17 @@ func TestIPAddress(t *testing.T) {
 	for text, want := range map[string][]string{
 		"metadata: {name: 10.0.0.1}\nspec: {parentRef: {resource: services, namespace: a, name: b}}":        nil,
 		"metadata: {name: 'fd00::1'}\nspec: {parentRef: {group: example.com, resource: gateways, name: b}}": nil,
-		"metadata: {name: 'fd00::0001'}\nspec: {}":                                                          {grouptest.Invalid + "metadata.name", grouptest.Missing + "spec.parentRef"},
-		"metadata: {name: a}\nspec: {parentRef: {group: A, namespace: a/b}}":                                {grouptest.Invalid + "metadata.name", grouptest.Invalid + "spec.parentRef.group", grouptest.Missing + "spec.parentRef.resource", grouptest.Missing + "spec.parentRef.name", grouptest.Invalid + "spec.parentRef.namespace"},
+		"metadata: {name: 'fd00::0001'}\nspec: {}": {
+			grouptest.Invalid + "metadata.name", grouptest.Missing + "spec.parentRef"},
+		"metadata: {name: a}\nspec: {parentRef: {group: A, namespace: a/b}}": {
+			grouptest.Invalid + "metadata.name", grouptest.Invalid + "spec.parentRef.group",
+			grouptest.Missing + "spec.parentRef.resource", grouptest.Missing + "spec.parentRef.name",
+			grouptest.Invalid + "spec.parentRef.namespace"},
 	} {
 		grouptest.WantErrors(t, validateIPAddress(ctx, grouptest.Parse[networkingv1.IPAddress](t, text), nil), want...)
 	}
-	old := grouptest.Parse[networkingv1.IPAddress](t, "metadata: {name: 10.0.0.1, resourceVersion: '1'}\nspec: {parentRef: {group: a.b, resource: Services, namespace: o, name: b}}")
+	old := grouptest.Parse[networkingv1.IPAddress](t,
+		"metadata: {name: 10.0.0.1, resourceVersion: '1'}\nspec: {parentRef: {group: a.b, resource: Services, namespace: o, name: b}}")
 	grouptest.WantErrors(t, validateIPAddress(ctx, old, old))
 	a := old.DeepCopy()
 	a.Spec.ParentRef.Name = "c"

@@ -33,7 +33,8 @@ func runtimeClasses() resource.Resource {
 			if c.Scheduling == nil {
 				return nil
 			}
-			return validation.NodeSelectorWarnings(c.Scheduling.NodeSelector, field.NewPath("scheduling", "nodeSelector"))
+			return validation.NodeSelectorWarnings(c.Scheduling.NodeSelector,
+				field.NewPath("scheduling", "nodeSelector"))
 		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.Name(),

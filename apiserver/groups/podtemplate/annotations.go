@@ -21,7 +21,8 @@ func ValidateAnnotations(annotations map[string]string, spec *corev1.PodSpec, at
 		switch {
 		case key == corev1.MirrorPodAnnotationKey:
 			if spec.NodeName == "" {
-				errs = append(errs, field.Invalid(at.Key(key), value, "must set spec.nodeName if mirror pod annotation is set"))
+				errs = append(errs,
+					field.Invalid(at.Key(key), value, "must set spec.nodeName if mirror pod annotation is set"))
 			}
 		case key == corev1.TolerationsAnnotationKey:
 			errs = append(errs, validateAnnotatedTolerations(value, at)...)
@@ -57,7 +58,8 @@ func isDeletionCost(value string) bool {
 
 func validateAnnotatedSeccomp(value string, at *field.Path) field.ErrorList {
 	switch value {
-	case corev1.SeccompProfileRuntimeDefault, corev1.DeprecatedSeccompProfileDockerDefault, corev1.SeccompProfileNameUnconfined:
+	case corev1.SeccompProfileRuntimeDefault, corev1.DeprecatedSeccompProfileDockerDefault,
+		corev1.SeccompProfileNameUnconfined:
 		return nil
 	}
 	if path, local := strings.CutPrefix(value, corev1.SeccompLocalhostProfileNamePrefix); local {
@@ -120,7 +122,8 @@ func seccompAgrees(value string, p *corev1.SeccompProfile, at *field.Path) field
 	case corev1.SeccompProfileTypeLocalhost:
 		agrees = local
 		if local && (p.LocalhostProfile == nil || path != *p.LocalhostProfile) {
-			return field.ErrorList{field.Forbidden(at.Child("localhostProfile"), "seccomp profile in annotation and field must match")}
+			return field.ErrorList{
+				field.Forbidden(at.Child("localhostProfile"), "seccomp profile in annotation and field must match")}
 		}
 	}
 	if !agrees {
@@ -140,7 +143,8 @@ func appArmorAgrees(value string, p *corev1.AppArmorProfile, at *field.Path) fie
 	case corev1.AppArmorProfileTypeLocalhost:
 		agrees = local
 		if local && (p.LocalhostProfile == nil || path != *p.LocalhostProfile) {
-			return field.ErrorList{field.Forbidden(at.Child("localhostProfile"), "apparmor profile in annotation and field must match")}
+			return field.ErrorList{
+				field.Forbidden(at.Child("localhostProfile"), "apparmor profile in annotation and field must match")}
 		}
 	}
 	if !agrees {

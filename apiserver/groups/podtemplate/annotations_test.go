@@ -22,19 +22,31 @@ func TestValidateAnnotations(t *testing.T) {
 		spec        string
 		want        []string
 	}{
-		"none":              {nil, base, nil},
-		"good":              {map[string]string{armor + "a": "localhost/x", seccomp: "localhost/x/y", cost: "-5", corev1.TolerationsAnnotationKey: `[{"operator": "Exists"}]`}, base, nil},
-		"mirror":            {map[string]string{corev1.MirrorPodAnnotationKey: "x"}, base, []string{grouptest.Invalid + "annotations[kubernetes.io/config.mirror]"}},
-		"mirror on a node":  {map[string]string{corev1.MirrorPodAnnotationKey: "x"}, base + "nodeName: n", nil},
-		"cost":              {map[string]string{cost: "+1"}, base, []string{grouptest.Invalid + "annotations[" + cost + "]"}},
-		"cost of nothing":   {map[string]string{cost: ""}, base, []string{grouptest.Invalid + "annotations[" + cost + "]"}},
-		"cost with zeros":   {map[string]string{cost: "01"}, base, []string{grouptest.Invalid + "annotations[" + cost + "]"}},
-		"seccomp":           {map[string]string{seccomp: "some"}, base, []string{grouptest.Invalid + "annotations." + seccomp}},
-		"seccomp path":      {map[string]string{seccomp: "localhost//x"}, base, []string{grouptest.Invalid + "annotations." + seccomp}},
-		"armor":             {map[string]string{armor + "a": "some"}, base, []string{grouptest.Invalid + "annotations[" + armor + "a]"}},
-		"armor of nobody":   {map[string]string{armor + "b": "unconfined"}, base, []string{grouptest.Invalid + "annotations[" + armor + "b]"}},
-		"tolerations":       {map[string]string{corev1.TolerationsAnnotationKey: `x`}, base, []string{grouptest.Invalid + "annotations"}},
-		"wrong tolerations": {map[string]string{corev1.TolerationsAnnotationKey: `[{}]`}, base, []string{grouptest.Invalid + "annotations.scheduler.alpha.kubernetes.io/tolerations[0].operator"}},
+		"none": {nil, base, nil},
+		"good": {
+			map[string]string{armor + "a": "localhost/x", seccomp: "localhost/x/y", cost: "-5",
+				corev1.TolerationsAnnotationKey: `[{"operator": "Exists"}]`}, base, nil},
+		"mirror": {map[string]string{corev1.MirrorPodAnnotationKey: "x"}, base,
+			[]string{grouptest.Invalid + "annotations[kubernetes.io/config.mirror]"}},
+		"mirror on a node": {map[string]string{corev1.MirrorPodAnnotationKey: "x"}, base + "nodeName: n", nil},
+		"cost": {map[string]string{cost: "+1"}, base,
+			[]string{grouptest.Invalid + "annotations[" + cost + "]"}},
+		"cost of nothing": {map[string]string{cost: ""}, base,
+			[]string{grouptest.Invalid + "annotations[" + cost + "]"}},
+		"cost with zeros": {map[string]string{cost: "01"}, base,
+			[]string{grouptest.Invalid + "annotations[" + cost + "]"}},
+		"seccomp": {map[string]string{seccomp: "some"}, base,
+			[]string{grouptest.Invalid + "annotations." + seccomp}},
+		"seccomp path": {map[string]string{seccomp: "localhost//x"}, base,
+			[]string{grouptest.Invalid + "annotations." + seccomp}},
+		"armor": {map[string]string{armor + "a": "some"}, base,
+			[]string{grouptest.Invalid + "annotations[" + armor + "a]"}},
+		"armor of nobody": {map[string]string{armor + "b": "unconfined"}, base,
+			[]string{grouptest.Invalid + "annotations[" + armor + "b]"}},
+		"tolerations": {map[string]string{corev1.TolerationsAnnotationKey: `x`}, base,
+			[]string{grouptest.Invalid + "annotations"}},
+		"wrong tolerations": {map[string]string{corev1.TolerationsAnnotationKey: `[{}]`}, base,
+			[]string{grouptest.Invalid + "annotations.scheduler.alpha.kubernetes.io/tolerations[0].operator"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			grouptest.WantErrors(t, ValidateAnnotations(c.annotations, parse(t, c.spec), at), c.want...)
@@ -45,16 +57,28 @@ func TestValidateAnnotations(t *testing.T) {
 		spec        string
 		want        []string
 	}{
-		"agree":          {map[string]string{seccomp: "unconfined", armor + "a": "localhost/x"}, base + "securityContext: {seccompProfile: {type: Unconfined}, appArmorProfile: {type: Localhost, localhostProfile: x}}", nil},
-		"only fields":    {nil, base + "securityContext: {seccompProfile: {type: Unconfined}}", nil},
-		"seccomp":        {map[string]string{seccomp: "unconfined"}, base + "securityContext: {seccompProfile: {type: RuntimeDefault}}", []string{grouptest.Forbidden + "spec.securityContext.seccompProfile.type"}},
-		"seccomp file":   {map[string]string{seccomp: "localhost/y"}, base + "securityContext: {seccompProfile: {type: Localhost, localhostProfile: x}}", []string{grouptest.Forbidden + "spec.securityContext.seccompProfile.localhostProfile"}},
-		"armor":          {map[string]string{armor + "a": "unconfined"}, base + "securityContext: {appArmorProfile: {type: RuntimeDefault}}", []string{grouptest.Forbidden + "spec.containers[0].securityContext.appArmorProfile.type"}},
-		"armor's file":   {map[string]string{armor + "a": "localhost/y"}, base + "securityContext: {appArmorProfile: {type: Localhost, localhostProfile: x}}", []string{grouptest.Forbidden + "spec.containers[0].securityContext.appArmorProfile.localhostProfile"}},
-		"another system": {map[string]string{armor + "a": "unconfined"}, base + "os: {name: windows}\nsecurityContext: {appArmorProfile: {type: RuntimeDefault}}", nil},
+		"agree": {map[string]string{seccomp: "unconfined", armor + "a": "localhost/x"},
+			base +
+				"securityContext: {seccompProfile: {type: Unconfined}, appArmorProfile: {type: Localhost, localhostProfile: x}}", nil},
+		"only fields": {nil, base + "securityContext: {seccompProfile: {type: Unconfined}}", nil},
+		"seccomp": {map[string]string{seccomp: "unconfined"},
+			base + "securityContext: {seccompProfile: {type: RuntimeDefault}}",
+			[]string{grouptest.Forbidden + "spec.securityContext.seccompProfile.type"}},
+		"seccomp file": {map[string]string{seccomp: "localhost/y"},
+			base + "securityContext: {seccompProfile: {type: Localhost, localhostProfile: x}}",
+			[]string{grouptest.Forbidden + "spec.securityContext.seccompProfile.localhostProfile"}},
+		"armor": {map[string]string{armor + "a": "unconfined"},
+			base + "securityContext: {appArmorProfile: {type: RuntimeDefault}}",
+			[]string{grouptest.Forbidden + "spec.containers[0].securityContext.appArmorProfile.type"}},
+		"armor's file": {map[string]string{armor + "a": "localhost/y"},
+			base + "securityContext: {appArmorProfile: {type: Localhost, localhostProfile: x}}",
+			[]string{grouptest.Forbidden + "spec.containers[0].securityContext.appArmorProfile.localhostProfile"}},
+		"another system": {map[string]string{armor + "a": "unconfined"},
+			base + "os: {name: windows}\nsecurityContext: {appArmorProfile: {type: RuntimeDefault}}", nil},
 	} {
 		t.Run("fields: "+name, func(t *testing.T) {
-			grouptest.WantErrors(t, ValidateAgreement(c.annotations, parse(t, c.spec), field.NewPath("spec")), c.want...)
+			grouptest.WantErrors(t, ValidateAgreement(c.annotations, parse(t, c.spec), field.NewPath("spec")),
+				c.want...)
 		})
 	}
 }

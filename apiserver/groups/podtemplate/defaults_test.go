@@ -171,16 +171,26 @@ func TestQOSClass(t *testing.T) {
 		spec string
 		want corev1.PodQOSClass
 	}{
-		"nothing":                {`containers: [{name: a}]`, corev1.PodQOSBestEffort},
-		"other resources":        {`containers: [{name: a, resources: {limits: {ephemeral-storage: 1Gi}}}]`, corev1.PodQOSBestEffort},
-		"request":                {`containers: [{name: a, resources: {requests: {cpu: 1}}}]`, corev1.PodQOSBurstable},
-		"limits of both":         {`containers: [{name: a, resources: {limits: {cpu: 1, memory: 1Gi}}}]`, corev1.PodQOSGuaranteed},
-		"limits and requests":    {`containers: [{name: a, resources: {limits: {cpu: 1, memory: 1Gi}, requests: {cpu: 1, memory: 1Gi}}}]`, corev1.PodQOSGuaranteed},
-		"lower request":          {`containers: [{name: a, resources: {limits: {cpu: 1, memory: 1Gi}, requests: {cpu: 1, memory: 1Mi}}}]`, corev1.PodQOSBurstable},
-		"memory not limited":     {`containers: [{name: a, resources: {limits: {cpu: 1}}}]`, corev1.PodQOSBurstable},
-		"one of two containers":  {`containers: [{name: a, resources: {limits: {cpu: 1, memory: 1Gi}}}, {name: b}]`, corev1.PodQOSBurstable},
-		"init container without": {`{initContainers: [{name: i}], containers: [{name: a, resources: {limits: {cpu: 1, memory: 1Gi}}}]}`, corev1.PodQOSBurstable},
-		"pod level":              {`{resources: {limits: {cpu: 1, memory: 1Gi}}, containers: [{name: a}]}`, corev1.PodQOSGuaranteed},
+		"nothing": {`containers: [{name: a}]`, corev1.PodQOSBestEffort},
+		"other resources": {`containers: [{name: a, resources: {limits: {ephemeral-storage: 1Gi}}}]`,
+			corev1.PodQOSBestEffort},
+		"request": {`containers: [{name: a, resources: {requests: {cpu: 1}}}]`, corev1.PodQOSBurstable},
+		"limits of both": {`containers: [{name: a, resources: {limits: {cpu: 1, memory: 1Gi}}}]`,
+			corev1.PodQOSGuaranteed},
+		"limits and requests": {
+			`containers: [{name: a, resources: {limits: {cpu: 1, memory: 1Gi}, requests: {cpu: 1, memory: 1Gi}}}]`,
+			corev1.PodQOSGuaranteed},
+		"lower request": {
+			`containers: [{name: a, resources: {limits: {cpu: 1, memory: 1Gi}, requests: {cpu: 1, memory: 1Mi}}}]`,
+			corev1.PodQOSBurstable},
+		"memory not limited": {`containers: [{name: a, resources: {limits: {cpu: 1}}}]`, corev1.PodQOSBurstable},
+		"one of two containers": {`containers: [{name: a, resources: {limits: {cpu: 1, memory: 1Gi}}}, {name: b}]`,
+			corev1.PodQOSBurstable},
+		"init container without": {
+			`{initContainers: [{name: i}], containers: [{name: a, resources: {limits: {cpu: 1, memory: 1Gi}}}]}`,
+			corev1.PodQOSBurstable},
+		"pod level": {`{resources: {limits: {cpu: 1, memory: 1Gi}}, containers: [{name: a}]}`,
+			corev1.PodQOSGuaranteed},
 	} {
 		if got := QOSClass(parse(t, c.spec)); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)

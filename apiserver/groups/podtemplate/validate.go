@@ -24,7 +24,9 @@ func Validate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
 	errs = append(errs, ValidateSpec(&t.Spec, at.Child("spec"))...)
 	errs = append(errs, ValidateAgreement(t.Annotations, &t.Spec, at.Child("spec"))...)
 	if len(t.Spec.EphemeralContainers) > 0 {
-		errs = append(errs, field.Forbidden(at.Child("spec", "ephemeralContainers"), "ephemeral containers not allowed in pod template"))
+		errs = append(errs,
+			field.Forbidden(at.Child("spec", "ephemeralContainers"),
+				"ephemeral containers not allowed in pod template"))
 	}
 	return errs
 }
@@ -39,10 +41,14 @@ func ValidateForever(t *corev1.PodTemplateSpec, kind string, at *field.Path) fie
 func ValidateRestarts(t *corev1.PodTemplateSpec, kind string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if p := t.Spec.RestartPolicy; p != corev1.RestartPolicyAlways {
-		errs = append(errs, field.NotSupported(at.Child("spec", "restartPolicy"), p, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
+		errs = append(errs,
+			field.NotSupported(at.Child("spec", "restartPolicy"), p,
+				[]corev1.RestartPolicy{corev1.RestartPolicyAlways}))
 	}
 	if t.Spec.ActiveDeadlineSeconds != nil {
-		errs = append(errs, field.Forbidden(at.Child("spec", "activeDeadlineSeconds"), fmt.Sprintf("activeDeadlineSeconds in %s is not Supported", kind)))
+		errs = append(errs,
+			field.Forbidden(at.Child("spec", "activeDeadlineSeconds"),
+				fmt.Sprintf("activeDeadlineSeconds in %s is not Supported", kind)))
 	}
 	return errs
 }
@@ -80,7 +86,8 @@ func (c *checker) validateLifetime(at *field.Path) field.ErrorList {
 		errs = append(errs, field.Required(at.Child("terminationGracePeriodSeconds"), ""))
 	}
 	if d := spec.ActiveDeadlineSeconds; d != nil && (*d < 1 || *d > math.MaxInt32) {
-		errs = append(errs, field.Invalid(at.Child("activeDeadlineSeconds"), *d, utilvalidation.InclusiveRangeError(1, math.MaxInt32)))
+		errs = append(errs,
+			field.Invalid(at.Child("activeDeadlineSeconds"), *d, utilvalidation.InclusiveRangeError(1, math.MaxInt32)))
 	}
 	errs = append(errs, validation.OptionalEnum(spec.PreemptionPolicy, at.Child("preemptionPolicy"),
 		corev1.PreemptLowerPriority, corev1.PreemptNever)...)
@@ -139,29 +146,40 @@ func validateDNS(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 			return append(errs, field.Required(at, "must provide `dnsConfig` when `dnsPolicy` is None"))
 		}
 		if len(config.Nameservers) == 0 {
-			return append(errs, field.Required(at.Child("nameservers"), "must provide at least one DNS nameserver when `dnsPolicy` is None"))
+			return append(errs,
+				field.Required(at.Child("nameservers"),
+					"must provide at least one DNS nameserver when `dnsPolicy` is None"))
 		}
 	}
 	if config == nil {
 		return errs
 	}
 	if len(config.Nameservers) > mostNameservers {
-		errs = append(errs, field.Invalid(at.Child("nameservers"), config.Nameservers, fmt.Sprintf("must not have more than %d nameservers", mostNameservers)))
+		errs = append(errs,
+			field.Invalid(at.Child("nameservers"), config.Nameservers,
+				fmt.Sprintf("must not have more than %d nameservers", mostNameservers)))
 	}
 	for i, ns := range config.Nameservers {
 		errs = append(errs, validation.IP(ns, at.Child("nameservers").Index(i))...)
 	}
 	if len(config.Searches) > mostSearches {
-		errs = append(errs, field.Invalid(at.Child("searches"), config.Searches, fmt.Sprintf("must not have more than %d search paths", mostSearches)))
+		errs = append(errs,
+			field.Invalid(at.Child("searches"), config.Searches,
+				fmt.Sprintf("must not have more than %d search paths", mostSearches)))
 	}
 	if len(strings.Join(config.Searches, " ")) > longestSearches {
-		errs = append(errs, field.Invalid(at.Child("searches"), config.Searches, fmt.Sprintf("must not have more than %d characters (including spaces) in the search list", longestSearches)))
+		errs = append(errs,
+			field.Invalid(at.Child("searches"), config.Searches,
+				fmt.Sprintf("must not have more than %d characters (including spaces) in the search list",
+					longestSearches)))
 	}
 	for i, search := range config.Searches {
 		if search == "." {
 			continue
 		}
-		errs = append(errs, validation.Check(strings.TrimSuffix(search, "."), at.Child("searches").Index(i), utilvalidation.IsDNS1123SubdomainWithUnderscore)...)
+		errs = append(errs,
+			validation.Check(strings.TrimSuffix(search, "."), at.Child("searches").Index(i),
+				utilvalidation.IsDNS1123SubdomainWithUnderscore)...)
 	}
 	for i, option := range config.Options {
 		if option.Name == "" {
@@ -176,7 +194,8 @@ func validateHostAliases(aliases []corev1.HostAlias, at *field.Path) field.Error
 	for i, alias := range aliases {
 		errs = append(errs, validation.IP(alias.IP, at.Index(i).Child("ip"))...)
 		for j, name := range alias.Hostnames {
-			errs = append(errs, validation.Check(name, at.Index(i).Child("hostnames").Index(j), utilvalidation.IsDNS1123Subdomain)...)
+			errs = append(errs,
+				validation.Check(name, at.Index(i).Child("hostnames").Index(j), utilvalidation.IsDNS1123Subdomain)...)
 		}
 	}
 	return errs
@@ -185,7 +204,9 @@ func validateHostAliases(aliases []corev1.HostAlias, at *field.Path) field.Error
 func validateGates(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, gate := range spec.ReadinessGates {
-		errs = append(errs, validation.Check(string(gate.ConditionType), at.Child("readinessGates").Index(i).Child("conditionType"), utilvalidation.IsQualifiedName)...)
+		errs = append(errs,
+			validation.Check(string(gate.ConditionType), at.Child("readinessGates").Index(i).Child("conditionType"),
+				utilvalidation.IsQualifiedName)...)
 	}
 	seen := map[string]bool{}
 	for i, gate := range spec.SchedulingGates {
@@ -211,16 +232,22 @@ func (c *checker) validateClaims(at *field.Path) field.ErrorList {
 		}
 		direct, template := claim.ResourceClaimName, claim.ResourceClaimTemplateName
 		if direct != nil && template != nil {
-			errs = append(errs, field.Invalid(at, claim, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"))
+			errs = append(errs,
+				field.Invalid(at, claim,
+					"at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"))
 		}
 		if direct == nil && template == nil {
-			errs = append(errs, field.Invalid(at, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
+			errs = append(errs,
+				field.Invalid(at, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
 		}
 		if direct != nil {
-			errs = append(errs, validation.Check(*direct, at.Child("resourceClaimName"), utilvalidation.IsDNS1123Subdomain)...)
+			errs = append(errs,
+				validation.Check(*direct, at.Child("resourceClaimName"), utilvalidation.IsDNS1123Subdomain)...)
 		}
 		if template != nil {
-			errs = append(errs, validation.Check(*template, at.Child("resourceClaimTemplateName"), utilvalidation.IsDNS1123Subdomain)...)
+			errs = append(errs,
+				validation.Check(*template, at.Child("resourceClaimTemplateName"),
+					utilvalidation.IsDNS1123Subdomain)...)
 		}
 	}
 	return errs
@@ -229,7 +256,9 @@ func (c *checker) validateClaims(at *field.Path) field.ErrorList {
 // validatePodResources checks the resources of the pod as a whole.
 func (c *checker) validatePodResources(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	errs = append(errs, validation.ResourceRequirements(&corev1.ResourceRequirements{Limits: c.spec.Overhead}, nil, at.Child("overhead"))...)
+	errs = append(errs,
+		validation.ResourceRequirements(&corev1.ResourceRequirements{Limits: c.spec.Overhead}, nil,
+			at.Child("overhead"))...)
 	if c.spec.Resources == nil {
 		return errs
 	}
@@ -249,21 +278,27 @@ func withinPod(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	for _, name := range validation.SortedResources(requests) {
 		sum := requests[name]
 		if most, ok := spec.Resources.Requests[name]; ok && sum.Cmp(most) > 0 {
-			errs = append(errs, field.Invalid(at.Child("requests").Key(string(name)), most.String(), "must be greater than or equal to aggregate container requests of "+sum.String()))
+			errs = append(errs,
+				field.Invalid(at.Child("requests").Key(string(name)), most.String(),
+					"must be greater than or equal to aggregate container requests of "+sum.String()))
 		}
 	}
 	limits := resourcehelper.AggregateContainerLimits(pod, resourcehelper.PodResourcesOptions{})
 	for _, name := range validation.SortedResources(limits) {
 		sum := limits[name]
 		if most, ok := spec.Resources.Limits[name]; ok && validation.IsHugePages(name) && sum.Cmp(most) > 0 {
-			errs = append(errs, field.Invalid(at.Child("limits").Key(string(name)), most.String(), "must be greater than or equal to aggregate container limits of "+sum.String()))
+			errs = append(errs,
+				field.Invalid(at.Child("limits").Key(string(name)), most.String(),
+					"must be greater than or equal to aggregate container limits of "+sum.String()))
 		}
 	}
 	for i := range spec.Containers {
 		for _, name := range validation.SortedResources(spec.Containers[i].Resources.Limits) {
 			limit := spec.Containers[i].Resources.Limits[name]
 			if most, ok := spec.Resources.Limits[name]; ok && limit.Cmp(most) > 0 {
-				errs = append(errs, field.Invalid(at.Child("containers").Index(i).Key(string(name)).Child("limits"), limit.String(), "must be less than or equal to pod limits of "+most.String()))
+				errs = append(errs,
+					field.Invalid(at.Child("containers").Index(i).Key(string(name)).Child("limits"), limit.String(),
+						"must be less than or equal to pod limits of "+most.String()))
 			}
 		}
 	}

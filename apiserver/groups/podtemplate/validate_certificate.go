@@ -30,7 +30,9 @@ func validateBundleProjection(s *corev1.ClusterTrustBundleProjection, at *field.
 			errs = append(errs, field.Invalid(at.Child("name"), *s.Name, "not a valid clustertrustbundlename: "+msg))
 		}
 		if s.LabelSelector != nil {
-			errs = append(errs, field.Invalid(at.Child("labelSelector"), s.LabelSelector, "labelSelector must be unset if name is specified"))
+			errs = append(errs,
+				field.Invalid(at.Child("labelSelector"), s.LabelSelector,
+					"labelSelector must be unset if name is specified"))
 		}
 	case s.SignerName != nil:
 		if *s.SignerName == "" {
@@ -56,15 +58,19 @@ func validateCertificateProjection(s *corev1.PodCertificateProjection, at *field
 	if seconds := s.MaxExpirationSeconds; seconds != nil {
 		at := at.Child("maxExpirationSeconds")
 		if *seconds < validation.ShortestPodCertificate {
-			errs = append(errs, field.Invalid(at, *seconds, fmt.Sprintf("if provided, maxExpirationSeconds must be >= %d", validation.ShortestPodCertificate)))
+			errs = append(errs,
+				field.Invalid(at, *seconds,
+					fmt.Sprintf("if provided, maxExpirationSeconds must be >= %d", validation.ShortestPodCertificate)))
 		}
 		if most := validation.LongestPodCertificate(s.SignerName); *seconds > most {
-			errs = append(errs, field.Invalid(at, *seconds, fmt.Sprintf("if provided, maxExpirationSeconds must be <= %d", most)))
+			errs = append(errs,
+				field.Invalid(at, *seconds, fmt.Sprintf("if provided, maxExpirationSeconds must be <= %d", most)))
 		}
 	}
 	paths := 0
 	for _, p := range []struct{ name, path string }{
-		{"credentialBundlePath", s.CredentialBundlePath}, {"keyPath", s.KeyPath}, {"certificateChainPath", s.CertificateChainPath},
+		{"credentialBundlePath", s.CredentialBundlePath}, {"keyPath", s.KeyPath},
+		{"certificateChainPath", s.CertificateChainPath},
 	} {
 		if p.path != "" {
 			paths++
@@ -72,7 +78,8 @@ func validateCertificateProjection(s *corev1.PodCertificateProjection, at *field
 		}
 	}
 	if paths == 0 {
-		errs = append(errs, field.Required(at, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath"))
+		errs = append(errs,
+			field.Required(at, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath"))
 	}
 	return errs
 }

@@ -23,7 +23,8 @@ func ValidateHostPath(h *corev1.HostPathVolumeSource, at *field.Path) field.Erro
 // ValidateAccessModes checks the modes in which a volume is or should be mounted; missing is the
 // message when there are none.
 func ValidateAccessModes(modes []corev1.PersistentVolumeAccessMode, missing string, at *field.Path) field.ErrorList {
-	known := []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod}
+	known := []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce,
+		corev1.ReadWriteOncePod}
 	var errs field.ErrorList
 	if len(modes) == 0 {
 		errs = append(errs, field.Required(at, missing))
@@ -56,7 +57,9 @@ func ValidateClaimSpec(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) f
 	if class := ptr.Deref(spec.StorageClassName, ""); class != "" {
 		errs = append(errs, validation.DNSSubdomain(class, at.Child("storageClassName"))...)
 	}
-	errs = append(errs, validation.OptionalOneOf(spec.VolumeMode, at.Child("volumeMode"), corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)...)
+	errs = append(errs,
+		validation.OptionalOneOf(spec.VolumeMode, at.Child("volumeMode"), corev1.PersistentVolumeBlock,
+			corev1.PersistentVolumeFilesystem)...)
 	if class := ptr.Deref(spec.VolumeAttributesClassName, ""); class != "" {
 		errs = append(errs, validation.DNSSubdomain(class, at.Child("volumeAttributesClassName"))...)
 	}
@@ -82,8 +85,11 @@ func validateDataSources(spec *corev1.PersistentVolumeClaimSpec, at *field.Path)
 	switch {
 	case old == nil:
 	case namespace != "":
-		errs = append(errs, field.Invalid(at, at.Child("dataSource").String(), "may not be specified when dataSourceRef.namespace is specified"))
-	case !apiequality.Semantic.DeepEqual(*old, corev1.TypedLocalObjectReference{APIGroup: ref.APIGroup, Kind: ref.Kind, Name: ref.Name}):
+		errs = append(errs,
+			field.Invalid(at, at.Child("dataSource").String(),
+				"may not be specified when dataSourceRef.namespace is specified"))
+	case !apiequality.Semantic.DeepEqual(*old,
+		corev1.TypedLocalObjectReference{APIGroup: ref.APIGroup, Kind: ref.Kind, Name: ref.Name}):
 		errs = append(errs, field.Invalid(at, at.Child("dataSource").String(), "must match dataSourceRef"))
 	}
 	return errs
@@ -96,7 +102,8 @@ func validateDataSource(group *string, kind, name string, at *field.Path) field.
 	case ptr.Deref(group, "") != "":
 		errs = append(errs, validation.Check(*group, at.Child("apiGroup"), utilvalidation.IsDNS1123Subdomain)...)
 	case kind != "PersistentVolumeClaim":
-		errs = append(errs, field.Invalid(at, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup"))
+		errs = append(errs,
+			field.Invalid(at, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup"))
 	}
 	return errs
 }

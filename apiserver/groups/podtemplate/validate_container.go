@@ -65,7 +65,9 @@ func (c *checker) validateInitContainer(container *corev1.Container, at *field.P
 	const only = "may not be set for init containers without restartPolicy=Always"
 	for i, p := range container.ResizePolicy {
 		if p.RestartPolicy == corev1.RestartContainer {
-			errs = append(errs, field.Invalid(at.Child("resizePolicy").Index(i).Child("restartPolicy"), p.RestartPolicy, "must not be set to 'RestartContainer' for non-sidecar initContainers"))
+			errs = append(errs,
+				field.Invalid(at.Child("resizePolicy").Index(i).Child("restartPolicy"), p.RestartPolicy,
+					"must not be set to 'RestartContainer' for non-sidecar initContainers"))
 		}
 	}
 	return append(errs, forbid(at, only,
@@ -176,7 +178,9 @@ func validatePorts(ports []corev1.ContainerPort, at *field.Path) field.ErrorList
 		if p.HostPort != 0 {
 			errs = append(errs, validation.Port(p.HostPort, at.Child("hostPort"))...)
 		}
-		errs = append(errs, validation.Enum(p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
+		errs = append(errs,
+			validation.Enum(p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP,
+				corev1.ProtocolSCTP)...)
 	}
 	return errs
 }
@@ -187,7 +191,9 @@ func (c *checker) hostPorts(container *corev1.Container, at *field.Path) field.E
 	var errs field.ErrorList
 	for i, p := range container.Ports {
 		if c.spec.HostNetwork && p.HostPort != 0 && p.HostPort != p.ContainerPort {
-			errs = append(errs, field.Invalid(at.Index(i).Child("hostPort"), p.HostPort, "must match `containerPort` when `hostNetwork` is true"))
+			errs = append(errs,
+				field.Invalid(at.Index(i).Child("hostPort"), p.HostPort,
+					"must match `containerPort` when `hostNetwork` is true"))
 		}
 	}
 	return errs
@@ -209,7 +215,9 @@ func hostPortConflicts(container *corev1.Container, used map[string]bool, at *fi
 	return errs
 }
 
-func validateResizePolicy(policies []corev1.ContainerResizePolicy, restart corev1.RestartPolicy, at *field.Path) field.ErrorList {
+func validateResizePolicy(
+	policies []corev1.ContainerResizePolicy, restart corev1.RestartPolicy, at *field.Path,
+) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[corev1.ResourceName]bool{}
 	for i, p := range policies {
@@ -220,7 +228,8 @@ func validateResizePolicy(policies []corev1.ContainerResizePolicy, restart corev
 		errs = append(errs, validation.Enum(p.ResourceName, at, corev1.ResourceCPU, corev1.ResourceMemory)...)
 		errs = append(errs, validation.Enum(p.RestartPolicy, at, corev1.NotRequired, corev1.RestartContainer)...)
 		if restart == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired {
-			errs = append(errs, field.Invalid(at, p.RestartPolicy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'"))
+			errs = append(errs,
+				field.Invalid(at, p.RestartPolicy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'"))
 		}
 	}
 	return errs

@@ -16,10 +16,14 @@ import (
 // Fields of a pod that the downward API hands to its containers. Labels and annotations can be
 // selected one by one, metadata.labels['key'], and in files also as a whole.
 var (
-	envFieldPaths    = []string{"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"}
-	volumeFieldPaths = []string{"metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels", "metadata.annotations"}
-	otherFieldPaths  = []string{"spec.restartPolicy", "spec.schedulerName", "status.phase"} // which neither of the two may select
-	containerFields  = []string{"limits.cpu", "limits.memory", "limits.ephemeral-storage", "requests.cpu", "requests.memory", "requests.ephemeral-storage"}
+	envFieldPaths = []string{"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName",
+		"spec.serviceAccountName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"}
+	volumeFieldPaths = []string{"metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels",
+		"metadata.annotations"}
+	// which neither of the two may select
+	otherFieldPaths = []string{"spec.restartPolicy", "spec.schedulerName", "status.phase"}
+	containerFields = []string{"limits.cpu", "limits.memory", "limits.ephemeral-storage", "requests.cpu",
+		"requests.memory", "requests.ephemeral-storage"}
 )
 
 func (c *checker) validateEnv(env []corev1.EnvVar, at *field.Path) field.ErrorList {
@@ -59,7 +63,9 @@ func (c *checker) validateEnvSource(e *corev1.EnvVar, at *field.Path) field.Erro
 	}
 	switch {
 	case sources == 0:
-		errs = append(errs, field.Invalid(at, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"))
+		errs = append(errs,
+			field.Invalid(at, "",
+				"must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"))
 	case e.Value != "":
 		errs = append(errs, field.Invalid(at, "", "may not be specified when `value` is not empty"))
 	case sources > 1:
@@ -79,7 +85,8 @@ func (c *checker) validateFileRef(ref *corev1.FileKeySelector, at *field.Path) f
 	if i < 0 {
 		errs = append(errs, field.NotFound(at.Child("volumeName"), ref.VolumeName))
 	} else if c.spec.Volumes[i].EmptyDir == nil {
-		errs = append(errs, field.Invalid(at.Child("volumeName"), ref.VolumeName, "referenced volume must be of type emptyDir"))
+		errs = append(errs,
+			field.Invalid(at.Child("volumeName"), ref.VolumeName, "referenced volume must be of type emptyDir"))
 	}
 	return errs
 }
@@ -93,10 +100,12 @@ func validateEnvFrom(sources []corev1.EnvFromSource, at *field.Path) field.Error
 	var errs field.ErrorList
 	for i, s := range sources {
 		if s.Prefix != "" {
-			errs = append(errs, validation.Check(s.Prefix, at.Index(i).Child("prefix"), utilvalidation.IsRelaxedEnvVarName)...)
+			errs = append(errs,
+				validation.Check(s.Prefix, at.Index(i).Child("prefix"), utilvalidation.IsRelaxedEnvVarName)...)
 		}
 		if s.ConfigMapRef != nil {
-			errs = append(errs, validation.DNSSubdomain(s.ConfigMapRef.Name, at.Index(i).Child("configMapRef", "name"))...)
+			errs = append(errs,
+				validation.DNSSubdomain(s.ConfigMapRef.Name, at.Index(i).Child("configMapRef", "name"))...)
 		}
 		if s.SecretRef != nil {
 			errs = append(errs, validation.DNSSubdomain(s.SecretRef.Name, at.Index(i).Child("secretRef", "name"))...)
@@ -186,5 +195,7 @@ func validateDivisor(asked, name string, divisor resource.Quantity, at *field.Pa
 	if divisor.IsZero() || slices.Contains(allowed, divisor.String()) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(at, asked, fmt.Sprintf("only divisor's values %s are supported with the %s resource", list, name))}
+	return field.ErrorList{
+		field.Invalid(at, asked,
+			fmt.Sprintf("only divisor's values %s are supported with the %s resource", list, name))}
 }

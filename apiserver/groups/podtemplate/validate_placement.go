@@ -29,10 +29,14 @@ func ValidateTolerations(tolerations []corev1.Toleration, at *field.Path) field.
 		if t.Key != "" {
 			errs = append(errs, validation.QualifiedName(t.Key, at.Child("key"))...)
 		} else if t.Operator != corev1.TolerationOpExists {
-			errs = append(errs, field.Invalid(at.Child("operator"), t.Operator, "operator must be Exists when `key` is empty, which means \"match all values and all keys\""))
+			errs = append(errs,
+				field.Invalid(at.Child("operator"), t.Operator,
+					"operator must be Exists when `key` is empty, which means \"match all values and all keys\""))
 		}
 		if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
-			errs = append(errs, field.Invalid(at.Child("effect"), t.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"))
+			errs = append(errs,
+				field.Invalid(at.Child("effect"), t.Effect,
+					"effect must be 'NoExecute' when `tolerationSeconds` is set"))
 		}
 		switch t.Operator {
 		case corev1.TolerationOpEqual, "":
@@ -41,13 +45,17 @@ func ValidateTolerations(tolerations []corev1.Toleration, at *field.Path) field.
 			}
 		case corev1.TolerationOpExists:
 			if t.Value != "" {
-				errs = append(errs, field.Invalid(at.Child("operator"), t.Value, "value must be empty when `operator` is 'Exists'"))
+				errs = append(errs,
+					field.Invalid(at.Child("operator"), t.Value, "value must be empty when `operator` is 'Exists'"))
 			}
 		case corev1.TolerationOpLt, corev1.TolerationOpGt:
 			errs = append(errs, field.NotSupported(at.Child("operator"), t.Operator,
-				[]corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt}))
+				[]corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt,
+					corev1.TolerationOpGt}))
 		default:
-			errs = append(errs, field.NotSupported(at.Child("operator"), t.Operator, []corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists}))
+			errs = append(errs,
+				field.NotSupported(at.Child("operator"), t.Operator,
+					[]corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists}))
 		}
 		if t.Effect != "" {
 			errs = append(errs, validation.Enum(t.Effect, at.Child("effect"),
@@ -65,21 +73,32 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, at *field.Pat
 		if s.TopologyKey == "" {
 			errs = append(errs, field.Required(at.Child("topologyKey"), "can not be empty"))
 		}
-		errs = append(errs, validation.OneOf(s.WhenUnsatisfiable, at.Child("whenUnsatisfiable"), corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
+		errs = append(errs,
+			validation.OneOf(s.WhenUnsatisfiable, at.Child("whenUnsatisfiable"), corev1.DoNotSchedule,
+				corev1.ScheduleAnyway)...)
 		// It is the first of two that is reported.
 		if slices.ContainsFunc(constraints[i+1:], func(o corev1.TopologySpreadConstraint) bool {
 			return o.TopologyKey == s.TopologyKey && o.WhenUnsatisfiable == s.WhenUnsatisfiable
 		}) {
-			errs = append(errs, field.Duplicate(at.Child("{topologyKey, whenUnsatisfiable}"), fmt.Sprintf("{%v, %v}", s.TopologyKey, s.WhenUnsatisfiable)))
+			errs = append(errs,
+				field.Duplicate(at.Child("{topologyKey, whenUnsatisfiable}"),
+					fmt.Sprintf("{%v, %v}", s.TopologyKey, s.WhenUnsatisfiable)))
 		}
 		if s.MinDomains != nil {
 			errs = append(errs, validation.Positive(*s.MinDomains, at.Child("minDomains"))...)
 			if s.WhenUnsatisfiable != corev1.DoNotSchedule {
-				errs = append(errs, field.Invalid(at.Child("minDomains"), *s.MinDomains, fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", corev1.DoNotSchedule, s.WhenUnsatisfiable)))
+				errs = append(errs,
+					field.Invalid(at.Child("minDomains"), *s.MinDomains,
+						fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", corev1.DoNotSchedule,
+							s.WhenUnsatisfiable)))
 			}
 		}
-		errs = append(errs, validation.OptionalOneOf(s.NodeAffinityPolicy, at.Child("nodeAffinityPolicy"), corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)...)
-		errs = append(errs, validation.OptionalOneOf(s.NodeTaintsPolicy, at.Child("nodeTaintsPolicy"), corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)...)
+		errs = append(errs,
+			validation.OptionalOneOf(s.NodeAffinityPolicy, at.Child("nodeAffinityPolicy"),
+				corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)...)
+		errs = append(errs,
+			validation.OptionalOneOf(s.NodeTaintsPolicy, at.Child("nodeTaintsPolicy"), corev1.NodeInclusionPolicyHonor,
+				corev1.NodeInclusionPolicyIgnore)...)
 		errs = append(errs, mergedKeys(s.MatchLabelKeys, nil, s.LabelSelector, at)...)
 		errs = append(errs, validation.LabelSelector(s.LabelSelector, at.Child("labelSelector"))...)
 	}
@@ -101,14 +120,17 @@ func mergedKeys(match, mismatch []string, selector *metav1.LabelSelector, at *fi
 		}
 		for _, e := range selector.MatchExpressions {
 			if i, merged := last[e.Key]; merged && taken[e.Key] {
-				errs = append(errs, field.Invalid(at.Index(i), e.Key, "exists in both matchLabelKeys and labelSelector"))
+				errs = append(errs,
+					field.Invalid(at.Index(i), e.Key, "exists in both matchLabelKeys and labelSelector"))
 			}
 			taken[e.Key] = true
 		}
 	}
 	for i, key := range match {
 		if slices.Contains(mismatch, key) {
-			errs = append(errs, field.Invalid(at.Child("matchLabelKeys").Index(i), key, "exists in both matchLabelKeys and mismatchLabelKeys"))
+			errs = append(errs,
+				field.Invalid(at.Child("matchLabelKeys").Index(i), key,
+					"exists in both matchLabelKeys and mismatchLabelKeys"))
 		}
 	}
 	return errs
@@ -134,10 +156,14 @@ func validateAffinity(a *corev1.Affinity, at *field.Path) field.ErrorList {
 		errs = append(errs, validateNodeAffinity(n, at.Child("nodeAffinity"))...)
 	}
 	if p := a.PodAffinity; p != nil {
-		errs = append(errs, validatePodTerms(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution, at.Child("podAffinity"))...)
+		errs = append(errs,
+			validatePodTerms(p.RequiredDuringSchedulingIgnoredDuringExecution,
+				p.PreferredDuringSchedulingIgnoredDuringExecution, at.Child("podAffinity"))...)
 	}
 	if p := a.PodAntiAffinity; p != nil {
-		errs = append(errs, validatePodTerms(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution, at.Child("podAntiAffinity"))...)
+		errs = append(errs,
+			validatePodTerms(p.RequiredDuringSchedulingIgnoredDuringExecution,
+				p.PreferredDuringSchedulingIgnoredDuringExecution, at.Child("podAntiAffinity"))...)
 	}
 	return errs
 }
@@ -174,7 +200,8 @@ func ValidateNodeSelector(s *corev1.NodeSelector, at *field.Path) field.ErrorLis
 func validateNodeTerm(term *corev1.NodeSelectorTerm, labelValues bool, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range term.MatchExpressions {
-		errs = append(errs, validateNodeRequirement(&term.MatchExpressions[i], labelValues, at.Child("matchExpressions").Index(i))...)
+		errs = append(errs,
+			validateNodeRequirement(&term.MatchExpressions[i], labelValues, at.Child("matchExpressions").Index(i))...)
 	}
 	for i := range term.MatchFields {
 		errs = append(errs, validateNodeField(&term.MatchFields[i], at.Child("matchFields").Index(i))...)
@@ -192,11 +219,13 @@ func validateNodeRequirement(r *corev1.NodeSelectorRequirement, labelValues bool
 		}
 	case corev1.NodeSelectorOpExists, corev1.NodeSelectorOpDoesNotExist:
 		if len(r.Values) > 0 {
-			errs = append(errs, field.Forbidden(values, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"))
+			errs = append(errs,
+				field.Forbidden(values, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"))
 		}
 	case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
 		if len(r.Values) != 1 {
-			errs = append(errs, field.Required(values, "must be specified single value when `operator` is 'Lt' or 'Gt'"))
+			errs = append(errs,
+				field.Required(values, "must be specified single value when `operator` is 'Lt' or 'Gt'"))
 		}
 	default:
 		errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "not a valid selector operator"))
@@ -214,7 +243,9 @@ func validateNodeField(r *corev1.NodeSelectorRequirement, at *field.Path) field.
 	if r.Operator != corev1.NodeSelectorOpIn && r.Operator != corev1.NodeSelectorOpNotIn {
 		errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "not a valid selector operator"))
 	} else if len(r.Values) != 1 {
-		errs = append(errs, field.Required(at.Child("values"), "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"))
+		errs = append(errs,
+			field.Required(at.Child("values"),
+				"must be only one value when `operator` is 'In' or 'NotIn' for node field selector"))
 	}
 	if r.Key != metav1.ObjectNameField {
 		return append(errs, field.Invalid(at.Child("key"), r.Key, "not a valid field selector key"))
@@ -232,10 +263,13 @@ func validateWeight(weight int32, at *field.Path) field.ErrorList {
 	return nil
 }
 
-func validatePodTerms(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm, at *field.Path) field.ErrorList {
+func validatePodTerms(
+	required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm, at *field.Path,
+) field.ErrorList {
 	var errs field.ErrorList
 	for i := range required {
-		errs = append(errs, validatePodTerm(&required[i], at.Child("requiredDuringSchedulingIgnoredDuringExecution").Index(i))...)
+		errs = append(errs,
+			validatePodTerm(&required[i], at.Child("requiredDuringSchedulingIgnoredDuringExecution").Index(i))...)
 	}
 	for i := range preferred {
 		at := at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i)

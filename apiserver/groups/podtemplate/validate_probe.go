@@ -31,7 +31,9 @@ func (c *checker) validateProbes(container *corev1.Container, at *field.Path) fi
 			errs = append(errs, field.Invalid(at.Child("successThreshold"), p.probe.SuccessThreshold, "must be 1"))
 		}
 		if p.readiness && p.probe.TerminationGracePeriodSeconds != nil {
-			errs = append(errs, field.Invalid(at.Child("terminationGracePeriodSeconds"), *p.probe.TerminationGracePeriodSeconds, "must not be set for readinessProbes"))
+			errs = append(errs,
+				field.Invalid(at.Child("terminationGracePeriodSeconds"), *p.probe.TerminationGracePeriodSeconds,
+					"must not be set for readinessProbes"))
 		}
 	}
 	return errs
@@ -71,7 +73,9 @@ func (c *checker) validateLifecycle(container *corev1.Container, at *field.Path)
 		if h == nil {
 			continue
 		}
-		errs = append(errs, c.validateHandler(handler{exec: h.Exec, http: h.HTTPGet, tcp: h.TCPSocket, sleep: h.Sleep}, at.Child(hook.name))...)
+		errs = append(errs,
+			c.validateHandler(handler{exec: h.Exec, http: h.HTTPGet, tcp: h.TCPSocket, sleep: h.Sleep},
+				at.Child(hook.name))...)
 	}
 	return errs
 }
@@ -79,7 +83,9 @@ func (c *checker) validateLifecycle(container *corev1.Container, at *field.Path)
 func (c *checker) validateSleep(s *corev1.SleepAction, at *field.Path) field.ErrorList {
 	grace := ptr.Deref(c.spec.TerminationGracePeriodSeconds, corev1.DefaultTerminationGracePeriodSeconds)
 	if s.Seconds < 0 || s.Seconds > grace {
-		return field.ErrorList{field.Invalid(at, s.Seconds, fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", grace))}
+		return field.ErrorList{
+			field.Invalid(at, s.Seconds,
+				fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", grace))}
 	}
 	return nil
 }

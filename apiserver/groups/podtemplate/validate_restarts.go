@@ -21,7 +21,8 @@ func validateRestarts(container *corev1.Container, at *field.Path) field.ErrorLi
 	case len(rules) == 0:
 		return nil
 	default:
-		errs = append(errs, field.Required(at.Child("restartPolicy"), "must specify restartPolicy when restart rules are used"))
+		errs = append(errs,
+			field.Required(at.Child("restartPolicy"), "must specify restartPolicy when restart rules are used"))
 	}
 	if len(rules) > mostRules {
 		errs = append(errs, field.TooMany(under, len(rules), mostRules))
@@ -61,7 +62,8 @@ func Restarts(spec *corev1.PodSpec, container *corev1.Container, exitCode int32)
 		policy = corev1.RestartPolicy(*container.RestartPolicy)
 		for _, rule := range container.RestartPolicyRules {
 			if codes := rule.ExitCodes; codes != nil &&
-				slices.Contains(codes.Values, exitCode) == (codes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn) {
+				slices.Contains(codes.Values,
+					exitCode) == (codes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn) {
 				return true // by the only action that is left
 			}
 		}

@@ -22,14 +22,17 @@ const longestSysctl = 253
 func validatePodSecurity(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if spec.HostPID && ptr.Deref(spec.ShareProcessNamespace, false) {
-		errs = append(errs, field.Invalid(at.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled"))
+		errs = append(errs,
+			field.Invalid(at.Child("shareProcessNamespace"), true,
+				"ShareProcessNamespace and HostPID cannot both be enabled"))
 	}
 	if !ptr.Deref(spec.HostUsers, true) {
 		// Two of the names are upper case in the message for clients.
 		errs = append(errs, forbid(at, "when `hostUsers` is false",
 			named{"hostNetwork", spec.HostNetwork}, named{"HostPID", spec.HostPID}, named{"HostIPC", spec.HostIPC})...)
 		eachContainer(spec, at, func(c *corev1.Container, at *field.Path) {
-			errs = append(errs, forbid(at, "when `hostUsers` is false", named{"volumeDevices", len(c.VolumeDevices) > 0})...)
+			errs = append(errs,
+				forbid(at, "when `hostUsers` is false", named{"volumeDevices", len(c.VolumeDevices) > 0})...)
 		})
 	}
 	if spec.OS != nil {
@@ -38,7 +41,8 @@ func validatePodSecurity(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 		case "":
 			errs = append(errs, field.Required(at.Child("os", "name"), ""))
 		default:
-			errs = append(errs, field.NotSupported(at.Child("os"), spec.OS.Name, []corev1.OSName{corev1.Linux, corev1.Windows}))
+			errs = append(errs,
+				field.NotSupported(at.Child("os"), spec.OS.Name, []corev1.OSName{corev1.Linux, corev1.Windows}))
 		}
 	}
 	if spec.SecurityContext != nil {
@@ -71,17 +75,23 @@ func validateSecurityContext(sc *corev1.SecurityContext, spec *corev1.PodSpec, a
 	}
 	errs := validateIDs(sc.RunAsUser, sc.RunAsGroup, at)
 	if sc.ProcMount != nil {
-		errs = append(errs, validation.OneOf(*sc.ProcMount, at.Child("procMount"), corev1.DefaultProcMount, corev1.UnmaskedProcMount)...)
+		errs = append(errs,
+			validation.OneOf(*sc.ProcMount, at.Child("procMount"), corev1.DefaultProcMount,
+				corev1.UnmaskedProcMount)...)
 		if *sc.ProcMount == corev1.UnmaskedProcMount && ptr.Deref(spec.HostUsers, true) {
-			errs = append(errs, field.Invalid(at.Child("procMount"), *sc.ProcMount, "`hostUsers` must be false to use `Unmasked`"))
+			errs = append(errs,
+				field.Invalid(at.Child("procMount"), *sc.ProcMount, "`hostUsers` must be false to use `Unmasked`"))
 		}
 	}
 	if !ptr.Deref(sc.AllowPrivilegeEscalation, true) {
 		if ptr.Deref(sc.Privileged, false) {
-			errs = append(errs, field.Invalid(at, sc, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"))
+			errs = append(errs,
+				field.Invalid(at, sc, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"))
 		}
 		if sc.Capabilities != nil && slices.Contains(sc.Capabilities.Add, "CAP_SYS_ADMIN") {
-			errs = append(errs, field.Invalid(at, sc, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"))
+			errs = append(errs,
+				field.Invalid(at, sc,
+					"cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"))
 		}
 	}
 	errs = append(errs, validateSeccomp(sc.SeccompProfile, at.Child("seccompProfile"))...)
@@ -120,14 +130,17 @@ func validateSysctls(sysctls []corev1.Sysctl, spec *corev1.PodSpec, at *field.Pa
 		case s.Name == "":
 			errs = append(errs, field.Required(at, ""))
 		case len(s.Name) > longestSysctl || !sysctlName.MatchString(s.Name):
-			errs = append(errs, field.Invalid(at, s.Name, "must have at most 253 characters and match regex "+sysctlName.String()))
+			errs = append(errs,
+				field.Invalid(at, s.Name, "must have at most 253 characters and match regex "+sysctlName.String()))
 		case seen[s.Name]:
 			errs = append(errs, field.Duplicate(at, s.Name))
 		}
 		switch name := strings.ReplaceAll(s.Name, "/", "."); {
 		case spec.HostNetwork && strings.HasPrefix(name, "net."):
 			errs = append(errs, field.Invalid(at, s.Name, "may not be specified when 'hostNetwork' is true"))
-		case spec.HostIPC && (strings.HasPrefix(name, "kernel.shm") || strings.HasPrefix(name, "kernel.msg") || strings.HasPrefix(name, "fs.mqueue.") || name == "kernel.sem"):
+		case spec.HostIPC &&
+			(strings.HasPrefix(name, "kernel.shm") || strings.HasPrefix(name, "kernel.msg") ||
+				strings.HasPrefix(name, "fs.mqueue.") || name == "kernel.sem"):
 			errs = append(errs, field.Invalid(at, s.Name, "may not be specified when 'hostIPC' is true"))
 		}
 		seen[s.Name] = true
@@ -140,7 +153,8 @@ func validateSeccomp(p *corev1.SeccompProfile, at *field.Path) field.ErrorList {
 		return nil
 	}
 	errs := validation.EnumOr(p.Type, "type is required when seccompProfile is set", at.Child("type"),
-		corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
+		corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault,
+		corev1.SeccompProfileTypeUnconfined)
 	at = at.Child("localhostProfile")
 	local := p.Type == corev1.SeccompProfileTypeLocalhost
 	switch {
@@ -173,11 +187,13 @@ func validateAppArmor(p *corev1.AppArmorProfile, at *field.Path) field.ErrorList
 		}
 	case corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined:
 		if p.LocalhostProfile != nil {
-			return field.ErrorList{field.Invalid(local, *p.LocalhostProfile, "can only be set when AppArmor type is Localhost")}
+			return field.ErrorList{
+				field.Invalid(local, *p.LocalhostProfile, "can only be set when AppArmor type is Localhost")}
 		}
 	default:
 		return validation.EnumOr(p.Type, "type is required when appArmorProfile is set", at.Child("type"),
-			corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
+			corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault,
+			corev1.AppArmorProfileTypeUnconfined)
 	}
 	return nil
 }

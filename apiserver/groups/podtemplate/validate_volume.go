@@ -89,17 +89,22 @@ func (c *checker) validateVolume(v *corev1.Volume, at *field.Path) field.ErrorLi
 		return validateInlineCSI(v.CSI, at.Child("csi"))
 	case v.Image != nil:
 		return append(required(v.Image.Reference, at.Child("image", "reference")),
-			validation.Enum(v.Image.PullPolicy, at.Child("image", "pullPolicy"), corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
+			validation.Enum(v.Image.PullPolicy, at.Child("image", "pullPolicy"), corev1.PullAlways,
+				corev1.PullIfNotPresent, corev1.PullNever)...)
 	case v.NFS != nil:
-		errs := append(required(v.NFS.Server, at.Child("nfs", "server")), required(v.NFS.Path, at.Child("nfs", "path"))...)
+		errs := append(required(v.NFS.Server, at.Child("nfs", "server")),
+			required(v.NFS.Path, at.Child("nfs", "path"))...)
 		if !strings.HasPrefix(v.NFS.Path, "/") {
 			errs = append(errs, field.Invalid(at.Child("nfs", "path"), v.NFS.Path, "must be an absolute path"))
 		}
 		return errs
 	case v.ISCSI != nil:
-		return append(required(v.ISCSI.TargetPortal, at.Child("iscsi", "targetPortal")), required(v.ISCSI.IQN, at.Child("iscsi", "iqn"))...)
+		return append(required(v.ISCSI.TargetPortal, at.Child("iscsi", "targetPortal")),
+			required(v.ISCSI.IQN, at.Child("iscsi", "iqn"))...)
 	case v.GitRepo != nil:
-		return field.ErrorList{field.Forbidden(at.Child("gitRepo"), "gitRepo volumes have been removed; clone in an init container into an emptyDir")}
+		return field.ErrorList{
+			field.Forbidden(at.Child("gitRepo"),
+				"gitRepo volumes have been removed; clone in an init container into an emptyDir")}
 	}
 	return nil
 }
@@ -125,8 +130,11 @@ func validateHostPath(h *corev1.HostPathVolumeSource, at *field.Path) field.Erro
 	}
 	errs := validation.NoBacksteps(h.Path, at.Child("path"))
 	if ptr.Deref(h.Type, "") != "" {
-		errs = append(errs, validation.OptionalEnum(h.Type, at.Child("type"), corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate, corev1.HostPathDirectory,
-			corev1.HostPathFileOrCreate, corev1.HostPathFile, corev1.HostPathSocket, corev1.HostPathCharDev, corev1.HostPathBlockDev)...)
+		errs = append(errs,
+			validation.OptionalEnum(h.Type, at.Child("type"), corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate,
+				corev1.HostPathDirectory,
+				corev1.HostPathFileOrCreate, corev1.HostPathFile, corev1.HostPathSocket, corev1.HostPathCharDev,
+				corev1.HostPathBlockDev)...)
 	}
 	return errs
 }
@@ -156,7 +164,8 @@ func validateDownwardItems(items []corev1.DownwardAPIVolumeFile, at *field.Path)
 		case item.FieldRef != nil:
 			errs = append(errs, validateFieldRef(item.FieldRef, volumeFieldPaths, at.Child("fieldRef"))...)
 			if item.ResourceFieldRef != nil {
-				errs = append(errs, field.Invalid(at, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously"))
+				errs = append(errs,
+					field.Invalid(at, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously"))
 			}
 		case item.ResourceFieldRef != nil:
 			errs = append(errs, validateResourceFieldRef(item.ResourceFieldRef, true, at.Child("resourceFieldRef"))...)
@@ -205,7 +214,8 @@ func validateProjected(p *corev1.ProjectedVolumeSource, at *field.Path) field.Er
 		}
 		if s.ServiceAccountToken != nil {
 			sources++
-			errs = append(errs, validateTokenProjection(s.ServiceAccountToken, source.Child("serviceAccountToken"), at)...)
+			errs = append(errs,
+				validateTokenProjection(s.ServiceAccountToken, source.Child("serviceAccountToken"), at)...)
 		}
 		if s.ClusterTrustBundle != nil {
 			sources++
@@ -215,7 +225,8 @@ func validateProjected(p *corev1.ProjectedVolumeSource, at *field.Path) field.Er
 		if s.PodCertificate != nil {
 			sources++
 			errs = append(errs, validateCertificateProjection(s.PodCertificate, source.Child("podCertificate"))...)
-			for _, path := range []string{s.PodCertificate.CredentialBundlePath, s.PodCertificate.KeyPath, s.PodCertificate.CertificateChainPath} {
+			for _, path := range []string{s.PodCertificate.CredentialBundlePath, s.PodCertificate.KeyPath,
+				s.PodCertificate.CertificateChainPath} {
 				conflict(path, path)
 			}
 		}
@@ -237,9 +248,12 @@ func validateTokenProjection(s *corev1.ServiceAccountTokenProjection, at, volume
 	errs = append(errs, validation.NonReservedPath(s.Path, volume.Child("path"))...)
 	switch seconds := ptr.Deref(s.ExpirationSeconds, 0); {
 	case seconds < shortest:
-		errs = append(errs, field.Invalid(at.Child("expirationSeconds"), seconds, "may not specify a duration less than 10 minutes"))
+		errs = append(errs,
+			field.Invalid(at.Child("expirationSeconds"), seconds, "may not specify a duration less than 10 minutes"))
 	case seconds > longest:
-		errs = append(errs, field.Invalid(at.Child("expirationSeconds"), seconds, "may not specify a duration larger than 2^32 seconds"))
+		errs = append(errs,
+			field.Invalid(at.Child("expirationSeconds"), seconds,
+				"may not specify a duration larger than 2^32 seconds"))
 	}
 	return errs
 }
@@ -282,7 +296,9 @@ func (c *checker) validateMounts(container *corev1.Container, at *field.Path) fi
 			errs = append(errs, field.Invalid(mount.Child("name"), m.Name, "must not already exist in volumeDevices"))
 		}
 		if devicePaths[m.MountPath] {
-			errs = append(errs, field.Invalid(mount.Child("mountPath"), m.MountPath, "must not already exist as a path in volumeDevices"))
+			errs = append(errs,
+				field.Invalid(mount.Child("mountPath"), m.MountPath,
+					"must not already exist as a path in volumeDevices"))
 		}
 		errs = append(errs, validateMountOptions(m, container, at, mount)...)
 	}
@@ -298,26 +314,34 @@ func validateMountOptions(m *corev1.VolumeMount, container *corev1.Container, at
 	if m.SubPathExpr != "" {
 		errs = append(errs, validation.DescendingPath(m.SubPathExpr, at.Child("subPathExpr"))...)
 		if m.SubPath != "" {
-			errs = append(errs, field.Invalid(mount.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
+			errs = append(errs,
+				field.Invalid(mount.Child("subPathExpr"), m.SubPathExpr,
+					"subPathExpr and subPath are mutually exclusive"))
 		}
 	}
 	if p := m.MountPropagation; p != nil {
 		errs = append(errs, validation.OneOf(*p, at.Child("mountPropagation"),
-			corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)...)
+			corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer,
+			corev1.MountPropagationNone)...)
 		privileged := container.SecurityContext != nil && ptr.Deref(container.SecurityContext.Privileged, false)
 		if *p == corev1.MountPropagationBidirectional && !privileged {
-			errs = append(errs, field.Forbidden(at.Child("mountPropagation"), "Bidirectional mount propagation is available only to privileged containers"))
+			errs = append(errs,
+				field.Forbidden(at.Child("mountPropagation"),
+					"Bidirectional mount propagation is available only to privileged containers"))
 		}
 	}
 	if r := m.RecursiveReadOnly; r != nil {
 		at := at.Child("recursiveReadOnly")
-		errs = append(errs, validation.OneOf(*r, at, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible)...)
+		errs = append(errs,
+			validation.OneOf(*r, at, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyEnabled,
+				corev1.RecursiveReadOnlyIfPossible)...)
 		if *r == corev1.RecursiveReadOnlyEnabled || *r == corev1.RecursiveReadOnlyIfPossible {
 			if !m.ReadOnly {
 				errs = append(errs, field.Forbidden(at, "may only be specified when readOnly is true"))
 			}
 			if m.MountPropagation != nil && *m.MountPropagation != corev1.MountPropagationNone {
-				errs = append(errs, field.Forbidden(at, "may only be specified when mountPropagation is None or not specified"))
+				errs = append(errs,
+					field.Forbidden(at, "may only be specified when mountPropagation is None or not specified"))
 			}
 		}
 	}
@@ -340,7 +364,9 @@ func (c *checker) validateDevices(container *corev1.Container, at *field.Path) f
 		if v := c.volumes[d.Name]; v == nil {
 			errs = append(errs, field.NotFound(name, d.Name))
 		} else if v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
-			errs = append(errs, field.Invalid(name, d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"))
+			errs = append(errs,
+				field.Invalid(name, d.Name,
+					"can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"))
 		}
 		errs = append(errs, required(d.DevicePath, path)...)
 		if paths[d.DevicePath] {

@@ -68,7 +68,8 @@ func warnings(spec *corev1.PodSpec, meta *metav1.ObjectMeta, at *field.Path) []s
 	w.containers()
 	w.ports()
 	if s := spec.TerminationGracePeriodSeconds; s != nil && *s < 0 {
-		w.warn(w.path("terminationGracePeriodSeconds"), "must be >= 0; negative values are invalid and will be treated as 1")
+		w.warn(w.path("terminationGracePeriodSeconds"),
+			"must be >= 0; negative values are invalid and will be treated as 1")
 	}
 	w.affinity()
 	w.addresses()
@@ -101,7 +102,8 @@ func (w *warner) placement() {
 		}
 		preferred := a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
 		for i := range preferred {
-			w.nodeTerm(&preferred[i].Preference, true, at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("preference"))
+			w.nodeTerm(&preferred[i].Preference, true,
+				at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("preference"))
 		}
 	}
 	for i, c := range w.spec.TopologySpreadConstraints {
@@ -143,21 +145,25 @@ func (w *warner) affinity() {
 			w.selector(required[i].LabelSelector, at.Child("requiredDuringSchedulingIgnoredDuringExecution").Index(i))
 		}
 		for i := range preferred {
-			w.selector(preferred[i].PodAffinityTerm.LabelSelector, at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("podAffinityTerm"))
+			w.selector(preferred[i].PodAffinityTerm.LabelSelector,
+				at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("podAffinityTerm"))
 		}
 	}
 	if p := a.PodAffinity; p != nil {
-		terms("podAffinity", p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+		terms("podAffinity", p.RequiredDuringSchedulingIgnoredDuringExecution,
+			p.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 	if p := a.PodAntiAffinity; p != nil {
-		terms("podAntiAffinity", p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+		terms("podAntiAffinity", p.RequiredDuringSchedulingIgnoredDuringExecution,
+			p.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 }
 
 // annotations warns of annotations that were replaced by fields.
 func (w *warner) annotations() {
 	for _, old := range []struct{ key, advice string }{
-		{"scheduler.alpha.kubernetes.io/critical-pod", `non-functional in v1.16+; use the "priorityClassName" field instead`},
+		{"scheduler.alpha.kubernetes.io/critical-pod",
+			`non-functional in v1.16+; use the "priorityClassName" field instead`},
 		{"security.alpha.kubernetes.io/sysctls", `non-functional in v1.11+; use the "sysctls" field instead`},
 		{"security.alpha.kubernetes.io/unsafe-sysctls", `non-functional in v1.11+; use the "sysctls" field instead`},
 	} {
@@ -228,5 +234,6 @@ func annotatedAppArmor(annotation string) *corev1.AppArmorProfile {
 // sameProfile reports whether the pod's own profile is the one that an annotation requests.
 func (w *warner) sameProfile(annotation string) bool {
 	c := w.spec.SecurityContext
-	return c != nil && c.AppArmorProfile != nil && apiequality.Semantic.DeepEqual(c.AppArmorProfile, annotatedAppArmor(annotation))
+	return c != nil && c.AppArmorProfile != nil &&
+		apiequality.Semantic.DeepEqual(c.AppArmorProfile, annotatedAppArmor(annotation))
 }

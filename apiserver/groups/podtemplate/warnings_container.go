@@ -38,7 +38,8 @@ func (w *warner) containers() {
 			w.annotation(corev1.SeccompContainerAnnotationKeyPrefix+c.Name, useSeccomp)
 		}
 		key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name
-		if w.at != nil && (c.SecurityContext == nil || c.SecurityContext.AppArmorProfile == nil) && !w.sameProfile(w.meta.Annotations[key]) {
+		if w.at != nil && (c.SecurityContext == nil || c.SecurityContext.AppArmorProfile == nil) &&
+			!w.sameProfile(w.meta.Annotations[key]) {
 			w.annotation(key, `deprecated since v1.30; use the "appArmorProfile" field instead`)
 		}
 		for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
@@ -91,7 +92,8 @@ func (w *warner) ports() {
 			switch {
 			case p.Name == "":
 			case ok:
-				w.warn(at, "duplicate port name %q with %s, services and probes that select ports by name will use %s", p.Name, first, first)
+				w.warn(at, "duplicate port name %q with %s, services and probes that select ports by name will use %s",
+					p.Name, first, first)
 			default:
 				names[p.Name] = at
 			}
@@ -117,7 +119,9 @@ func fractions(list corev1.ResourceList, at *field.Path, names ...corev1.Resourc
 	var out []string
 	for _, name := range names {
 		if q := list[name]; q.MilliValue()%1000 != 0 {
-			out = append(out, fmt.Sprintf("%s: fractional byte value %q is invalid, must be an integer", at.Key(string(name)), q.String()))
+			out = append(out,
+				fmt.Sprintf("%s: fractional byte value %q is invalid, must be an integer", at.Key(string(name)),
+					q.String()))
 		}
 	}
 	return out

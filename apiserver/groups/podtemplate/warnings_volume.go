@@ -38,7 +38,9 @@ func (w *warner) volumes() {
 			}
 		}
 		if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
-			w.add(ClaimWarnings(&v.Ephemeral.VolumeClaimTemplate.Spec, at.Child("ephemeral", "volumeClaimTemplate", "spec"))...)
+			w.add(
+				ClaimWarnings(&v.Ephemeral.VolumeClaimTemplate.Spec,
+					at.Child("ephemeral", "volumeClaimTemplate", "spec"))...)
 		}
 	}
 	for i := range w.spec.Volumes {

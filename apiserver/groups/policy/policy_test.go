@@ -24,8 +24,10 @@ func TestValidateBudget(t *testing.T) {
 		"negative":    {"minAvailable: -1", []string{grouptest.Invalid + "spec.minAvailable"}},
 		"above all":   {"maxUnavailable: 101%", []string{grouptest.Invalid + "spec.maxUnavailable"}},
 		"no percents": {"maxUnavailable: some", []string{grouptest.Invalid + "spec.maxUnavailable"}},
-		"selector":    {"selector: {matchExpressions: [{key: a, operator: Is}]}", []string{grouptest.Invalid + "spec.selector.matchExpressions[0].operator"}},
-		"policy":      {"unhealthyPodEvictionPolicy: Maybe", []string{grouptest.Unknown + "spec.unhealthyPodEvictionPolicy"}},
+		"selector": {"selector: {matchExpressions: [{key: a, operator: Is}]}",
+			[]string{grouptest.Invalid + "spec.selector.matchExpressions[0].operator"}},
+		"policy": {"unhealthyPodEvictionPolicy: Maybe",
+			[]string{grouptest.Unknown + "spec.unhealthyPodEvictionPolicy"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := grouptest.Parse[policyv1.PodDisruptionBudget](t, meta+"spec: {"+c.spec+"}")
@@ -46,8 +48,11 @@ status: {disruptionsAllowed: 1, currentHealthy: 2, desiredHealthy: 1, expectedPo
 	b.CreationTimestamp = grouptest.Ago(time.Minute)
 	grouptest.WantRow(t, disruptionBudgets(), b, "b", "50%", "N/A", int64(1), "60s")
 
-	bad := grouptest.Parse[policyv1.PodDisruptionBudget](t, `status: {disruptionsAllowed: -1, currentHealthy: -1, desiredHealthy: -1, expectedPods: -1, conditions: [{type: A}]}`)
+	bad := grouptest.Parse[policyv1.PodDisruptionBudget](t,
+		`status: {disruptionsAllowed: -1, currentHealthy: -1, desiredHealthy: -1, expectedPods: -1, conditions: [{type: A}]}`)
 	grouptest.WantErrors(t, validateBudgetStatus(context.Background(), bad, nil),
-		grouptest.Invalid+"status.disruptionsAllowed", grouptest.Invalid+"status.currentHealthy", grouptest.Invalid+"status.desiredHealthy", grouptest.Invalid+"status.expectedPods",
-		grouptest.Missing+"status.conditions[0].status", grouptest.Missing+"status.conditions[0].reason", grouptest.Missing+"status.conditions[0].lastTransitionTime")
+		grouptest.Invalid+"status.disruptionsAllowed", grouptest.Invalid+"status.currentHealthy",
+		grouptest.Invalid+"status.desiredHealthy", grouptest.Invalid+"status.expectedPods",
+		grouptest.Missing+"status.conditions[0].status", grouptest.Missing+"status.conditions[0].reason",
+		grouptest.Missing+"status.conditions[0].lastTransitionTime")
 }

@@ -48,7 +48,8 @@ func validateClusterRole(_ context.Context, r, old *rbacv1.ClusterRole) field.Er
 	}
 	at := field.NewPath("aggregationRule", "clusterRoleSelectors")
 	if len(r.AggregationRule.ClusterRoleSelectors) == 0 {
-		errs = append(errs, field.Required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
+		errs = append(errs,
+			field.Required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
 	}
 	for i := range r.AggregationRule.ClusterRoleSelectors {
 		s := &r.AggregationRule.ClusterRoleSelectors[i]
@@ -71,18 +72,24 @@ func validateRules(rules []rbacv1.PolicyRule, namespaced bool) field.ErrorList {
 		}
 		if len(rule.NonResourceURLs) > 0 {
 			if namespaced {
-				errs = append(errs, field.Invalid(at.Child("nonResourceURLs"), rule.NonResourceURLs, "namespaced rules cannot apply to non-resource URLs"))
+				errs = append(errs,
+					field.Invalid(at.Child("nonResourceURLs"), rule.NonResourceURLs,
+						"namespaced rules cannot apply to non-resource URLs"))
 			}
 			if len(rule.APIGroups)+len(rule.Resources)+len(rule.ResourceNames) > 0 {
-				errs = append(errs, field.Invalid(at.Child("nonResourceURLs"), rule.NonResourceURLs, "rules cannot apply to both regular resources and non-resource URLs"))
+				errs = append(errs,
+					field.Invalid(at.Child("nonResourceURLs"), rule.NonResourceURLs,
+						"rules cannot apply to both regular resources and non-resource URLs"))
 			}
 			continue
 		}
 		if len(rule.APIGroups) == 0 {
-			errs = append(errs, field.Required(at.Child("apiGroups"), "resource rules must supply at least one api group"))
+			errs = append(errs,
+				field.Required(at.Child("apiGroups"), "resource rules must supply at least one api group"))
 		}
 		if len(rule.Resources) == 0 {
-			errs = append(errs, field.Required(at.Child("resources"), "resource rules must supply at least one resource"))
+			errs = append(errs,
+				field.Required(at.Child("resources"), "resource rules must supply at least one resource"))
 		}
 	}
 	return errs

@@ -64,7 +64,8 @@ func priorityClasses() resource.Resource {
 			resource.Column("PreemptionPolicy", "string", "Whether pods of the class take the place of others."),
 		},
 		Row: func(c *schedulingv1.PriorityClass, now time.Time) []any {
-			return []any{c.Name, int64(c.Value), c.GlobalDefault, resource.Since(c.CreationTimestamp, now), string(ptr.Deref(c.PreemptionPolicy, ""))}
+			return []any{c.Name, int64(c.Value), c.GlobalDefault, resource.Since(c.CreationTimestamp, now),
+				string(ptr.Deref(c.PreemptionPolicy, ""))}
 		},
 	}
 }
@@ -75,13 +76,19 @@ func validateClass(_ context.Context, c, old *schedulingv1.PriorityClass) field.
 		if c.Value != old.Value {
 			errs = append(errs, field.Forbidden(field.NewPath("value"), "may not be changed in an update."))
 		}
-		return append(errs, validation.Immutable(c.PreemptionPolicy, old.PreemptionPolicy, field.NewPath("preemptionPolicy"))...)
+		return append(errs,
+			validation.Immutable(c.PreemptionPolicy, old.PreemptionPolicy, field.NewPath("preemptionPolicy"))...)
 	}
-	errs = append(errs, validation.OptionalEnum(c.PreemptionPolicy, field.NewPath("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)...)
+	errs = append(errs,
+		validation.OptionalEnum(c.PreemptionPolicy, field.NewPath("preemptionPolicy"), corev1.PreemptLowerPriority,
+			corev1.PreemptNever)...)
 	value, known := systemValues()[c.Name]
 	name := field.NewPath("metadata", "name")
 	reserved := func(why string) field.ErrorList {
-		return append(errs, field.Forbidden(name, fmt.Sprintf("priority class names with '%s' prefix are reserved for system use only. error: %s", systemPrefix, why)))
+		return append(errs,
+			field.Forbidden(name,
+				fmt.Sprintf("priority class names with '%s' prefix are reserved for system use only. error: %s",
+					systemPrefix, why)))
 	}
 	switch {
 	case known && c.Value != value:
@@ -92,7 +99,9 @@ func validateClass(_ context.Context, c, old *schedulingv1.PriorityClass) field.
 	case strings.HasPrefix(c.Name, systemPrefix):
 		return reserved(c.Name + " is not a known system priority class")
 	case c.Value > highestUser:
-		errs = append(errs, field.Forbidden(field.NewPath("value"), fmt.Sprintf("maximum allowed value of a user defined priority is %d", highestUser)))
+		errs = append(errs,
+			field.Forbidden(field.NewPath("value"),
+				fmt.Sprintf("maximum allowed value of a user defined priority is %d", highestUser)))
 	}
 	return errs
 }

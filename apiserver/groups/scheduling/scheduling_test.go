@@ -16,13 +16,15 @@ func TestPriorityClass(t *testing.T) {
 		class string
 		want  []string
 	}{
-		"good":         {`{metadata: {name: a}, value: 1000000000}`, nil},
-		"negative":     {`{metadata: {name: a}, value: -5}`, nil},
-		"too high":     {`{metadata: {name: a}, value: 1000000001}`, []string{grouptest.Forbidden + "value"}},
-		"system":       {`{metadata: {name: system-node-critical}, value: 2000001000}`, nil},
-		"wrong system": {`{metadata: {name: system-node-critical}, value: 5}`, []string{grouptest.Forbidden + "metadata.name"}},
-		"reserved":     {`{metadata: {name: system-mine}, value: 5}`, []string{grouptest.Forbidden + "metadata.name"}},
-		"policy":       {`{metadata: {name: a}, value: 5, preemptionPolicy: Maybe}`, []string{grouptest.Unknown + "preemptionPolicy"}},
+		"good":     {`{metadata: {name: a}, value: 1000000000}`, nil},
+		"negative": {`{metadata: {name: a}, value: -5}`, nil},
+		"too high": {`{metadata: {name: a}, value: 1000000001}`, []string{grouptest.Forbidden + "value"}},
+		"system":   {`{metadata: {name: system-node-critical}, value: 2000001000}`, nil},
+		"wrong system": {`{metadata: {name: system-node-critical}, value: 5}`,
+			[]string{grouptest.Forbidden + "metadata.name"}},
+		"reserved": {`{metadata: {name: system-mine}, value: 5}`, []string{grouptest.Forbidden + "metadata.name"}},
+		"policy": {`{metadata: {name: a}, value: 5, preemptionPolicy: Maybe}`,
+			[]string{grouptest.Unknown + "preemptionPolicy"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			class := grouptest.Parse[schedulingv1.PriorityClass](t, c.class)
@@ -33,6 +35,8 @@ func TestPriorityClass(t *testing.T) {
 	old := grouptest.Parse[schedulingv1.PriorityClass](t, `{metadata: {name: a, resourceVersion: "1"}, value: 5}`)
 	kind.Default(old)
 	grouptest.WantRow(t, kind, old, "a", int64(5), false, "<unknown>", "PreemptLowerPriority")
-	class := grouptest.Parse[schedulingv1.PriorityClass](t, `{metadata: {name: a, resourceVersion: "1"}, value: 6, preemptionPolicy: Never}`)
-	grouptest.WantErrors(t, kind.Validate(context.Background(), class, old), grouptest.Forbidden+"value", grouptest.Invalid+"preemptionPolicy")
+	class := grouptest.Parse[schedulingv1.PriorityClass](t,
+		`{metadata: {name: a, resourceVersion: "1"}, value: 6, preemptionPolicy: Never}`)
+	grouptest.WantErrors(t, kind.Validate(context.Background(), class, old), grouptest.Forbidden+"value",
+		grouptest.Invalid+"preemptionPolicy")
 }

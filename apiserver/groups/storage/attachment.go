@@ -80,9 +80,11 @@ func validateSource(s *storagev1.VolumeAttachmentSource, at *field.Path) field.E
 	case s.InlineVolumeSpec != nil:
 		return volume.ValidateInlineSpec(s.InlineVolumeSpec, at.Child("inlineVolumeSpec"))
 	case *s.PersistentVolumeName == "":
-		return field.ErrorList{field.Required(at.Child("persistentVolumeName"), "must specify non empty persistentVolumeName")}
+		return field.ErrorList{
+			field.Required(at.Child("persistentVolumeName"), "must specify non empty persistentVolumeName")}
 	}
-	return validation.Check(*s.PersistentVolumeName, at.Child("persistentVolumeName"), utilvalidation.IsDNS1123Subdomain)
+	return validation.Check(*s.PersistentVolumeName, at.Child("persistentVolumeName"),
+		utilvalidation.IsDNS1123Subdomain)
 }
 
 func validateVolumeError(e *storagev1.VolumeError, at *field.Path) field.ErrorList {
@@ -94,7 +96,8 @@ func validateVolumeError(e *storagev1.VolumeError, at *field.Path) field.ErrorLi
 		errs = append(errs, field.TooLong(at.Child("message"), "", longestMessage))
 	}
 	if c := e.ErrorCode; c != nil && *c < 0 {
-		errs = append(errs, field.Invalid(at.Child("errorCode"), *c, utilvalidation.InclusiveRangeError(0, math.MaxInt32)))
+		errs = append(errs,
+			field.Invalid(at.Child("errorCode"), *c, utilvalidation.InclusiveRangeError(0, math.MaxInt32)))
 	}
 	return errs
 }

@@ -29,10 +29,12 @@ func capacities() resource.Resource {
 			var warnings []string
 			at := field.NewPath("nodeTopology")
 			for i, e := range c.NodeTopology.MatchExpressions {
-				warnings = append(warnings, validation.NodeLabelWarning(e.Key, at.Child("matchExpressions").Index(i).Child("key"))...)
+				warnings = append(warnings,
+					validation.NodeLabelWarning(e.Key, at.Child("matchExpressions").Index(i).Child("key"))...)
 			}
 			for _, key := range validation.SortedKeys(c.NodeTopology.MatchLabels) {
-				warnings = append(warnings, validation.NodeSelectorWarnings(map[string]string{key: ""}, at.Child("matchLabels").Child(key))...)
+				warnings = append(warnings,
+					validation.NodeSelectorWarnings(map[string]string{key: ""}, at.Child("matchLabels").Child(key))...)
 			}
 			return warnings
 		},

@@ -43,7 +43,8 @@ func storageClasses() resource.Resource {
 			var warnings []string
 			for i, term := range c.AllowedTopologies {
 				for j, e := range term.MatchLabelExpressions {
-					at := field.NewPath("allowedTopologies").Index(i).Child("matchLabelExpressions").Index(j).Child("key")
+					at := field.NewPath("allowedTopologies").Index(i).Child("matchLabelExpressions").Index(j).Child(
+						"key")
 					warnings = append(warnings, validation.NodeSelectorWarnings(map[string]string{e.Key: ""}, at)...)
 				}
 			}
@@ -76,12 +77,16 @@ func validateStorageClass(_ context.Context, c, old *storagev1.StorageClass) fie
 	errs = append(errs, validateProvisioner(c.Provisioner, field.NewPath("provisioner"))...)
 	errs = append(errs, validateParameters(c.Parameters, field.NewPath("parameters"))...)
 	if p := c.ReclaimPolicy; p != nil && *p != "" {
-		errs = append(errs, validation.Enum(*p, field.NewPath("reclaimPolicy"), corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)...)
+		errs = append(errs,
+			validation.Enum(*p, field.NewPath("reclaimPolicy"), corev1.PersistentVolumeReclaimDelete,
+				corev1.PersistentVolumeReclaimRetain)...)
 	}
 	if at := field.NewPath("volumeBindingMode"); c.VolumeBindingMode == nil {
 		errs = append(errs, field.Required(at, ""))
 	} else {
-		errs = append(errs, validation.OneOf(*c.VolumeBindingMode, at, storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)...)
+		errs = append(errs,
+			validation.OneOf(*c.VolumeBindingMode, at, storagev1.VolumeBindingImmediate,
+				storagev1.VolumeBindingWaitForFirstConsumer)...)
 	}
 	errs = append(errs, validateTopologies(c.AllowedTopologies, field.NewPath("allowedTopologies"))...)
 	if old == nil {
@@ -90,7 +95,8 @@ func validateStorageClass(_ context.Context, c, old *storagev1.StorageClass) fie
 	errs = append(errs, validation.Immutable(c.Parameters, old.Parameters, field.NewPath("parameters"))...)
 	errs = append(errs, validation.Immutable(c.Provisioner, old.Provisioner, field.NewPath("provisioner"))...)
 	errs = append(errs, validation.Immutable(c.ReclaimPolicy, old.ReclaimPolicy, field.NewPath("reclaimPolicy"))...)
-	return append(errs, validation.Immutable(c.VolumeBindingMode, old.VolumeBindingMode, field.NewPath("volumeBindingMode"))...)
+	return append(errs,
+		validation.Immutable(c.VolumeBindingMode, old.VolumeBindingMode, field.NewPath("volumeBindingMode"))...)
 }
 
 func validateTopologies(terms []corev1.TopologySelectorTerm, at *field.Path) field.ErrorList {

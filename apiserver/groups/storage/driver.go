@@ -39,7 +39,8 @@ func drivers() resource.Resource {
 		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.Name(),
-			resource.Column("AttachRequired", "boolean", "Whether volumes are attached to a node before they are mounted."),
+			resource.Column("AttachRequired", "boolean",
+				"Whether volumes are attached to a node before they are mounted."),
 			resource.Column("PodInfoOnMount", "boolean", "Whether the driver is told of the pod."),
 			resource.Column("StorageCapacity", "boolean", "Whether pods wait for capacity that the driver reports."),
 			resource.Column("TokenRequests", "string", "Audiences of tokens that the driver gets."),
@@ -49,8 +50,10 @@ func drivers() resource.Resource {
 		},
 		Row: func(d *storagev1.CSIDriver, now time.Time) []any {
 			s := &d.Spec
-			return []any{d.Name, ptr.Deref(s.AttachRequired, true), ptr.Deref(s.PodInfoOnMount, false), ptr.Deref(s.StorageCapacity, false),
-				formatAudiences(s.TokenRequests), ptr.Deref(s.RequiresRepublish, false), formatModes(s.VolumeLifecycleModes),
+			return []any{d.Name, ptr.Deref(s.AttachRequired, true), ptr.Deref(s.PodInfoOnMount, false),
+				ptr.Deref(s.StorageCapacity, false),
+				formatAudiences(s.TokenRequests), ptr.Deref(s.RequiresRepublish, false),
+				formatModes(s.VolumeLifecycleModes),
 				resource.Since(d.CreationTimestamp, now)}
 		},
 	}
@@ -114,11 +117,14 @@ func validateDriver(_ context.Context, d, old *storagev1.CSIDriver) field.ErrorL
 	for _, mode := range s.VolumeLifecycleModes {
 		if mode != storagev1.VolumeLifecyclePersistent && mode != storagev1.VolumeLifecycleEphemeral {
 			errs = append(errs, field.NotSupported(at.Child("volumeLifecycleModes"), mode,
-				[]storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral}))
+				[]storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent,
+					storagev1.VolumeLifecycleEphemeral}))
 		}
 	}
 	if n := s.NodeAllocatableUpdatePeriodSeconds; n != nil && *n < 10 {
-		errs = append(errs, field.Invalid(at.Child("nodeAllocatableUpdatePeriodSeconds"), *n, "must be greater than or equal to 10 seconds"))
+		errs = append(errs,
+			field.Invalid(at.Child("nodeAllocatableUpdatePeriodSeconds"), *n,
+				"must be greater than or equal to 10 seconds"))
 	}
 	if s.ServiceAccountTokenInSecrets != nil && len(s.TokenRequests) == 0 {
 		errs = append(errs, field.Invalid(at.Child("serviceAccountTokenInSecrets"), *s.ServiceAccountTokenInSecrets,
@@ -127,8 +133,11 @@ func validateDriver(_ context.Context, d, old *storagev1.CSIDriver) field.ErrorL
 	if old == nil {
 		return errs
 	}
-	errs = append(errs, validation.Immutable(s.AttachRequired, old.Spec.AttachRequired, at.Child("attachedRequired"))...)
-	return append(errs, validation.Immutable(s.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes, at.Child("volumeLifecycleModes"))...)
+	errs = append(errs,
+		validation.Immutable(s.AttachRequired, old.Spec.AttachRequired, at.Child("attachedRequired"))...)
+	return append(errs,
+		validation.Immutable(s.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes,
+			at.Child("volumeLifecycleModes"))...)
 }
 
 func validateTokenRequests(requests []storagev1.TokenRequest, at *field.Path) field.ErrorList {
@@ -144,9 +153,11 @@ func validateTokenRequests(requests []storagev1.TokenRequest, at *field.Path) fi
 		seen[r.Audience] = true
 		switch s := ptr.Deref(r.ExpirationSeconds, shortest); {
 		case s < shortest:
-			errs = append(errs, field.Invalid(at.Child("expirationSeconds"), s, "may not specify a duration less than 10 minutes"))
+			errs = append(errs,
+				field.Invalid(at.Child("expirationSeconds"), s, "may not specify a duration less than 10 minutes"))
 		case s > longest:
-			errs = append(errs, field.Invalid(at.Child("expirationSeconds"), s, "may not specify a duration larger than 2^32 seconds"))
+			errs = append(errs,
+				field.Invalid(at.Child("expirationSeconds"), s, "may not specify a duration larger than 2^32 seconds"))
 		}
 	}
 	return errs

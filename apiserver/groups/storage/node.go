@@ -79,7 +79,8 @@ func validateNodeDriver(d *storagev1.CSINodeDriver, at *field.Path) field.ErrorL
 		errs = append(errs, field.Required(at.Child("nodeID"), ""))
 	}
 	if len(d.NodeID) > longestNodeID {
-		errs = append(errs, field.Invalid(at.Child("nodeID"), d.NodeID, fmt.Sprintf("must be %d characters or less", longestNodeID)))
+		errs = append(errs,
+			field.Invalid(at.Child("nodeID"), d.NodeID, fmt.Sprintf("must be %d characters or less", longestNodeID)))
 	}
 	if d.Allocatable != nil {
 		errs = append(errs, validation.OptionalNonNegative(d.Allocatable.Count, at.Child("allocatable", "count"))...)

@@ -42,11 +42,13 @@ func change[T any](t *testing.T, r resource.Resource, old, text string, want ...
 func TestStorageClass(t *testing.T) {
 	for text, want := range map[string][]string{
 		"provisioner: Example.com/p\nparameters: {a: b}\nreclaimPolicy: Retain\nvolumeBindingMode: WaitForFirstConsumer\nallowedTopologies: [{matchLabelExpressions: [{key: a, values: [b]}]}]": nil,
-		"parameters: {'': b}":                     {grouptest.Missing + "provisioner", grouptest.Invalid + "parameters"},
+		"parameters: {'': b}": {grouptest.Missing + "provisioner",
+			grouptest.Invalid + "parameters"},
 		"provisioner: a b":                        {grouptest.Invalid + "provisioner"},
 		"provisioner: p\nreclaimPolicy: Recycle":  {grouptest.Unknown + "reclaimPolicy"},
 		"provisioner: p\nvolumeBindingMode: Soon": {grouptest.Unknown + "volumeBindingMode"},
-		"provisioner: p\nparameters: {a: " + strings.Repeat("x", largestParameters) + "}":                                                               {grouptest.TooLong + "parameters"},
+		"provisioner: p\nparameters: {a: " + strings.Repeat("x", largestParameters) +
+			"}": {grouptest.TooLong + "parameters"},
 		"provisioner: p\nallowedTopologies: [{matchLabelExpressions: [{key: 'a b'}, {key: c, values: [d, d]}, {key: c, values: [e]}]}]":                 {grouptest.Invalid + "allowedTopologies[0].matchLabelExpressions[0].key", grouptest.Missing + "allowedTopologies[0].matchLabelExpressions[0].values", grouptest.Duplicate + "allowedTopologies[0].matchLabelExpressions[1].values[1]", grouptest.Duplicate + "allowedTopologies[0].matchLabelExpressions[2].key"},
 		"provisioner: p\nallowedTopologies: [{matchLabelExpressions: [{key: a, values: [b, c]}]}, {matchLabelExpressions: [{key: a, values: [c, b]}]}]": {grouptest.Duplicate + "allowedTopologies[1].matchLabelExpressions"},
 	} {
@@ -54,15 +56,19 @@ func TestStorageClass(t *testing.T) {
 	}
 	const old = meta + "provisioner: p\nparameters: {a: b}"
 	change[storagev1.StorageClass](t, storageClasses(), old, old+"\nallowVolumeExpansion: true")
-	change[storagev1.StorageClass](t, storageClasses(), old, meta+"provisioner: q\nreclaimPolicy: Retain\nvolumeBindingMode: WaitForFirstConsumer",
-		grouptest.Invalid+"provisioner", grouptest.Invalid+"parameters", grouptest.Invalid+"reclaimPolicy", grouptest.Invalid+"volumeBindingMode")
+	change[storagev1.StorageClass](t, storageClasses(), old,
+		meta+"provisioner: q\nreclaimPolicy: Retain\nvolumeBindingMode: WaitForFirstConsumer",
+		grouptest.Invalid+"provisioner", grouptest.Invalid+"parameters", grouptest.Invalid+"reclaimPolicy",
+		grouptest.Invalid+"volumeBindingMode")
 
 	kind := storageClasses().(*resource.Kind[storagev1.StorageClass])
-	c := grouptest.Parse[storagev1.StorageClass](t, "metadata: {name: x, annotations: {storageclass.kubernetes.io/is-default-class: 'true'}}\nprovisioner: p\nallowedTopologies: [{matchLabelExpressions: [{key: beta.kubernetes.io/os, values: [linux]}]}]")
+	c := grouptest.Parse[storagev1.StorageClass](t,
+		"metadata: {name: x, annotations: {storageclass.kubernetes.io/is-default-class: 'true'}}\nprovisioner: p\nallowedTopologies: [{matchLabelExpressions: [{key: beta.kubernetes.io/os, values: [linux]}]}]")
 	kind.Default(c)
 	c.CreationTimestamp = grouptest.Ago(time.Minute)
 	grouptest.WantRow(t, kind, c, "x (default)", "p", "Delete", "Immediate", "false", "60s")
-	if w := kind.Warnings(context.Background(), c, nil); len(w) != 1 || !strings.HasPrefix(w[0], "allowedTopologies[0].matchLabelExpressions[0].key: deprecated") {
+	if w := kind.Warnings(context.Background(), c, nil); len(w) != 1 ||
+		!strings.HasPrefix(w[0], "allowedTopologies[0].matchLabelExpressions[0].key: deprecated") {
 		t.Errorf("warnings: %q", w)
 	}
 }
@@ -74,15 +80,19 @@ func TestVolumeAttributesClass(t *testing.T) {
 	} {
 		check[storagev1.VolumeAttributesClass](t, volumeAttributesClasses(), meta+text, want)
 	}
-	change[storagev1.VolumeAttributesClass](t, volumeAttributesClasses(), meta+"driverName: d\nparameters: {a: b}", meta+"driverName: e\nparameters: {a: c}",
+	change[storagev1.VolumeAttributesClass](t, volumeAttributesClasses(), meta+"driverName: d\nparameters: {a: b}",
+		meta+"driverName: e\nparameters: {a: c}",
 		grouptest.Forbidden+"driverName", grouptest.Forbidden+"parameters")
-	grouptest.WantRow(t, volumeAttributesClasses(), grouptest.Parse[storagev1.VolumeAttributesClass](t, meta+"driverName: d"), "x", "d", "<unknown>")
+	grouptest.WantRow(t, volumeAttributesClasses(),
+		grouptest.Parse[storagev1.VolumeAttributesClass](t, meta+"driverName: d"), "x", "d", "<unknown>")
 }
 
 func TestDriver(t *testing.T) {
 	got := grouptest.Parse[storagev1.CSIDriver](t, meta+"spec: {}")
 	defaultDriver(got)
-	want := grouptest.Parse[storagev1.CSIDriver](t, meta+"spec: {attachRequired: true, podInfoOnMount: false, storageCapacity: false, fsGroupPolicy: ReadWriteOnceWithFSType, volumeLifecycleModes: [Persistent], requiresRepublish: false, seLinuxMount: false, preventPodSchedulingIfMissing: false}")
+	want := grouptest.Parse[storagev1.CSIDriver](t,
+		meta+
+			"spec: {attachRequired: true, podInfoOnMount: false, storageCapacity: false, fsGroupPolicy: ReadWriteOnceWithFSType, volumeLifecycleModes: [Persistent], requiresRepublish: false, seLinuxMount: false, preventPodSchedulingIfMissing: false}")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("defaults (-want +got):\n%s", diff)
 	}
@@ -95,7 +105,8 @@ func TestDriver(t *testing.T) {
 	} {
 		check[storagev1.CSIDriver](t, drivers(), meta+"spec: "+text, want)
 	}
-	change[storagev1.CSIDriver](t, drivers(), meta, meta+"spec: {attachRequired: false, volumeLifecycleModes: [Ephemeral]}",
+	change[storagev1.CSIDriver](t, drivers(), meta,
+		meta+"spec: {attachRequired: false, volumeLifecycleModes: [Ephemeral]}",
 		grouptest.Invalid+"spec.attachedRequired", grouptest.Invalid+"spec.volumeLifecycleModes")
 	kind := drivers().(*resource.Kind[storagev1.CSIDriver])
 	d := grouptest.Parse[storagev1.CSIDriver](t, meta+"spec: {tokenRequests: [{audience: a}]}")
@@ -115,29 +126,43 @@ func TestDriversOfNode(t *testing.T) {
 	for text, want := range map[string][]string{
 		"[{name: d, nodeID: a, topologyKeys: [a, example.com/b], allocatable: {count: 5}}]": nil,
 		"[{nodeID: ''}]": {grouptest.Missing + "spec.drivers[0].name", grouptest.Missing + "spec.drivers[0].nodeID"},
-		"[{name: d, nodeID: a, allocatable: {count: -1}, topologyKeys: [a, a, '']}, {name: d, nodeID: " + strings.Repeat("a", 257) + "}]": {grouptest.Invalid + "spec.drivers[0].allocatable.count", grouptest.Duplicate + "spec.drivers[0]", grouptest.Missing + "spec.drivers[0]", grouptest.Invalid + "spec.drivers[0]", grouptest.Invalid + "spec.drivers[0]", grouptest.Invalid + "spec.drivers[1].nodeID", grouptest.Duplicate + "spec.drivers[1].name"},
+		"[{name: d, nodeID: a, allocatable: {count: -1}, topologyKeys: [a, a, '']}, {name: d, nodeID: " +
+			strings.Repeat("a", 257) + "}]": {grouptest.Invalid + "spec.drivers[0].allocatable.count",
+			grouptest.Duplicate + "spec.drivers[0]", grouptest.Missing + "spec.drivers[0]",
+			grouptest.Invalid + "spec.drivers[0]", grouptest.Invalid + "spec.drivers[0]",
+			grouptest.Invalid + "spec.drivers[1].nodeID", grouptest.Duplicate + "spec.drivers[1].name"},
 	} {
 		kind := driversOfNodes().(*resource.Kind[storagev1.CSINode])
-		grouptest.WantErrors(t, kind.Validate(context.Background(), grouptest.Parse[storagev1.CSINode](t, meta+"spec: {drivers: "+text+"}"), nil), want...)
+		grouptest.WantErrors(t,
+			kind.Validate(context.Background(), grouptest.Parse[storagev1.CSINode](t, meta+"spec: {drivers: "+text+"}"),
+				nil), want...)
 	}
 	const old = meta + "spec: {drivers: [{name: d, nodeID: a, allocatable: {count: 1}}]}"
-	change[storagev1.CSINode](t, driversOfNodes(), old, meta+"spec: {drivers: [{name: d, nodeID: a, allocatable: {count: 2}}, {name: e, nodeID: a}]}")
-	change[storagev1.CSINode](t, driversOfNodes(), old, meta+"spec: {drivers: [{name: d, nodeID: b}]}", grouptest.Invalid+"spec.drivers")
+	change[storagev1.CSINode](t, driversOfNodes(), old,
+		meta+"spec: {drivers: [{name: d, nodeID: a, allocatable: {count: 2}}, {name: e, nodeID: a}]}")
+	change[storagev1.CSINode](t, driversOfNodes(), old, meta+"spec: {drivers: [{name: d, nodeID: b}]}",
+		grouptest.Invalid+"spec.drivers")
 	grouptest.WantRow(t, driversOfNodes(), grouptest.Parse[storagev1.CSINode](t, old), "x", int64(1), "<unknown>")
 }
 
 func TestCapacity(t *testing.T) {
 	const meta = "metadata: {name: x, namespace: default, resourceVersion: '1'}\n"
 	for text, want := range map[string][]string{
-		"storageClassName: a\ncapacity: 1Gi\nnodeTopology: {matchLabels: {a: b}}":    nil,
-		"storageClassName: A\ncapacity: -1\nnodeTopology: {matchLabels: {a: 'b c'}}": {grouptest.Invalid + "storageClassName", grouptest.Invalid + "capacity", grouptest.Invalid + "nodeTopology.matchLabels"},
+		"storageClassName: a\ncapacity: 1Gi\nnodeTopology: {matchLabels: {a: b}}": nil,
+		"storageClassName: A\ncapacity: -1\nnodeTopology: {matchLabels: {a: 'b c'}}": {
+			grouptest.Invalid + "storageClassName", grouptest.Invalid + "capacity",
+			grouptest.Invalid + "nodeTopology.matchLabels"},
 	} {
 		check[storagev1.CSIStorageCapacity](t, capacities(), meta+text, want)
 	}
-	change[storagev1.CSIStorageCapacity](t, capacities(), meta+"storageClassName: a", meta+"storageClassName: b\nnodeTopology: {}", grouptest.Invalid+"storageClassName", grouptest.Invalid+"nodeTopology")
-	c := grouptest.Parse[storagev1.CSIStorageCapacity](t, meta+"storageClassName: a\ncapacity: 1Gi\nnodeTopology: {matchLabels: {beta.kubernetes.io/os: linux}}")
+	change[storagev1.CSIStorageCapacity](t, capacities(), meta+"storageClassName: a",
+		meta+"storageClassName: b\nnodeTopology: {}", grouptest.Invalid+"storageClassName",
+		grouptest.Invalid+"nodeTopology")
+	c := grouptest.Parse[storagev1.CSIStorageCapacity](t,
+		meta+"storageClassName: a\ncapacity: 1Gi\nnodeTopology: {matchLabels: {beta.kubernetes.io/os: linux}}")
 	grouptest.WantRow(t, capacities(), c, "x", "a", "1Gi")
-	if w := capacities().(*resource.Kind[storagev1.CSIStorageCapacity]).Warnings(context.Background(), c, nil); len(w) != 1 {
+	if w := capacities().(*resource.Kind[storagev1.CSIStorageCapacity]).Warnings(context.Background(), c,
+		nil); len(w) != 1 {
 		t.Errorf("warnings: %q", w)
 	}
 }
@@ -146,16 +171,23 @@ func TestAttachment(t *testing.T) {
 	for text, want := range map[string][]string{
 		"spec: {attacher: d, nodeName: a, source: {persistentVolumeName: v}}":                                                             nil,
 		"spec: {attacher: d, nodeName: a, source: {inlineVolumeSpec: {accessModes: [ReadWriteOnce], csi: {driver: d, volumeHandle: h}}}}": nil,
-		"spec: {nodeName: A, source: {}}":                                                           {grouptest.Missing + "spec.attacher", grouptest.Invalid + "spec.nodeName", grouptest.Missing + "spec.source"},
-		"spec: {attacher: d, nodeName: a, source: {persistentVolumeName: ''}}":                      {grouptest.Missing + "spec.source.persistentVolumeName"},
-		"spec: {attacher: d, nodeName: a, source: {persistentVolumeName: A}}":                       {grouptest.Invalid + "spec.source.persistentVolumeName"},
-		"spec: {attacher: d, nodeName: a, source: {persistentVolumeName: v, inlineVolumeSpec: {}}}": {grouptest.Forbidden + "spec.source"},
+		"spec: {nodeName: A, source: {}}": {
+			grouptest.Missing + "spec.attacher", grouptest.Invalid + "spec.nodeName",
+			grouptest.Missing + "spec.source"},
+		"spec: {attacher: d, nodeName: a, source: {persistentVolumeName: ''}}": {
+			grouptest.Missing + "spec.source.persistentVolumeName"},
+		"spec: {attacher: d, nodeName: a, source: {persistentVolumeName: A}}": {
+			grouptest.Invalid + "spec.source.persistentVolumeName"},
+		"spec: {attacher: d, nodeName: a, source: {persistentVolumeName: v, inlineVolumeSpec: {}}}": {
+			grouptest.Forbidden + "spec.source"},
 		"spec: {attacher: d, nodeName: a, source: {persistentVolumeName: v}}\nstatus: {attachError: {errorCode: -1}, detachError: {message: " + strings.Repeat("x", 1025) + "}}": {grouptest.Invalid + "status.attachError.errorCode", grouptest.TooLong + "status.detachError.message"},
 	} {
 		check[storagev1.VolumeAttachment](t, attachments(), meta+text, want)
 	}
 	const old = meta + "spec: {attacher: d, nodeName: a, source: {persistentVolumeName: v}}\n"
 	change[storagev1.VolumeAttachment](t, attachments(), old, old+"status: {attached: true}")
-	change[storagev1.VolumeAttachment](t, attachments(), old, meta+"spec: {attacher: d, nodeName: b, source: {persistentVolumeName: v}}", grouptest.Invalid+"spec")
-	grouptest.WantRow(t, attachments(), grouptest.Parse[storagev1.VolumeAttachment](t, old), "x", "d", "v", "a", false, "<unknown>")
+	change[storagev1.VolumeAttachment](t, attachments(), old,
+		meta+"spec: {attacher: d, nodeName: b, source: {persistentVolumeName: v}}", grouptest.Invalid+"spec")
+	grouptest.WantRow(t, attachments(), grouptest.Parse[storagev1.VolumeAttachment](t, old), "x", "d", "v", "a", false,
+		"<unknown>")
 }

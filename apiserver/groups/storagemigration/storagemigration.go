@@ -56,7 +56,8 @@ func migrations() resource.Resource {
 
 // state is the last of the conditions that hold, or Unknown.
 func state(m *storagemigrationv1.StorageVersionMigration) string {
-	known := []string{string(storagemigrationv1.MigrationRunning), string(storagemigrationv1.MigrationSucceeded), string(storagemigrationv1.MigrationFailed)}
+	known := []string{string(storagemigrationv1.MigrationRunning), string(storagemigrationv1.MigrationSucceeded),
+		string(storagemigrationv1.MigrationFailed)}
 	state := "Unknown"
 	for _, c := range m.Status.Conditions {
 		if c.Status == metav1.ConditionTrue && slices.Contains(known, c.Type) {
@@ -103,10 +104,12 @@ func validateStatus(_ context.Context, m, old *storagemigrationv1.StorageVersion
 	const succeeded, failed = string(storagemigrationv1.MigrationSucceeded), string(storagemigrationv1.MigrationFailed)
 	holds := meta.IsStatusConditionTrue
 	if holds(is.Conditions, succeeded) && holds(is.Conditions, failed) {
-		errs = append(errs, field.Invalid(at, is.Conditions, "Both success and failed conditions cannot be true at the same time"))
+		errs = append(errs,
+			field.Invalid(at, is.Conditions, "Both success and failed conditions cannot be true at the same time"))
 	}
 	if holds(was.Conditions, succeeded) && !holds(is.Conditions, succeeded) {
-		errs = append(errs, field.Invalid(at, is.Conditions, "Success condition cannot be set to false once it is true"))
+		errs = append(errs,
+			field.Invalid(at, is.Conditions, "Success condition cannot be set to false once it is true"))
 	}
 	if holds(was.Conditions, failed) && !holds(is.Conditions, failed) {
 		errs = append(errs, field.Invalid(at, is.Conditions, "Failed condition cannot be set to false once it is true"))

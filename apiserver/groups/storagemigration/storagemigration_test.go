@@ -21,7 +21,9 @@ func TestMigration(t *testing.T) {
 		"{resource: {resource: pods/status}}":                {grouptest.Invalid + "spec.resource.resource"},
 		"{resource: {group: A, resource: pods}}":             {grouptest.Invalid + "spec.resource.group"},
 	} {
-		grouptest.WantErrors(t, kind.Validate(context.Background(), grouptest.Parse[storagemigrationv1.StorageVersionMigration](t, head+"spec: "+text), nil), want...)
+		grouptest.WantErrors(t,
+			kind.Validate(context.Background(),
+				grouptest.Parse[storagemigrationv1.StorageVersionMigration](t, head+"spec: "+text), nil), want...)
 	}
 	old := grouptest.Parse[storagemigrationv1.StorageVersionMigration](t, head+"spec: {resource: {resource: pods}}")
 	other := grouptest.Parse[storagemigrationv1.StorageVersionMigration](t, head+"spec: {resource: {resource: nodes}}")
@@ -49,8 +51,10 @@ func TestMigrationStatus(t *testing.T) {
 		{"{resourceVersion: '12'}", "{}", []string{revision}},
 		{"{}", "{conditions: [" + done + ", " + failed + "]}", []string{conditions}},
 		{"{conditions: [" + done + "]}", "{}", []string{conditions}},
-		{"{conditions: [" + failed + "]}", "{conditions: [" + condition("Failed", "False") + "]}", []string{conditions}},
-		{"{}", "{conditions: [" + condition("Running", "Perhaps") + "]}", []string{grouptest.Unknown + "status.conditions[0].status"}},
+		{"{conditions: [" + failed + "]}", "{conditions: [" + condition("Failed", "False") + "]}",
+			[]string{conditions}},
+		{"{}", "{conditions: [" + condition("Running", "Perhaps") + "]}",
+			[]string{grouptest.Unknown + "status.conditions[0].status"}},
 	} {
 		kind := migrations().(*resource.Kind[storagemigrationv1.StorageVersionMigration])
 		old := grouptest.Parse[storagemigrationv1.StorageVersionMigration](t, head+"status: "+c.old)
@@ -69,7 +73,8 @@ func TestMigrationRow(t *testing.T) {
 		"{conditions: [" + condition("Running", "False") + ", " + condition("Succeeded", "True") + "]}": "Succeeded",
 		"{conditions: [" + condition("Failed", "True") + ", " + condition("Odd", "True") + "]}":         "Failed",
 	} {
-		m := grouptest.Parse[storagemigrationv1.StorageVersionMigration](t, head+"spec: {resource: {group: apps, resource: deployments}}\nstatus: "+text)
+		m := grouptest.Parse[storagemigrationv1.StorageVersionMigration](t,
+			head+"spec: {resource: {group: apps, resource: deployments}}\nstatus: "+text)
 		grouptest.WantRow(t, migrations(), m, "x", "deployments.apps", state)
 	}
 }

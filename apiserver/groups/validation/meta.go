@@ -64,7 +64,8 @@ func Finalizer(name string, at *field.Path) field.ErrorList {
 	if strings.Contains(name, "/") {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(at, name, "name is neither a standard finalizer name nor is it fully qualified")}
+	return field.ErrorList{
+		field.Invalid(at, name, "name is neither a standard finalizer name nor is it fully qualified")}
 }
 
 // Labels checks keys and values of a label set.
@@ -96,7 +97,9 @@ func WorkloadSelector(s *metav1.LabelSelector, template map[string]string, spec 
 	}
 	// A selector that is missing selects nothing, the template's labels neither.
 	if !selector.Empty() && !selector.Matches(labels.Set(template)) {
-		errs = append(errs, field.Invalid(spec.Child("template", "metadata", "labels"), template, "`selector` does not match template `labels`"))
+		errs = append(errs,
+			field.Invalid(spec.Child("template", "metadata", "labels"), template,
+				"`selector` does not match template `labels`"))
 	}
 	return errs
 }

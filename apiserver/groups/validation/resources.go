@@ -34,7 +34,9 @@ func IsHugePages(name corev1.ResourceName) bool {
 
 // isContainerResource reports whether a container may request the name, which has no domain.
 func isContainerResource(name corev1.ResourceName) bool {
-	return slices.Contains([]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}, name) || IsHugePages(name)
+	return slices.Contains(
+		[]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}, name) ||
+		IsHugePages(name)
 }
 
 // Quantity checks an amount of a resource.
@@ -82,7 +84,8 @@ func isCounted(name corev1.ResourceName) bool {
 
 // isStandardResource reports whether the name is a known one without a domain.
 func isStandardResource(name corev1.ResourceName) bool {
-	return isContainerResource(name) || isCounted(name) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix) ||
+	return isContainerResource(name) || isCounted(name) ||
+		strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix) ||
 		slices.Contains([]corev1.ResourceName{
 			corev1.ResourceStorage, corev1.ResourceRequestsStorage,
 			corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsEphemeralStorage,
@@ -107,11 +110,15 @@ func PodResourceRequirements(r *corev1.ResourceRequirements, at *field.Path) fie
 		if name == corev1.ResourceCPU || name == corev1.ResourceMemory || IsHugePages(name) {
 			return nil
 		}
-		return field.ErrorList{field.NotSupported(at, name, []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceHugePagesPrefix, corev1.ResourceMemory})}
+		return field.ErrorList{
+			field.NotSupported(at, name,
+				[]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceHugePagesPrefix, corev1.ResourceMemory})}
 	})
 }
 
-func requirements(r *corev1.ResourceRequirements, at *field.Path, checkName func(corev1.ResourceName, *field.Path) field.ErrorList) field.ErrorList {
+func requirements(
+	r *corev1.ResourceRequirements, at *field.Path, checkName func(corev1.ResourceName, *field.Path) field.ErrorList,
+) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range SortedResources(r.Limits) {
 		key := at.Child("limits").Key(string(name))
@@ -138,7 +145,8 @@ func wholePages(name corev1.ResourceName, q resource.Quantity, at *field.Path) f
 	if err == nil && size.Sign() > 0 && size.MilliValue()%1000 == 0 && q.Value()%size.Value() == 0 {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(at, q.String(), q.String()+" is not positive integer multiple of "+string(name))}
+	return field.ErrorList{
+		field.Invalid(at, q.String(), q.String()+" is not positive integer multiple of "+string(name))}
 }
 
 func mustEqualLimit(name corev1.ResourceName) bool {
@@ -155,9 +163,12 @@ func requestWithinLimit(name corev1.ResourceName, r *corev1.ResourceRequirements
 	case !limited:
 		return nil
 	case mustEqualLimit(name) && request.Cmp(limit) != 0:
-		return field.ErrorList{field.Invalid(key, request.String(), "must be equal to "+string(name)+" limit of "+limit.String())}
+		return field.ErrorList{
+			field.Invalid(key, request.String(), "must be equal to "+string(name)+" limit of "+limit.String())}
 	case request.Cmp(limit) > 0:
-		return field.ErrorList{field.Invalid(key, request.String(), "must be less than or equal to "+string(name)+" limit of "+limit.String())}
+		return field.ErrorList{
+			field.Invalid(key, request.String(),
+				"must be less than or equal to "+string(name)+" limit of "+limit.String())}
 	}
 	return nil
 }
@@ -210,7 +221,8 @@ func resourceClaims(refs []corev1.ResourceClaim, claims map[string]bool, at *fie
 			missing := field.NotFound(at, ref.Name)
 			missing.Detail = "must be one of the names in pod.spec.resourceClaims which is empty"
 			if len(claims) > 0 {
-				missing.Detail = "must be one of the names in pod.spec.resourceClaims: " + strings.Join(SortedKeys(claims), ", ")
+				missing.Detail = "must be one of the names in pod.spec.resourceClaims: " +
+					strings.Join(SortedKeys(claims), ", ")
 			}
 			errs = append(errs, missing)
 		}

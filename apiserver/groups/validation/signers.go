@@ -16,7 +16,8 @@ func SignerName(name string, at *field.Path) field.ErrorList {
 	}
 	domain, path, ok := strings.Cut(name, "/")
 	if !ok || strings.Contains(path, "/") {
-		return field.ErrorList{field.Invalid(at, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")}
+		return field.ErrorList{
+			field.Invalid(at, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")}
 	}
 	var errs field.ErrorList
 	if len(domain) > utilvalidation.DNS1123SubdomainMaxLength {
@@ -24,7 +25,8 @@ func SignerName(name string, at *field.Path) field.ErrorList {
 	}
 	errs = append(errs, validateParts(domain, utilvalidation.IsDNS1123Label, at)...)
 	if !strings.Contains(domain, ".") {
-		errs = append(errs, field.Invalid(at, domain, "should be a domain with at least two segments separated by dots"))
+		errs = append(errs,
+			field.Invalid(at, domain, "should be a domain with at least two segments separated by dots"))
 	}
 	errs = append(errs, validateParts(path, utilvalidation.IsDNS1123Subdomain, at)...)
 	const longest = 2*utilvalidation.DNS1123SubdomainMaxLength + utilvalidation.DNS1123LabelMaxLength + 2
@@ -59,7 +61,8 @@ func BundleName(signer string) NameFunc {
 		}
 		begin := strings.ReplaceAll(signer, "/", ":") + ":"
 		if !strings.HasPrefix(name, begin) {
-			return []string{fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s", signer, begin)}
+			return []string{
+				fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s", signer, begin)}
 		}
 		return SubdomainName(strings.TrimPrefix(name, begin), prefix)
 	}

@@ -37,7 +37,8 @@ func TestPercent(t *testing.T) {
 			t.Errorf("%s: %d %t", value, got, ok)
 		}
 	}
-	for _, value := range []intstr.IntOrString{intstr.FromString("25"), intstr.FromString("a%"), intstr.FromString("%"), intstr.FromInt32(5)} {
+	for _, value := range []intstr.IntOrString{intstr.FromString("25"), intstr.FromString("a%"), intstr.FromString("%"),
+		intstr.FromInt32(5)} {
 		if got, ok := Percent(value); ok {
 			t.Errorf("%s is %d percent", value.String(), got)
 		}

@@ -86,7 +86,8 @@ func validateCSI(s *corev1.CSIPersistentVolumeSource, at *field.Path) field.Erro
 }
 
 // iscsiNames are the forms of the names of initiators and targets (RFC 3720).
-var iscsiNames = regexp.MustCompile(`^(iqn\.\d{4}-\d{2}\.([[:alnum:]\-.]+)(:[^,;*&$|\s]+)|eui.[[:alnum:]]{16}|naa.[[:alnum:]]{32})$`)
+var iscsiNames = regexp.MustCompile(
+	`^(iqn\.\d{4}-\d{2}\.([[:alnum:]\-.]+)(:[^,;*&$|\s]+)|eui.[[:alnum:]]{16}|naa.[[:alnum:]]{32})$`)
 
 func validateISCSI(s *corev1.ISCSIPersistentVolumeSource, name string, at *field.Path) field.ErrorList {
 	errs := required(at, "targetPortal", s.TargetPortal, "iqn", s.IQN)
@@ -130,7 +131,8 @@ func validateFC(s *corev1.FCVolumeSource, at *field.Path) field.ErrorList {
 	}
 	var errs field.ErrorList
 	if len(s.WWIDs) > 0 {
-		errs = append(errs, field.Invalid(names, s.TargetWWNs, "targetWWNs and wwids can not be specified simultaneously"))
+		errs = append(errs,
+			field.Invalid(names, s.TargetWWNs, "targetWWNs and wwids can not be specified simultaneously"))
 	}
 	if s.Lun == nil {
 		return append(errs, field.Required(at.Child("lun"), "lun is required if targetWWNs is specified"))
@@ -149,7 +151,8 @@ func validateRemoved(s *corev1.PersistentVolumeSource, at *field.Path) field.Err
 	case s.Glusterfs != nil:
 		return required(at.Child("glusterfs"), "endpoints", s.Glusterfs.EndpointsName, "path", s.Glusterfs.Path)
 	case s.RBD != nil:
-		return append(required(at.Child("rbd"), "image", s.RBD.RBDImage), some(s.RBD.CephMonitors, at.Child("rbd", "monitors"))...)
+		return append(required(at.Child("rbd"), "image", s.RBD.RBDImage),
+			some(s.RBD.CephMonitors, at.Child("rbd", "monitors"))...)
 	case s.Quobyte != nil:
 		return required(at.Child("quobyte"), "registry", s.Quobyte.Registry, "volume", s.Quobyte.Volume)
 	case s.CephFS != nil:
@@ -167,7 +170,8 @@ func validateRemoved(s *corev1.PersistentVolumeSource, at *field.Path) field.Err
 	case s.AzureDisk != nil:
 		return required(at.Child("azureDisk"), "diskName", s.AzureDisk.DiskName, "diskURI", s.AzureDisk.DataDiskURI)
 	case s.ScaleIO != nil:
-		return required(at.Child("scaleIO"), "gateway", s.ScaleIO.Gateway, "system", s.ScaleIO.System, "volumeName", s.ScaleIO.VolumeName)
+		return required(at.Child("scaleIO"), "gateway", s.ScaleIO.Gateway, "system", s.ScaleIO.System, "volumeName",
+			s.ScaleIO.VolumeName)
 	}
 	return nil
 }
@@ -183,14 +187,17 @@ func some(list []string, at *field.Path) field.ErrorList {
 func Warnings(spec *corev1.PersistentVolumeSpec, at *field.Path) []string {
 	var warnings []string
 	if spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
-		warnings = append(warnings, fmt.Sprintf("%s: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.",
-			at.Child("persistentVolumeReclaimPolicy")))
+		warnings = append(warnings,
+			fmt.Sprintf(
+				"%s: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.",
+				at.Child("persistentVolumeReclaimPolicy")))
 	}
 	if a := spec.NodeAffinity; a != nil {
 		at := at.Child("nodeAffinity", "required", "nodeSelectorTerms")
 		for i, term := range ptr.Deref(a.Required, corev1.NodeSelector{}).NodeSelectorTerms {
 			for j, e := range term.MatchExpressions {
-				warnings = append(warnings, validation.NodeLabelWarning(e.Key, at.Index(i).Child("matchExpressions").Index(j).Child("key"))...)
+				warnings = append(warnings,
+					validation.NodeLabelWarning(e.Key, at.Index(i).Child("matchExpressions").Index(j).Child("key"))...)
 			}
 		}
 	}

@@ -22,7 +22,8 @@ func ValidateSpec(spec *corev1.PersistentVolumeSpec, name string, at *field.Path
 	errs = append(errs, validateCapacity(spec.Capacity, at.Child("capacity"))...)
 	if p := spec.PersistentVolumeReclaimPolicy; p != "" {
 		errs = append(errs, validation.Enum(p, at.Child("persistentVolumeReclaimPolicy"),
-			corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain)...)
+			corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle,
+			corev1.PersistentVolumeReclaimRetain)...)
 	}
 	if a := spec.NodeAffinity; a != nil {
 		at := at.Child("nodeAffinity", "required")
@@ -33,13 +34,19 @@ func ValidateSpec(spec *corev1.PersistentVolumeSpec, name string, at *field.Path
 		}
 	}
 	errs = append(errs, validateSource(spec, name, at)...)
-	if h := spec.HostPath; h != nil && path.Clean(h.Path) == "/" && spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
-		errs = append(errs, field.Forbidden(at.Child("persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'"))
+	if h := spec.HostPath; h != nil && path.Clean(h.Path) == "/" &&
+		spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+		errs = append(errs,
+			field.Forbidden(at.Child("persistentVolumeReclaimPolicy"),
+				"may not be 'recycle' for a hostPath mount of '/'"))
 	}
 	if spec.StorageClassName != "" {
-		errs = append(errs, validation.Check(spec.StorageClassName, at.Child("storageClassName"), utilvalidation.IsDNS1123Subdomain)...)
+		errs = append(errs,
+			validation.Check(spec.StorageClassName, at.Child("storageClassName"), utilvalidation.IsDNS1123Subdomain)...)
 	}
-	errs = append(errs, validation.OptionalOneOf(spec.VolumeMode, at.Child("volumeMode"), corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)...)
+	errs = append(errs,
+		validation.OptionalOneOf(spec.VolumeMode, at.Child("volumeMode"), corev1.PersistentVolumeBlock,
+			corev1.PersistentVolumeFilesystem)...)
 	return append(errs, validateAttributesClass(spec, at)...)
 }
 
@@ -68,7 +75,8 @@ func ValidateInlineSpec(spec *corev1.PersistentVolumeSpec, at *field.Path) field
 		errs = append(errs, field.Forbidden(at.Child("persistentVolumeReclaimPolicy"), "may only be Retain "+inline))
 	}
 	if m := spec.VolumeMode; m != nil && *m != corev1.PersistentVolumeFilesystem {
-		errs = append(errs, field.Forbidden(at.Child("volumeMode"), "may not specify volumeMode other than Filesystem "+inline))
+		errs = append(errs,
+			field.Forbidden(at.Child("volumeMode"), "may not specify volumeMode other than Filesystem "+inline))
 	}
 	errs = append(errs, validateSource(spec, "", at)...)
 	return append(errs, validateAttributesClass(spec, at)...)
@@ -80,7 +88,8 @@ func validateCapacity(capacity corev1.ResourceList, at *field.Path) field.ErrorL
 		errs = append(errs, field.Required(at, ""))
 	}
 	if _, ok := capacity[corev1.ResourceStorage]; !ok || len(capacity) > 1 {
-		errs = append(errs, field.NotSupported(at, validation.SortedResources(capacity), []corev1.ResourceName{corev1.ResourceStorage}))
+		errs = append(errs,
+			field.NotSupported(at, validation.SortedResources(capacity), []corev1.ResourceName{corev1.ResourceStorage}))
 	}
 	for _, name := range validation.SortedResources(capacity) {
 		if q := capacity[name]; q.Sign() <= 0 {
@@ -98,7 +107,8 @@ func validateAttributesClass(spec *corev1.PersistentVolumeSpec, at *field.Path) 
 	if class := *spec.VolumeAttributesClassName; class == "" {
 		errs = append(errs, field.Required(at.Child("volumeAttributesClassName"), "an empty string is disallowed"))
 	} else {
-		errs = append(errs, validation.Check(class, at.Child("volumeAttributesClassName"), utilvalidation.IsDNS1123Subdomain)...)
+		errs = append(errs,
+			validation.Check(class, at.Child("volumeAttributesClassName"), utilvalidation.IsDNS1123Subdomain)...)
 	}
 	if spec.CSI == nil {
 		errs = append(errs, field.Required(at.Child("csi"), "has to be specified when using volumeAttributesClassName"))

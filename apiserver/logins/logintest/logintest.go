@@ -42,7 +42,9 @@ func NewIssuer(t testing.TB) *Issuer {
 		answer(w, map[string]any{"issuer": i.URL, "jwks_uri": i.URL + "/keys"})
 	})
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Algorithm: string(jose.ES256), Use: "sig"}}})
+		answer(w,
+			jose.JSONWebKeySet{
+				Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Algorithm: string(jose.ES256), Use: "sig"}}})
 	})
 	i.Server = httptest.NewTLSServer(mux)
 	t.Cleanup(i.Close)
@@ -62,13 +64,15 @@ func (i *Issuer) CA() string {
 // Token returns a token for the audience "barque", valid for an hour, with these claims.
 func (i *Issuer) Token(t testing.TB, claims map[string]any) string {
 	t.Helper()
-	all := map[string]any{"iss": i.URL, "aud": "barque", "sub": "1", "iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix()}
+	all := map[string]any{"iss": i.URL, "aud": "barque", "sub": "1", "iat": time.Now().Unix(),
+		"exp": time.Now().Add(time.Hour).Unix()}
 	maps.Copy(all, claims)
 	payload, err := json.Marshal(all)
 	if err != nil {
 		t.Fatal(err)
 	}
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: i.key, KeyID: "k"}}, nil)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: i.key, KeyID: "k"}},
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +99,8 @@ func Kubeconfig(t testing.TB, server *httptest.Server) string {
 	c := clientcmdapi.NewConfig()
 	c.Clusters["w"] = &clientcmdapi.Cluster{Server: server.URL}
 	if server.TLS != nil {
-		c.Clusters["w"].CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+		c.Clusters["w"].CertificateAuthorityData = pem.EncodeToMemory(
+			&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	}
 	c.AuthInfos["w"] = &clientcmdapi.AuthInfo{}
 	c.Contexts["w"] = &clientcmdapi.Context{Cluster: "w", AuthInfo: "w"}

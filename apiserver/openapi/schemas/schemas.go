@@ -32,7 +32,8 @@ const (
 )
 
 // ErrNotBuilt is returned when the binary was built without the definitions.
-var ErrNotBuilt = errors.New("this binary was built without the schemas of the built-in kinds: build it with `make build`")
+var ErrNotBuilt = errors.New(
+	"this binary was built without the schemas of the built-in kinds: build it with `make build`")
 
 //go:embed files
 var embedded embed.FS
@@ -143,7 +144,8 @@ func decode(compressed []byte, prefix string) (map[string]packed, error) {
 // Pack returns the content of the files for definitions: names to contents.
 func Pack(get common.GetOpenAPIDefinitions) (map[string][]byte, error) {
 	packages := map[string]map[string]packed{}
-	for model, definition := range get(func(name string) spec.Ref { return spec.MustCreateRef(packedReference + name) }) {
+	for model, definition := range get(
+		func(name string) spec.Ref { return spec.MustCreateRef(packedReference + name) }) {
 		p := packed{Dependencies: definition.Dependencies}
 		if v2, ok := definition.Schema.Extensions[common.ExtensionV2Schema].(spec.Schema); ok {
 			p.V2 = &v2

@@ -93,7 +93,8 @@ func TestAdd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(definitions) != 2 || len(definitions["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"].Schema.Properties) > 0 {
+	if len(definitions) != 2 ||
+		len(definitions["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"].Schema.Properties) > 0 {
 		t.Errorf("%d definitions: %v", len(definitions), definitions)
 	}
 }
@@ -106,7 +107,8 @@ func TestPack(t *testing.T) {
 	}
 	files, err := Pack(func(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 		return map[string]common.OpenAPIDefinition{"p.T": common.EmbedOpenAPIDefinitionIntoV2Extension(
-			common.OpenAPIDefinition{Schema: spec.Schema{SchemaProps: spec.SchemaProps{OneOf: []spec.Schema{v2, other(ref)}}}},
+			common.OpenAPIDefinition{
+				Schema: spec.Schema{SchemaProps: spec.SchemaProps{OneOf: []spec.Schema{v2, other(ref)}}}},
 			common.OpenAPIDefinition{Schema: v2})}
 	})
 	if err != nil || len(files) != 1 || len(files["p"+suffix]) == 0 {

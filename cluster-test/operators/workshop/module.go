@@ -54,7 +54,8 @@ func (w *Workshop) Binary(ctx context.Context, o Order, s Source) (string, error
 	}
 	h := sha256.New()
 	fmt.Fprintln(h, s, strings.TrimSpace(compiler), runtime.GOARCH)
-	file := filepath.Join(w.cache, "programs", hex.EncodeToString(h.Sum(nil))[:16], filepath.Base(filepath.Join(s.Module, s.Pkg)))
+	file := filepath.Join(w.cache, "programs", hex.EncodeToString(h.Sum(nil))[:16],
+		filepath.Base(filepath.Join(s.Module, s.Pkg)))
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 		return file, err
 	}
@@ -64,7 +65,8 @@ func (w *Workshop) Binary(ctx context.Context, o Order, s Source) (string, error
 		return "", err
 	}
 	defer os.RemoveAll(work)
-	args := []string{"build", "-ldflags", strings.TrimSpace("-s -w " + s.Ldflags), "-tags", s.Tags, "-o", filepath.Join(work, "program")}
+	args := []string{"build", "-ldflags", strings.TrimSpace("-s -w " + s.Ldflags), "-tags", s.Tags, "-o",
+		filepath.Join(work, "program")}
 	modfile, err := w.rooted(ctx, dir, s.Version, work)
 	if err != nil {
 		return "", err
@@ -133,7 +135,8 @@ func golang(ctx context.Context, dir string, args ...string) (string, error) {
 	cmd.Stderr = &complaint
 	out, err := cmd.Output()
 	if err != nil {
-		return string(out), fmt.Errorf("go %s, in %s: %w: %s", strings.Join(args, " "), dir, err, strings.TrimSpace(complaint.String()))
+		return string(out),
+			fmt.Errorf("go %s, in %s: %w: %s", strings.Join(args, " "), dir, err, strings.TrimSpace(complaint.String()))
 	}
 	return string(out), nil
 }

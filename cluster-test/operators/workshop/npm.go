@@ -34,7 +34,8 @@ func (w *Workshop) install(ctx context.Context, npm string) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	if out, err := exec.CommandContext(ctx, "npm", "install", "--no-audit", "--no-fund", "--prefix", work, npm).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "npm", "install", "--no-audit", "--no-fund", "--prefix", work,
+		npm).CombinedOutput(); err != nil {
 		return fmt.Errorf("npm install %s: %w: %s; install npm, if it is not there", npm, err, out)
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {

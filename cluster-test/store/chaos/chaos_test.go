@@ -29,8 +29,9 @@ func TestMain(m *testing.M) {
 
 // short is the choice of faults for the run of the unit tests: each of the mechanisms, and the
 // worst faults.
-var short = regexp.MustCompile(`^(kill the leader|kill in a partition|kill at a point|pause the leader|clock|leader mute|` +
-	`power off: all|power off at a point|disk full: leader|flipped bytes: snapshot|replace a follower)$`)
+var short = regexp.MustCompile(
+	`^(kill the leader|kill in a partition|kill at a point|pause the leader|clock|leader mute|` +
+		`power off: all|power off at a point|disk full: leader|flipped bytes: snapshot|replace a follower)$`)
 
 // TestShortRun is a short run of the program, with a seed of its own each time.
 func TestShortRun(t *testing.T) {
@@ -105,7 +106,8 @@ func (t *trial) eachRegisterWritten(ctx context.Context) error {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("%d registers were written since revision %d: %w", len(written), since, errors.Join(err, context.Cause(ctx)))
+			return fmt.Errorf("%d registers were written since revision %d: %w", len(written), since,
+				errors.Join(err, context.Cause(ctx)))
 		}
 		schedule.Pause(ctx, 10*time.Millisecond)
 	}
@@ -114,13 +116,15 @@ func (t *trial) eachRegisterWritten(ctx context.Context) error {
 // TestFindsLoss loses acknowledged writes. Both kinds of checks must find that.
 func TestFindsLoss(t *testing.T) {
 	needs.AllTests(t)
-	cfg := config{Schedule: schedule.Schedule[fault]{Seed: 1, Faults: []fault{rollBack}}, dir: t.TempDir(), options: options(1, ""), discard: true}
+	cfg := config{Schedule: schedule.Schedule[fault]{Seed: 1, Faults: []fault{rollBack}}, dir: t.TempDir(),
+		options: options(1, ""), discard: true}
 	r, err := execute(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := strings.Join(r.Failures(), "\n")
-	for _, want := range []string{"what clients and watchers were told is wrong", "an acknowledged write stays", linear.ErrNone.Error()} {
+	for _, want := range []string{"what clients and watchers were told is wrong", "an acknowledged write stays",
+		linear.ErrNone.Error()} {
 		if !strings.Contains(found, want) {
 			t.Errorf("not found: %q in\n%s", want, found)
 		}

@@ -22,7 +22,8 @@ func diskFaults() []fault {
 		{name: "power off: follower", needs: store.DisksPossible, run: killed(aFollower, power)},
 		{name: "power off: majority", needs: store.DisksPossible, run: killed(theMajority, power)},
 		{name: "power off: all", needs: store.DisksPossible, run: killed(everyone, power)},
-		{name: "power off at a point", needs: store.DisksPossible, run: func(ctx context.Context, t *trial) error { return killAtPoint(ctx, t, true) }},
+		{name: "power off at a point", needs: store.DisksPossible,
+			run: func(ctx context.Context, t *trial) error { return killAtPoint(ctx, t, true) }},
 		{name: "disk full: leader", needs: store.DisksPossible, run: full(theLeader)},
 		{name: "disk full: follower", needs: store.DisksPossible, run: full(aFollower)},
 		{name: "disk full: all", needs: store.DisksPossible, run: full(everyone)},
@@ -229,7 +230,8 @@ func flipped(kind damage.Kind) func(context.Context, *trial) error {
 		err := m.Start(ctx)
 		switch {
 		case errors.Is(err, store.ErrGone):
-			return fmt.Errorf("%s, %s: it crashed instead of refusing: %w; its log ends with:\n%s", m.Name, t.note, err, tail(m.LogFile()))
+			return fmt.Errorf("%s, %s: it crashed instead of refusing: %w; its log ends with:\n%s", m.Name, t.note, err,
+				tail(m.LogFile()))
 		case err != nil:
 			t.say("%s, %s: refused: %s", m.Name, t.note, brief(err))
 		default:

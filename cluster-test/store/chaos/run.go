@@ -86,7 +86,8 @@ func execute(ctx context.Context, cfg config) (r *run, err error) {
 
 // begin writes the first key, so that watchers have a revision to begin after.
 func (r *run) begin(ctx context.Context) error {
-	if _, err := r.active[0].Commit(ctx, raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/first"}}}); err != nil {
+	if _, err := r.active[0].Commit(ctx,
+		raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/first"}}}); err != nil {
 		return fmt.Errorf("the first write: %w", err)
 	}
 	for _, m := range r.group.Members() {

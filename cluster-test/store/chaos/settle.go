@@ -42,7 +42,8 @@ func (r *run) died() string {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		state, err := m.Exited(ctx)
 		cancel()
-		return fmt.Sprintf("member %s has ended by itself (%v, %v); its log ends with:\n%s", m.Name, state, err, tail(m.LogFile()))
+		return fmt.Sprintf("member %s has ended by itself (%v, %v); its log ends with:\n%s", m.Name, state, err,
+			tail(m.LogFile()))
 	}
 	return ""
 }
@@ -75,7 +76,8 @@ func (r *run) whole(ctx context.Context) error {
 			}
 		}
 		if voters != len(members) || len(known) != len(members) {
-			return fmt.Errorf("%s knows %d members, %d of them voters, and there are %d", m.Name, len(known), voters, len(members))
+			return fmt.Errorf("%s knows %d members, %d of them voters, and there are %d", m.Name, len(known), voters,
+				len(members))
 		}
 	}
 	for _, m := range members {

@@ -105,7 +105,8 @@ func (t *turn) work(ctx context.Context, working *sync.WaitGroup, number uint64)
 	for c := range 4 {
 		rnd := t.cfg.Rand(fmt.Sprintf("register %d of %d", c, number))
 		working.Go(func() {
-			t.registers.Client(ctx, t.cfg.Seed+number, 4, func() storetest.Server { return t.await(rnd, t.registers.Prefix) })
+			t.registers.Client(ctx, t.cfg.Seed+number, 4,
+				func() storetest.Server { return t.await(rnd, t.registers.Prefix) })
 		})
 	}
 }
@@ -204,7 +205,8 @@ func (t *turn) read(m *store.Member, kind check.ReadKind) check.Read {
 
 // told notes that a client's answer had a revision.
 func (t *turn) told(revision uint64) {
-	for newest := t.newest.Load(); revision > newest && !t.newest.CompareAndSwap(newest, revision); newest = t.newest.Load() {
+	for newest := t.newest.Load(); revision > newest &&
+		!t.newest.CompareAndSwap(newest, revision); newest = t.newest.Load() {
 	}
 }
 

@@ -125,7 +125,8 @@ func certain(err error) bool {
 	if errors.Is(err, raftstore.ErrUnknownOutcome) || errors.Is(err, store.ErrGone) {
 		return false
 	}
-	return errors.Is(err, store.ErrDown) || errors.Is(err, raftstore.ErrUnavailable) || errors.Is(err, raftstore.ErrFenced) ||
+	return errors.Is(err, store.ErrDown) || errors.Is(err, raftstore.ErrUnavailable) ||
+		errors.Is(err, raftstore.ErrFenced) ||
 		errors.Is(err, raftstore.ErrTooLarge) || errors.Is(err, raftstore.ErrInvalid)
 }
 

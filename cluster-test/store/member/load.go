@@ -157,7 +157,9 @@ func (l Load) run(ctx context.Context, s *raftstore.Server) (LoadResult, error) 
 	return r, nil
 }
 
-func (l Load) client(ctx context.Context, number int, s *raftstore.Server, c *loadClient, left *atomic.Int64, success func()) {
+func (l Load) client(
+	ctx context.Context, number int, s *raftstore.Server, c *loadClient, left *atomic.Int64, success func(),
+) {
 	rnd := rand.New(rand.NewPCG(uint64(number), uint64(time.Now().UnixNano())))
 	value := make([]byte, max(l.ValueBytes, 8))
 	for i := 8; i < len(value); i++ {
@@ -228,7 +230,9 @@ func (l Load) operate(ctx context.Context, s *raftstore.Server, key string, valu
 	return nil
 }
 
-func (l Load) watch(ctx context.Context, stop func(), s *raftstore.Server, c *loadClient, left *atomic.Int64, success func()) {
+func (l Load) watch(
+	ctx context.Context, stop func(), s *raftstore.Server, c *loadClient, left *atomic.Int64, success func(),
+) {
 	w, err := s.Watch(raftstore.WatchOptions{Prefix: l.Prefix})
 	if err != nil {
 		c.errors, c.err = 1, err

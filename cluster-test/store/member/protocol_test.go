@@ -26,11 +26,13 @@ func TestFailures(t *testing.T) {
 		t.Errorf("%v is not unavailable", err)
 	}
 	var conflict *raftstore.ConflictError
-	if err := FailureOf(&raftstore.ConflictError{Key: "/k", Revision: 7}).Err("s0"); !errors.As(err, &conflict) || conflict.Revision != 7 {
+	if err := FailureOf(&raftstore.ConflictError{Key: "/k", Revision: 7}).Err("s0"); !errors.As(err, &conflict) ||
+		conflict.Revision != 7 {
 		t.Errorf("a conflict arrives as %v", err)
 	}
 	var refused *raftstore.RefusedError
-	if err := FailureOf(&raftstore.RefusedError{Reason: "no"}).Err("s0"); !errors.As(err, &refused) || refused.Reason != "no" {
+	if err := FailureOf(&raftstore.RefusedError{Reason: "no"}).Err("s0"); !errors.As(err, &refused) ||
+		refused.Reason != "no" {
 		t.Errorf("a refusal arrives as %v", err)
 	}
 	if FailureOf(nil).Err("s0") != nil {

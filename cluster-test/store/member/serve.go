@@ -49,7 +49,8 @@ func ServeIfMember() {
 	keeping, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { gctuner.Keep(keeping, gctuner.Policy{}) }) // as in a real server
-	server.ServeConn(conn)                                         // until the driver is gone, or has done with this process
+	// until the driver is gone, or has done with this process
+	server.ServeConn(conn)
 	stop()
 	running.Wait()
 	os.Exit(0)
@@ -94,7 +95,8 @@ func (m *Member) open(args *OpenArgs) error {
 	}
 	log := m.log.With("member", args.Name)
 	mux, err := raftstore.NewMux(raftstore.MuxConfig{
-		Listener: l, Certificate: func() *tls.Certificate { return &cert }, Roots: func() *x509.CertPool { return roots },
+		Listener: l, Certificate: func() *tls.Certificate { return &cert },
+		Roots:  func() *x509.CertPool { return roots },
 		Logger: log,
 	})
 	if err != nil {

@@ -38,7 +38,8 @@ func (o *Options) completeAddresses() (err error) {
 		return enroll.WrongOption("--network %q: want barque or none", o.Network)
 	}
 	if o.OtherNetwork() && (o.Overlay.Mode == overlay.WireGuard || o.Overlay.Mode == overlay.AutoWireGuard) {
-		return enroll.WrongOption("--network none leaves the pod network to another plugin, so --overlay %s would encrypt nothing: omit one of them", o.Overlay.Mode)
+		return enroll.WrongOption(
+			"--network none leaves the pod network to another plugin, so --overlay %s would encrypt nothing: omit one of them", o.Overlay.Mode)
 	}
 	if len(o.addresses.Internal) > 0 {
 		return nil
@@ -109,7 +110,8 @@ type familyError struct {
 }
 
 func (e *familyError) Error() string {
-	return fmt.Sprintf("the cluster has pods in %s, and this machine has no address of that family: it has %v; give its addresses with --node-ip", e.pods, e.addrs)
+	return fmt.Sprintf(
+		"the cluster has pods in %s, and this machine has no address of that family: it has %v; give its addresses with --node-ip", e.pods, e.addrs)
 }
 
 // hasFamilies returns an error if the cluster of this node has pods in a family of which no address
@@ -149,19 +151,22 @@ func (o *Options) prefers6() bool {
 // first family is not the cluster's: the API could not reach the node.
 func (o *Options) fitAddresses(s Settings) error {
 	if o.detected {
-		o.addresses.Internal = slices.DeleteFunc(o.addresses.Internal, func(a netip.Addr) bool { return !s.ClusterCIDRs.Has(a.Is6()) })
+		o.addresses.Internal = slices.DeleteFunc(o.addresses.Internal,
+			func(a netip.Addr) bool { return !s.ClusterCIDRs.Has(a.Is6()) })
 	}
 	internal := o.addresses.Internal
 	for _, pods := range s.ClusterCIDRs {
 		if !o.addresses.Of(pods.Addr().Is6()).IsValid() {
-			return fmt.Errorf("the cluster has pods in %s, and this node has no address of that family (%v): give its addresses with --node-ip", pods, internal)
+			return fmt.Errorf(
+				"the cluster has pods in %s, and this node has no address of that family (%v): give its addresses with --node-ip", pods, internal)
 		}
 	}
 	if len(s.ServiceCIDRs) == 0 || len(internal) == 0 {
 		return nil // an older server has sent no ranges
 	}
 	if first := s.ServiceCIDRs.Primary(); internal[0].Is6() != first.Addr().Is6() {
-		return fmt.Errorf("the cluster's first family is that of %s, but this node's first address is %s: give --node-ip in that order", first, internal[0])
+		return fmt.Errorf(
+			"the cluster's first family is that of %s, but this node's first address is %s: give --node-ip in that order", first, internal[0])
 	}
 	return nil
 }
@@ -212,7 +217,9 @@ func (o *Options) settledAt(at netip.Addr, settled *kubeletconfig.Configuration)
 	if o.NoNode {
 		return nil
 	}
-	err := kubeletconfig.Settle(settled, kubeletconfig.Machine{Address: netip.AddrPortFrom(at, o.KubeletPort), Swaps: "/proc/swaps", Cgroups: "/sys/fs/cgroup"})
+	err := kubeletconfig.Settle(settled,
+		kubeletconfig.Machine{Address: netip.AddrPortFrom(at, o.KubeletPort), Swaps: "/proc/swaps",
+			Cgroups: "/sys/fs/cgroup"})
 	if place, ok := errors.AsType[*kubeletconfig.PlaceError](err); ok {
 		return enroll.WrongOption("%v", place)
 	}

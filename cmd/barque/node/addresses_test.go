@@ -39,7 +39,8 @@ func TestSettingsOfBefore(t *testing.T) {
 	s.ClusterCIDRs, s.ServiceCIDRs = prefixes("fd00:42::/56,10.42.0.0/16"), prefixes("fd00:43::/112, 10.43.0.0/16")
 	text, err := json.Marshal(s)
 	var again Settings
-	if err != nil || json.Unmarshal(text, &again) != nil || again.ClusterCIDRs.String() != s.ClusterCIDRs.String() || again.validate() != nil {
+	if err != nil || json.Unmarshal(text, &again) != nil || again.ClusterCIDRs.String() != s.ClusterCIDRs.String() ||
+		again.validate() != nil {
 		t.Errorf("%s: %v, %v", text, again, again.validate())
 	}
 	if got := again.apiAddr().String() + " " + again.dnsAddr().String(); got != "fd00:43::1 fd00:43::a" {
@@ -52,15 +53,22 @@ func TestNodeAddresses(t *testing.T) {
 		options Options
 		fails   string
 	}{
-		"one":                  {Options{NodeIPs: []string{"192.0.2.1"}}, ""},
-		"both":                 {Options{NodeIPs: []string{"2001:db8::1", "192.0.2.1"}, NodeExternalIPs: []string{"198.51.100.1"}}, ""},
-		"two of a family":      {Options{NodeIPs: []string{"192.0.2.1", "192.0.2.2"}}, "--node-ip"},
-		"no address":           {Options{NodeIPs: []string{"192.0.2.1"}, NodeExternalIPs: []string{"x"}}, "--node-external-ip"},
-		"another network":      {Options{NodeIPs: []string{"192.0.2.1"}, Network: "none"}, ""},
-		"an unknown network":   {Options{NodeIPs: []string{"192.0.2.1"}, Network: "calico"}, "--network"},
-		"an unknown overlay":   {Options{NodeIPs: []string{"192.0.2.1"}, Overlay: overlay.Config{Mode: "ipip", VNI: 1, Port: 1}}, "overlay"},
-		"encrypted by nobody":  {Options{NodeIPs: []string{"192.0.2.1"}, Network: "none", Overlay: overlay.Config{Mode: overlay.AutoWireGuard, VNI: 1, Port: 1}}, "encrypt nothing"},
-		"an overlay of no use": {Options{NodeIPs: []string{"192.0.2.1"}, Overlay: overlay.Config{Mode: overlay.Auto, VNI: 1 << 24, Port: 1}}, "identifier"},
+		"one": {Options{NodeIPs: []string{"192.0.2.1"}}, ""},
+		"both": {
+			Options{NodeIPs: []string{"2001:db8::1", "192.0.2.1"}, NodeExternalIPs: []string{"198.51.100.1"}}, ""},
+		"two of a family": {Options{NodeIPs: []string{"192.0.2.1", "192.0.2.2"}}, "--node-ip"},
+		"no address": {Options{NodeIPs: []string{"192.0.2.1"}, NodeExternalIPs: []string{"x"}},
+			"--node-external-ip"},
+		"another network":    {Options{NodeIPs: []string{"192.0.2.1"}, Network: "none"}, ""},
+		"an unknown network": {Options{NodeIPs: []string{"192.0.2.1"}, Network: "calico"}, "--network"},
+		"an unknown overlay": {
+			Options{NodeIPs: []string{"192.0.2.1"}, Overlay: overlay.Config{Mode: "ipip", VNI: 1, Port: 1}}, "overlay"},
+		"encrypted by nobody": {
+			Options{NodeIPs: []string{"192.0.2.1"}, Network: "none",
+				Overlay: overlay.Config{Mode: overlay.AutoWireGuard, VNI: 1, Port: 1}}, "encrypt nothing"},
+		"an overlay of no use": {
+			Options{NodeIPs: []string{"192.0.2.1"}, Overlay: overlay.Config{Mode: overlay.Auto, VNI: 1 << 24, Port: 1}},
+			"identifier"},
 	} {
 		o := c.options
 		err := o.completeAddresses()
@@ -79,7 +87,8 @@ func TestFitAddresses(t *testing.T) {
 	only4, only6 := DefaultSettings(), DefaultSettings()
 	only6.ClusterCIDRs, only6.ServiceCIDRs = prefixes("fd00:42::/56"), prefixes("fd00:43::/112")
 	both := DefaultSettings()
-	both.ClusterCIDRs, both.ServiceCIDRs = append(both.ClusterCIDRs, only6.ClusterCIDRs...), append(both.ServiceCIDRs, only6.ServiceCIDRs...)
+	both.ClusterCIDRs, both.ServiceCIDRs = append(both.ClusterCIDRs, only6.ClusterCIDRs...),
+		append(both.ServiceCIDRs, only6.ServiceCIDRs...)
 	for name, c := range map[string]struct {
 		settings Settings
 		detected bool
@@ -132,7 +141,8 @@ func TestAwaitedFamilies(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "n1", Role: pki.RoleAgent, Cluster: join.Cluster{ID: "c1", Settings: text}}
+			r := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "n1", Role: pki.RoleAgent,
+				Cluster: join.Cluster{ID: "c1", Settings: text}}
 			if err := r.Save(); err != nil {
 				t.Fatal(err)
 			}
@@ -154,7 +164,8 @@ func TestFamiliesAreNotAwaitedForever(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "n1", Role: pki.RoleAgent, Cluster: join.Cluster{ID: "c1", Settings: text}}
+	r := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "n1", Role: pki.RoleAgent,
+		Cluster: join.Cluster{ID: "c1", Settings: text}}
 	if err := r.Save(); err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,8 @@ func RunAgent(ctx context.Context, o Options, logger *slog.Logger) (err error) {
 	klogs.Bridge(logger)
 	a := &agent{options: &o, logger: logger, stack: lifecycle.New(logger)}
 	defer func() { err = errors.Join(err, a.stack.Stop()) }()
-	for _, step := range []func(context.Context) error{a.enlist, a.startFollowing, a.startGossip, a.startBalancer, a.startRemembering, a.startEdge, a.startMeter, a.startNode} {
+	for _, step := range []func(context.Context) error{a.enlist, a.startFollowing, a.startGossip, a.startBalancer,
+		a.startRemembering, a.startEdge, a.startMeter, a.startNode} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
@@ -88,7 +89,9 @@ func (a *agent) enlist(ctx context.Context) (err error) {
 	if err := o.settleAddresses(a.settings); err != nil {
 		return err
 	}
-	a.ids, err = credentials.LoadAgent(credentials.AgentConfig{Address: o.addr(), DataDir: o.DataDir, Named: a.named, Record: a.record, Logger: a.logger})
+	a.ids, err = credentials.LoadAgent(
+		credentials.AgentConfig{Address: o.addr(), DataDir: o.DataDir, Named: a.named, Record: a.record,
+			Logger: a.logger})
 	if err != nil {
 		return err
 	}
@@ -115,7 +118,8 @@ func (a *agent) startGossip(ctx context.Context) (err error) {
 	if err := a.stack.Start(ctx, lifecycle.Component{Name: "certificates", Run: a.ids.Run(a.pool)}); err != nil {
 		return err
 	}
-	refresher := credentials.NewRefresher(o.Name, a.pool, credentials.NewRing(a.record, a.pool), a.fetchKeys, keyring.RefresherConfig{Fresh: a.record.Fresh, Logger: a.logger.With("part", "gossip")})
+	refresher := credentials.NewRefresher(o.Name, a.pool, credentials.NewRing(a.record, a.pool), a.fetchKeys,
+		keyring.RefresherConfig{Fresh: a.record.Fresh, Logger: a.logger.With("part", "gossip")})
 	return a.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
 		return lifecycle.All(ctx, a.pool.Run, refresher.Run, func(ctx context.Context) error {
 			return a.ids.FollowRevoked(ctx, a.pool, a.revoked, a.health.LockedOut, a.logger.With("part", "revocations"))
@@ -133,7 +137,8 @@ func (a *agent) startRemembering(ctx context.Context) error {
 			a.logger.Warn("cannot write down which servers show no life", "err", err)
 		}
 		for _, name := range servers {
-			a.logger.Info("a server has shown no life for long: it is forgotten", "server", name, "after", enroll.ServerAwayAfter)
+			a.logger.Info("a server has shown no life for long: it is forgotten", "server", name, "after",
+				enroll.ServerAwayAfter)
 		}
 		return append(enroll.GoneAgents(members, now, enroll.AwayAfter), servers...)
 	}
@@ -207,7 +212,8 @@ func (a *agent) startNode(ctx context.Context) error {
 		logger:  a.logger,
 		delay:   a.meter.Delay,
 		gateway: gatewayParts{config: &rest.Config{
-			Host: fmt.Sprintf("https://127.0.0.1:%d", a.options.APIPort), QPS: -1, Transport: credentials.NewAnonymousTransport(a.ids),
+			Host: fmt.Sprintf("https://127.0.0.1:%d", a.options.APIPort), QPS: -1,
+			Transport: credentials.NewAnonymousTransport(a.ids),
 		}},
 	}
 	if err := w.start(ctx, a.stack); err != nil {
@@ -217,7 +223,8 @@ func (a *agent) startNode(ctx context.Context) error {
 		select {
 		case <-w.registered:
 			if err := a.record.Registered(); err != nil {
-				a.logger.Warn("cannot note that this agent is registered: it may see newer gossip keys some seconds later at its next start", "err", err)
+				a.logger.Warn(
+					"cannot note that this agent is registered: it may see newer gossip keys some seconds later at its next start", "err", err)
 			}
 			a.options.State.Ready(fmt.Sprintf("node %s is registered in cluster %s", a.options.Name, a.cluster))
 			<-ctx.Done()
@@ -229,7 +236,8 @@ func (a *agent) startNode(ctx context.Context) error {
 
 // fetchKeys asks all servers in gossip, the record and --server.
 func (a *agent) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring, error) {
-	keys, err := credentials.FetchKeys(ctx, append(liveness.KnownServers(a.pool), a.servers()...), generation, credentials.AskKeys(a.ids.Trust, a.ids.Client.Certificate(), a.cluster))
+	keys, err := credentials.FetchKeys(ctx, append(liveness.KnownServers(a.pool), a.servers()...), generation,
+		credentials.AskKeys(a.ids.Trust, a.ids.Client.Certificate(), a.cluster))
 	return a.follower.Take(keys, err, liveness.SeesServer(a.pool))
 }
 

@@ -11,7 +11,8 @@ import (
 // TestAlikeFlags: the status compares the flags that must be the same on all servers.
 func TestAlikeFlags(t *testing.T) {
 	for level, want := range map[string][]configfile.State{
-		"": nil, "privileged": nil, "baseline": {{Flag: "--pod-security-default", Hash: "baseline"}}, "restricted": {{Flag: "--pod-security-default", Hash: "restricted"}},
+		"": nil, "privileged": nil, "baseline": {{Flag: "--pod-security-default", Hash: "baseline"}},
+		"restricted": {{Flag: "--pod-security-default", Hash: "restricted"}},
 	} {
 		o := &Options{}
 		o.Admission.PodSecurity = level
@@ -25,8 +26,10 @@ func TestAlikeFlags(t *testing.T) {
 	o.Serving.API = secureport.NewOptions()
 	o.Serving.API.SANs, o.Serving.API.Profiling, o.Serving.API.Anonymous = []string{"api.example"}, false, false
 	if got, want := o.alike(), []configfile.State{
-		{Flag: "--anonymous-auth", Hash: "false"}, {Flag: "--disable-admission-plugins", Hash: "C"}, {Flag: "--enable-admission-plugins", Hash: "A,B"},
-		{Flag: "--profiling", Hash: "false"}, {Flag: "--tls-cipher-suites", Hash: "S"}, {Flag: "--tls-min-version", Hash: "VersionTLS13"},
+		{Flag: "--anonymous-auth", Hash: "false"}, {Flag: "--disable-admission-plugins", Hash: "C"},
+		{Flag: "--enable-admission-plugins", Hash: "A,B"},
+		{Flag: "--profiling", Hash: "false"}, {Flag: "--tls-cipher-suites", Hash: "S"},
+		{Flag: "--tls-min-version", Hash: "VersionTLS13"},
 		{Flag: "--tls-san", Hash: "api.example"},
 	}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)

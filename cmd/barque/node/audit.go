@@ -46,7 +46,8 @@ func (s *server) auditLosses() (out []clusterstatus.AuditLoss) {
 // auditBackup records a scheduled backup, which nobody requests, as one that this server requests
 // of itself.
 func (s *server) auditBackup(file string, began time.Time, err error) {
-	r := audit.Request{User: s.options.Name, Groups: []string{join.ServersOrganization}, Method: http.MethodPost, URI: backups.SnapshotSavePath, Path: backups.SnapshotSavePath,
+	r := audit.Request{User: s.options.Name, Groups: []string{join.ServersOrganization}, Method: http.MethodPost,
+		URI: backups.SnapshotSavePath, Path: backups.SnapshotSavePath,
 		Received: began, Status: http.StatusOK, Annotations: map[string]string{"backup.barque.io/file": file}}
 	if err != nil {
 		r.Status, r.Reason = http.StatusInternalServerError, err.Error()
@@ -55,7 +56,8 @@ func (s *server) auditBackup(file string, began time.Time, err error) {
 }
 
 // rotationPaths are those of the operators' requests, by the keys.
-var rotationPaths = map[acts.Keys]string{acts.CA: adminapi.CAPath, acts.Gossip: adminapi.KeysPath, acts.Data: adminapi.EncryptionPath}
+var rotationPaths = map[acts.Keys]string{acts.CA: adminapi.CAPath, acts.Gossip: adminapi.KeysPath,
+	acts.Data: adminapi.EncryptionPath}
 
 // auditRotation records a step of a rotation. The leader makes it, or this server for an operator,
 // whose request has an event of its own.
@@ -74,7 +76,9 @@ func (s *server) auditMember(c raftstore.MemberChange) {
 
 // auditAct records an act without a request.
 func (s *server) auditAct(who string, groups []string, path string, annotations map[string]string) {
-	s.audit.RecordAct(audit.Request{User: who, Groups: groups, Method: http.MethodPost, URI: path, Path: path, Received: time.Now(), Status: http.StatusOK, Annotations: annotations})
+	s.audit.RecordAct(
+		audit.Request{User: who, Groups: groups, Method: http.MethodPost, URI: path, Path: path, Received: time.Now(),
+			Status: http.StatusOK, Annotations: annotations})
 }
 
 // annotationPrefix is that of the claims of a joining machine in its event.
@@ -86,8 +90,10 @@ func (s *server) auditJoining(a join.Audited) {
 	if err != nil {
 		source = a.Request.RemoteAddr
 	}
-	r := audit.Request{User: a.User, Groups: a.Groups, Method: a.Request.Method, URI: a.Request.URL.RequestURI(), Path: a.Request.URL.Path,
-		Source: source, UserAgent: a.Request.UserAgent(), Received: a.Received, Status: a.Status, Reason: a.Reason, Annotations: map[string]string{}}
+	r := audit.Request{User: a.User, Groups: a.Groups, Method: a.Request.Method, URI: a.Request.URL.RequestURI(),
+		Path:   a.Request.URL.Path,
+		Source: source, UserAgent: a.Request.UserAgent(), Received: a.Received, Status: a.Status, Reason: a.Reason,
+		Annotations: map[string]string{}}
 	for name, value := range a.Claims {
 		r.Annotations[annotationPrefix+name] = value
 	}

@@ -110,7 +110,8 @@ func sameAnswered(a, b *corev1.Service) bool {
 	if !answered(a) || !answered(b) {
 		return !answered(a) && !answered(b)
 	}
-	return a.Spec.ExternalTrafficPolicy == b.Spec.ExternalTrafficPolicy && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
+	return a.Spec.ExternalTrafficPolicy == b.Spec.ExternalTrafficPolicy &&
+		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
 		equality.Semantic.DeepEqual(a.Status, b.Status)
 }
 
@@ -169,7 +170,8 @@ func (b *balanced) events(ctx context.Context, client kubernetes.Interface) erro
 					continue
 				}
 				for _, of := range d.Services {
-					recorder.Eventf(of, corev1.EventTypeNormal, "nodeAssigned", "node %q answers for %v, by ARP or neighbour discovery", t.node, t.addr)
+					recorder.Eventf(of, corev1.EventTypeNormal, "nodeAssigned",
+						"node %q answers for %v, by ARP or neighbour discovery", t.node, t.addr)
 				}
 			}
 		case <-ctx.Done():
@@ -189,14 +191,16 @@ func (s *server) balancedRoutine() runtime.Routine {
 // grantsHandler takes the sessions of agents at the API's port.
 func (s *server) grantsHandler(agent func(*http.Request) (string, error)) http.Handler {
 	return &hold.Handler{
-		Leader: s.grants, Agent: agent, LeaderAt: s.leaderAPI, Authenticated: httpserver.Authenticate, Sessions: s.holding, Until: s.edgeLife,
+		Leader: s.grants, Agent: agent, LeaderAt: s.leaderAPI, Authenticated: httpserver.Authenticate,
+		Sessions: s.holding, Until: s.edgeLife,
 	}
 }
 
 // newHolding returns the agents' sessions, none yet.
 func (s *server) newHolding() *cutoff.Requests {
 	return cutoff.New(cutoff.ByCluster, s.judge.Check, func(*x509.Certificate) (x509.VerifyOptions, bool) {
-		return x509.VerifyOptions{Roots: s.ids.Trust.PoolFor(pki.Clients), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
+		return x509.VerifyOptions{Roots: s.ids.Trust.PoolFor(pki.Clients),
+			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
 	}, func(*http.Request) bool { return true })
 }
 

@@ -38,11 +38,15 @@ func TestACertificateOnRequestIsNoServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := pki.TrustOf(ca).Issue(pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server}, key.Public(), now)
+	own, err := pki.TrustOf(ca).Issue(
+		pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server},
+		key.Public(), now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	requested, err := ca.Sign(&x509.Certificate{Subject: pkix.Name{CommonName: "s1", Organization: []string{join.ServersOrganization}}, NotBefore: now, NotAfter: now.Add(time.Hour)}, key.Public(), now)
+	requested, err := ca.Sign(
+		&x509.Certificate{Subject: pkix.Name{CommonName: "s1", Organization: []string{join.ServersOrganization}},
+			NotBefore: now, NotAfter: now.Add(time.Hour)}, key.Public(), now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +102,9 @@ func TestAThiefAtTheServersOwnPort(t *testing.T) {
 	s := &server{revoked: list, peers: peers}
 	shows := func(key crypto.Signer, holder string) *x509.Certificate {
 		t.Helper()
-		text, err := pki.TrustOf(ca).Issue(pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server, Holder: holder}, key.Public(), now)
+		text, err := pki.TrustOf(ca).Issue(
+			pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization},
+				Usage: pki.Client | pki.Server, Holder: holder}, key.Public(), now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +143,9 @@ func TestForwardedRecords(t *testing.T) {
 	for _, c := range []struct {
 		txn  *raftstore.Txn
 		good bool
-	}{{of("/barque/join/server/s1"), true}, {of("/barque/join/server/s2"), false}, {of("/registry/x", "/barque/join/server/s2"), false}, {of("/barque/join/token/x", "/registry/x"), true}, {of(), true}} {
+	}{{of("/barque/join/server/s1"), true}, {of("/barque/join/server/s2"), false},
+		{of("/registry/x", "/barque/join/server/s2"), false}, {of("/barque/join/token/x", "/registry/x"), true},
+		{of(), true}} {
 		if err := forwarded("s1", c.txn); (err == nil) != c.good {
 			t.Errorf("%+v: %v", c.txn.Ops, err)
 		}
@@ -162,7 +170,8 @@ func TestNewKeysNeedTheStoresGeneration(t *testing.T) {
 		good  bool
 	}{
 		{"", 1, true}, {"", 2, false}, {`{"bundle":{"generation":2}}`, 2, true},
-		{`{"bundle":{"generation":3}}`, 2, false}, {`{"bundle":{"generation":1}}`, 2, false}, {"{", 2, false}, {"{", 1, false},
+		{`{"bundle":{"generation":3}}`, 2, false}, {`{"bundle":{"generation":1}}`, 2, false}, {"{", 2, false},
+		{"{", 1, false},
 	} {
 		if err := sameGeneration([]byte(c.state), c.own); (err == nil) != c.good {
 			t.Errorf("%q at generation %d: %v", c.state, c.own, err)

@@ -49,7 +49,8 @@ func TestOneProcessADirectory(t *testing.T) {
 // in their places.
 func TestWhatAKilledProcessLeft(t *testing.T) {
 	o := options(t, "s1")
-	left := []string{filepath.Join(credentials.Dir(o.DataDir), ".ca.key.123"), filepath.Join(credentials.Dir(o.DataDir), ".rejoin.json.4"), filepath.Join(o.DataDir, ".node.json.56")}
+	left := []string{filepath.Join(credentials.Dir(o.DataDir), ".ca.key.123"),
+		filepath.Join(credentials.Dir(o.DataDir), ".rejoin.json.4"), filepath.Join(o.DataDir, ".node.json.56")}
 	whole := filepath.Join(credentials.Dir(o.DataDir), credentials.CAKey)
 	for _, path := range append(left, whole) {
 		if err := atomicfile.Write(path, []byte("secret"), 0o600); err != nil {

@@ -38,20 +38,24 @@ func admits(h http.Handler, method, path string, who user.Info) (in bool) {
 // TestServersGetThroughTheirDoors: the paths of a server let another server in where its role does,
 // and nowhere else. Only administrators get through the other doors, whatever a role says.
 func TestServersGetThroughTheirDoors(t *testing.T) {
-	s := &server{options: &Options{Name: "s1"}, logger: slog.New(slog.DiscardHandler), record: &enroll.Record{}, ids: &credentials.Server{}, audit: &audit.Log{}, judge: &judge.Judge{}, backups: &backups.Manager{}}
+	s := &server{options: &Options{Name: "s1"}, logger: slog.New(slog.DiscardHandler), record: &enroll.Record{},
+		ids: &credentials.Server{}, audit: &audit.Log{}, judge: &judge.Judge{}, backups: &backups.Manager{}}
 	handlers := s.handlers()
 	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
 	type request struct{ method, path string }
 	servers := map[request]bool{
-		{get, auditlog.Path}: true, {get, adminapi.CertificatesPath}: true, {post, adminapi.CertificatesPath}: true, {get, clusterstatus.DiagnosisPath}: true,
-		{get, adminapi.EncryptionPath}: true, {get, cis.ReportPath}: true, {get, backups.SnapshotsPath}: true,
+		{get, auditlog.Path}: true, {get, adminapi.CertificatesPath}: true, {post, adminapi.CertificatesPath}: true,
+		{get, clusterstatus.DiagnosisPath}: true,
+		{get, adminapi.EncryptionPath}:     true, {get, cis.ReportPath}: true, {get, backups.SnapshotsPath}: true,
 	}
 	// RBAC decides alone about these.
 	everybody := map[request]bool{
-		{get, clusterstatus.StatusPath}: true, {get, clusterstatus.GossipPath}: true, {get, adminapi.MembersPath}: true, {get, adminapi.KeysPath}: true,
+		{get, clusterstatus.StatusPath}: true, {get, clusterstatus.GossipPath}: true, {get, adminapi.MembersPath}: true,
+		{get, adminapi.KeysPath}:         true,
 		{get, adminapi.CertificatesPath}: true, {get, adminapi.CAPath}: true,
 	}
-	server := &user.DefaultInfo{Name: clusterusers.ServerClient, Groups: []string{clusterusers.ServerClients, user.AllAuthenticated}}
+	server := &user.DefaultInfo{Name: clusterusers.ServerClient,
+		Groups: []string{clusterusers.ServerClients, user.AllAuthenticated}}
 	clusterAdmin := &user.DefaultInfo{Name: "ann", Groups: []string{"devs", user.AllAuthenticated}}
 	for path, h := range handlers {
 		for _, method := range []string{get, post, del} {

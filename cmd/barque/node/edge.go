@@ -32,13 +32,17 @@ func (o *Options) completeAPIAddresses() error {
 		addr, err := netip.ParseAddr(text)
 		switch {
 		case err != nil || !addr.IsGlobalUnicast() || addr.Zone() != "" || addr.Is4In6():
-			return enroll.WrongOption("--api-address %q: want a free address of the servers' network, such as 192.0.2.10", text)
+			return enroll.WrongOption(
+				"--api-address %q: want a free address of the servers' network, such as 192.0.2.10", text)
 		case slices.ContainsFunc(o.apiAddresses, func(a netip.Addr) bool { return a.Is4() == addr.Is4() }):
 			return enroll.WrongOption("--api-address %s: want one address, or one of each family", text)
 		case slices.Contains(o.addresses.All(), addr):
-			return enroll.WrongOption("--api-address %s is this machine's own address: give one that no machine has", text)
+			return enroll.WrongOption("--api-address %s is this machine's own address: give one that no machine has",
+				text)
 		case !slices.ContainsFunc(o.addresses.Internal, func(a netip.Addr) bool { return a.Is4() == addr.Is4() }):
-			return enroll.WrongOption("--api-address %s: this machine has no address of that family (%v): give one with --node-ip", text, o.addresses.Internal)
+			return enroll.WrongOption(
+				"--api-address %s: this machine has no address of that family (%v): give one with --node-ip", text,
+				o.addresses.Internal)
 		}
 		o.apiAddresses = append(o.apiAddresses, addr)
 	}
@@ -48,9 +52,11 @@ func (o *Options) completeAPIAddresses() error {
 // checkAPIAddresses checks them against the cluster's settings.
 func (o *Options) checkAPIAddresses(s Settings) error {
 	for _, addr := range o.apiAddresses {
-		for what, networks := range map[string]interface{ Contains(netip.Addr) bool }{"pods": s.ClusterCIDRs, "services": s.ServiceCIDRs} {
+		for what, networks := range map[string]interface{ Contains(netip.Addr) bool }{"pods": s.ClusterCIDRs,
+			"services": s.ServiceCIDRs} {
 			if networks.Contains(addr) {
-				return enroll.WrongOption("--api-address %s is among the addresses of %s: give one of the servers' network", addr, what)
+				return enroll.WrongOption(
+					"--api-address %s is among the addresses of %s: give one of the servers' network", addr, what)
 			}
 		}
 	}
@@ -76,7 +82,8 @@ func (s *server) startEdge(ctx context.Context) error {
 		Granted: s.balanced.granted,
 	})
 	node := hold.NewNode(hold.NodeConfig{Holder: s.holder, Dial: s.dialGrants, Clock: hold.Boot, Logger: logger})
-	announcer := announce.New(announce.Config{Holder: s.holder, Own: o.addresses.All(), Conflict: s.conflicts.note, Logger: logger})
+	announcer := announce.New(
+		announce.Config{Holder: s.holder, Own: o.addresses.All(), Conflict: s.conflicts.note, Logger: logger})
 	for _, c := range announcer.Collectors() {
 		if err := legacyregistry.Registerer().Register(c); err != nil {
 			return err
@@ -84,12 +91,15 @@ func (s *server) startEdge(ctx context.Context) error {
 	}
 	listener := s.mux.Listener(protoHold)
 	s.holding = s.newHolding()
-	run := []func(context.Context) error{processes.Run, node.Run, announcer.Run, s.leadGrants, s.endHolding, func(ctx context.Context) error {
-		return s.serveGrants(ctx, listener)
-	}}
+	run := []func(context.Context) error{processes.Run, node.Run, announcer.Run, s.leadGrants, s.endHolding,
+		func(ctx context.Context) error {
+			return s.serveGrants(ctx, listener)
+		}}
 	if len(o.apiAddresses) > 0 {
 		run = append(run, func(ctx context.Context) error {
-			return redirect.Run(ctx, redirect.Config{Held: s.holder.Held, Addresses: o.apiAddresses, To: o.addresses.Internal, Port: o.APIPort, Logger: logger})
+			return redirect.Run(ctx,
+				redirect.Config{Held: s.holder.Held, Addresses: o.apiAddresses, To: o.addresses.Internal,
+					Port: o.APIPort, Logger: logger})
 		})
 	}
 	life, end := context.WithCancel(context.Background())
@@ -134,7 +144,9 @@ func (s *server) answered() []clusterstatus.AnsweredAddress {
 	ofServices, _, _ := s.balanced.get()
 	for _, d := range ofServices {
 		for _, of := range d.Services {
-			out = append(out, clusterstatus.AnsweredAddress{Address: d.Addr.String(), Service: of.Namespace + "/" + of.Name, Node: grants[d.Addr]})
+			out = append(out,
+				clusterstatus.AnsweredAddress{Address: d.Addr.String(), Service: of.Namespace + "/" + of.Name,
+					Node: grants[d.Addr]})
 		}
 	}
 	return out

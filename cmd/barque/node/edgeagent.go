@@ -20,8 +20,10 @@ import (
 func (a *agent) startEdge(ctx context.Context) error {
 	logger := a.logger.With("part", "addresses")
 	holder := hold.NewHolder(hold.Boot)
-	node := hold.NewNode(hold.NodeConfig{Holder: holder, Dial: a.dialGrants, Clock: hold.Boot, Pause: agentPause, Logger: logger})
-	announcer := announce.New(announce.Config{Holder: holder, Own: a.options.addresses.All(), Conflict: a.conflicts.note, Logger: logger})
+	node := hold.NewNode(
+		hold.NodeConfig{Holder: holder, Dial: a.dialGrants, Clock: hold.Boot, Pause: agentPause, Logger: logger})
+	announcer := announce.New(
+		announce.Config{Holder: holder, Own: a.options.addresses.All(), Conflict: a.conflicts.note, Logger: logger})
 	for _, c := range announcer.Collectors() {
 		if err := legacyregistry.Registerer().Register(c); err != nil {
 			return err

@@ -62,12 +62,15 @@ func (s *server) startProviders(ctx context.Context) (err error) {
 		o = new(provider.Options)
 	}
 	s.apiMade = make(chan struct{})
-	s.sight = encryption.NewSight(func() *encryption.Objects { return s.storedObjects().Objects }, s.apiMade, s.showEncryption)
-	s.providers, err = provider.New(provider.Config{Options: o, Server: s.options.Name, Others: s.otherProviders, Logger: s.logger.With("part", "encryption"),
-		Took: func() {
-			s.showEncryption()
-			s.sight.Again()
-		}})
+	s.sight = encryption.NewSight(func() *encryption.Objects { return s.storedObjects().Objects }, s.apiMade,
+		s.showEncryption)
+	s.providers, err = provider.New(
+		provider.Config{Options: o, Server: s.options.Name, Others: s.otherProviders,
+			Logger: s.logger.With("part", "encryption"),
+			Took: func() {
+				s.showEncryption()
+				s.sight.Again()
+			}})
 	if err != nil {
 		return err
 	}
@@ -90,7 +93,9 @@ func (s *server) otherProviders() (others []provider.Other, known bool) {
 	}
 	for _, is := range m.EncryptionFiles() {
 		if is.Role == pki.RoleServer && is.Barred == "" && is.Name != s.options.Name {
-			others = append(others, provider.Other{Name: is.Name, File: uint32(is.Generation), Keys: uint16(is.Generation >> 32), Blind: is.Generation>>48 != 0, Alive: is.Alive})
+			others = append(others,
+				provider.Other{Name: is.Name, File: uint32(is.Generation), Keys: uint16(is.Generation >> 32),
+					Blind: is.Generation>>48 != 0, Alive: is.Alive})
 		}
 	}
 	return others, true
@@ -111,12 +116,14 @@ func (f fileOfProviders) Status() *datakeys.FileStatus {
 	if is == nil {
 		return nil
 	}
-	return &datakeys.FileStatus{Path: is.Path, Hash: is.Hash, Problem: is.Problem, Resources: is.Resources, Differ: is.Differ, Away: is.Away}
+	return &datakeys.FileStatus{Path: is.Path, Hash: is.Hash, Problem: is.Problem, Resources: is.Resources,
+		Differ: is.Differ, Away: is.Away}
 }
 
 // pluginChecks are the checks of the plugins, and of this server's reading what a file encrypts.
 func (s *server) pluginChecks() []healthz.HealthChecker {
-	all := []healthz.HealthChecker{healthz.NamedCheck("encryption-file", func(*http.Request) error { return s.sight.Err() })}
+	all := []healthz.HealthChecker{
+		healthz.NamedCheck("encryption-file", func(*http.Request) error { return s.sight.Err() })}
 	if plugins := s.providers.Health(); plugins != nil {
 		all = append(all, plugins)
 	}
@@ -242,7 +249,8 @@ func (s *server) beginEncryption(ctx context.Context) error {
 // restoreStore loads the backup that a new cluster begins with.
 func (s *server) restoreStore(ctx context.Context) error {
 	return s.record.RestoreStore(func(o *enroll.Restore) error {
-		return backups.Restore(ctx, (*backups.RestoreOptions)(o), s.store, s.checkRestored, s.logger.With("part", "store"))
+		return backups.Restore(ctx, (*backups.RestoreOptions)(o), s.store, s.checkRestored,
+			s.logger.With("part", "store"))
 	})
 }
 
@@ -289,15 +297,18 @@ func (r readability) Ready(ctx context.Context) error {
 // startHandingOver begins before the API: a server without the keys is never ready, so that a
 // leader among them would not begin its work.
 func (s *server) startHandingOver(ctx context.Context) error {
-	handover := &datakeys.Handover{Keys: readability{s.dataKeys, s.sight}, Logger: s.logger.With("part", "encryption"), To: func(ctx context.Context, generation uint64) error {
-		return s.store.HandOverTo(ctx, "it cannot read all objects", members.Readers(s.pool.Members(), generation))
-	}}
+	handover := &datakeys.Handover{Keys: readability{s.dataKeys, s.sight}, Logger: s.logger.With("part", "encryption"),
+		To: func(ctx context.Context, generation uint64) error {
+			return s.store.HandOverTo(ctx, "it cannot read all objects", members.Readers(s.pool.Members(), generation))
+		}}
 	runner, err := runtime.New(runtime.Config{
 		Leadership: s.store,
-		ClientsFor: func(context.Context) (kubernetes.Interface, error) { return nil, nil }, // of the API: none is needed
-		Routines: []runtime.Routine{{Name: "leadership with keys", Run: func(ctx context.Context, _ kubernetes.Interface) error {
-			return handover.Lead(ctx)
-		}}},
+		// of the API: none is needed
+		ClientsFor: func(context.Context) (kubernetes.Interface, error) { return nil, nil },
+		Routines: []runtime.Routine{
+			{Name: "leadership with keys", Run: func(ctx context.Context, _ kubernetes.Interface) error {
+				return handover.Lead(ctx)
+			}}},
 		Logger: s.logger.With("part", "encryption"),
 	})
 	if err != nil {

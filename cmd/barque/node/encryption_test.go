@@ -126,7 +126,9 @@ func (p *process) putSecret(t *testing.T, name string) (text string) {
 	t.Helper()
 	text = "plain-" + rand.Text()
 	until(t, patience, "a Secret", func(ctx context.Context) error {
-		_, err := p.client().CoreV1().Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"k": text}}, metav1.CreateOptions{})
+		_, err := p.client().CoreV1().Secrets("default").Create(ctx,
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"k": text}},
+			metav1.CreateOptions{})
 		return err
 	})
 	return text
@@ -170,7 +172,9 @@ func TestSecretsOnDisk(t *testing.T) {
 
 	want["born"] = first.putSecret(t, "born")
 	map1 := "plain-" + rand.Text()
-	if _, err := first.client().CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"k": map1}}, metav1.CreateOptions{}); err != nil {
+	if _, err := first.client().CoreV1().ConfigMaps("default").Create(t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"k": map1}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	check("new")
@@ -184,14 +188,17 @@ func TestSecretsOnDisk(t *testing.T) {
 		Format    int
 		Encrypted bool
 	}
-	if data, err := os.ReadFile(filepath.Join(first.order.DataDir, "node.json")); err != nil || json.Unmarshal(data, &format) != nil || format.Format != 6 || !format.Encrypted {
-		t.Errorf("versions that cannot read encrypted objects are not kept from the data directory: %+v, %v", format, err)
+	if data, err := os.ReadFile(filepath.Join(first.order.DataDir, "node.json")); err != nil ||
+		json.Unmarshal(data, &format) != nil || format.Format != 6 || !format.Encrypted {
+		t.Errorf("versions that cannot read encrypted objects are not kept from the data directory: %+v, %v", format,
+			err)
 	}
 
 	first.change(t, datakeys.Disable)
 	want["clear"] = first.putSecret(t, "clear")
 	gone := first.putSecret(t, "gone")
-	if err := first.client().CoreV1().Secrets("default").Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
+	if err := first.client().CoreV1().Secrets("default").Delete(t.Context(), "gone",
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	check("in clear")
@@ -270,7 +277,9 @@ func (p *process) strangersKey(t *testing.T) (id string, own []byte) {
 		t.Fatal(err)
 	}
 	host := new(memnet.Network).Host(fmt.Sprintf("%s:%d", p.order.NodeIPs[0], p.order.PeerPort))
-	store, err := raftstore.Open(raftstore.Config{Name: p.order.Name, Dir: enroll.StoreDir(p.order.DataDir), ClusterID: record.Cluster.ID, Stream: host, RetryFor: time.Minute})
+	store, err := raftstore.Open(
+		raftstore.Config{Name: p.order.Name, Dir: enroll.StoreDir(p.order.DataDir), ClusterID: record.Cluster.ID,
+			Stream: host, RetryFor: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,11 +379,13 @@ func TestServerWithoutTheKey(t *testing.T) {
 		return err
 	})
 	fails("create", func(ctx context.Context) error {
-		_, err := secrets().Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, metav1.CreateOptions{})
+		_, err := secrets().Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "new"}},
+			metav1.CreateOptions{})
 		return err
 	})
 	fails("update", func(ctx context.Context) error {
-		_, err := secrets().Update(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s1"}}, metav1.UpdateOptions{})
+		_, err := secrets().Update(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s1"}},
+			metav1.UpdateOptions{})
 		return err
 	})
 	fails("delete", func(ctx context.Context) error { return secrets().Delete(ctx, "s1", metav1.DeleteOptions{}) })
@@ -407,7 +418,8 @@ func TestServerWithoutTheKey(t *testing.T) {
 	if got := contents(); !maps.Equal(got, want) {
 		t.Errorf("after the rotation, %v, want %v", got, want)
 	}
-	if is, err := p.encryption(t.Context(), ""); err != nil || len(is.Keys) != 1 || is.Keys[0].ID == id || is.Keys[0].Objects < len(want) || is.Clear > 0 {
+	if is, err := p.encryption(t.Context(), ""); err != nil || len(is.Keys) != 1 || is.Keys[0].ID == id ||
+		is.Keys[0].Objects < len(want) || is.Clear > 0 {
 		t.Errorf("%+v, %v", is.Status, err)
 	}
 }

@@ -86,7 +86,8 @@ func newHost(t *testing.T) *host {
 		Cluster: func() join.Cluster {
 			b := pki.NewBundle(ca)
 			b.Former = h.was
-			return join.Cluster{ID: "c1", CA: b, Servers: []join.Server{{Name: "s1", API: h.addr}}, GossipPort: h.gossipPort, Settings: h.settings}
+			return join.Cluster{ID: "c1", CA: b, Servers: []join.Server{{Name: "s1", API: h.addr}},
+				GossipPort: h.gossipPort, Settings: h.settings}
 		},
 		Keys:   func() (map[string][]byte, error) { return h.keys() },
 		Logger: quiet(), Now: func() time.Time { return begin.Add(time.Duration(h.clock.Load())) },
@@ -102,9 +103,13 @@ func newHost(t *testing.T) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serving, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: "s1", Key: key, Now: time.Now, Logger: quiet(), Issue: pki.TrustOf(ca).Signs(func() pki.Request {
-		return pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Server, Names: []string{"127.0.0.1"}}
-	}, time.Now)})
+	serving, err := pki.NewIdentity(t.Context(),
+		pki.IdentityConfig{Name: "s1", Key: key, Now: time.Now, Logger: quiet(),
+			Issue: pki.TrustOf(ca).Signs(func() pki.Request {
+				return pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization},
+					Usage: pki.Server,
+					Names: []string{"127.0.0.1"}}
+			}, time.Now)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,8 +167,10 @@ func TestAnAgentJoinsABusyServer(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("it was stopped"))
 	var refused *join.RefusedError
-	_, err = enroll.ComingAgain(ctx, quiet(), func() (*pki.Authority, error) { return join.FetchCA(t.Context(), o.Join, h.token) })
-	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "it was stopped") || !strings.Contains(err.Error(), "too many requests to join") {
+	_, err = enroll.ComingAgain(ctx, quiet(),
+		func() (*pki.Authority, error) { return join.FetchCA(t.Context(), o.Join, h.token) })
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "it was stopped") ||
+		!strings.Contains(err.Error(), "too many requests to join") {
 		t.Errorf("stopped meanwhile: %v", err)
 	}
 }
@@ -264,15 +271,20 @@ func joinedAgent(t *testing.T, h *host, ago time.Duration) *agent {
 		}
 		return cert
 	}
-	credential, err := h.ca.SignCredential(pki.Credential{Name: "a1", Role: pki.RoleAgent, Public: gossip.Public().(ed25519.PublicKey), NotAfter: longAgo.Add(pki.LeafLifetime)})
+	credential, err := h.ca.SignCredential(
+		pki.Credential{Name: "a1", Role: pki.RoleAgent, Public: gossip.Public().(ed25519.PublicKey),
+			NotAfter: longAgo.Add(pki.LeafLifetime)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := credentials.SaveCertificates(o.DataDir, join.Certificates{Client: issue(join.NodeClient("a1")), Serving: issue(join.NodeServing("a1", o.addr())), Credential: credential}); err != nil {
+	if err := credentials.SaveCertificates(o.DataDir,
+		join.Certificates{Client: issue(join.NodeClient("a1")), Serving: issue(join.NodeServing("a1", o.addr())),
+			Credential: credential}); err != nil {
 		t.Fatal(err)
 	}
 	r := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "a1", Role: pki.RoleAgent,
-		Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(h.ca), Settings: []byte("{}"), Servers: []join.Server{{Name: "s1", API: h.addr}}}}
+		Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(h.ca), Settings: []byte("{}"),
+			Servers: []join.Server{{Name: "s1", API: h.addr}}}}
 	if err := r.Save(); err != nil {
 		t.Fatal(err)
 	}
@@ -294,10 +306,13 @@ func TestAnAgentThatStartsLateRenews(t *testing.T) {
 				t.Errorf("after %d days, the certificate %s ends at %v", days, i.Name(), i.Term().NotAfter)
 			}
 		}
-		if shown, err := h.ca.VerifyCredential(a.ids.GossipProof().Credential, time.Now()); err != nil || !shown.NotAfter.After(soon) {
+		if shown, err := h.ca.VerifyCredential(a.ids.GossipProof().Credential, time.Now()); err != nil ||
+			!shown.NotAfter.After(soon) {
 			t.Errorf("after %d days, gossip is shown %+v, %v", days, shown, err)
 		}
-		again, err := credentials.LoadAgent(credentials.AgentConfig{Address: a.options.addr(), DataDir: a.options.DataDir, Record: a.record, Logger: quiet()})
+		again, err := credentials.LoadAgent(
+			credentials.AgentConfig{Address: a.options.addr(), DataDir: a.options.DataDir, Record: a.record,
+				Logger: quiet()})
 		if err != nil || !again.Client.Term().NotAfter.Equal(a.ids.Client.Term().NotAfter) {
 			t.Errorf("after %d days, the next start has another certificate: %v", days, err)
 		}
@@ -319,7 +334,9 @@ func TestAnAgentThatGetsNoNewCertificatesSaysWhatToDo(t *testing.T) {
 			h.gone = c.gone
 			a := joinedAgent(t, h, c.days*24*time.Hour)
 			err := a.enlist(t.Context())
-			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "barque agent --rejoin --server https://"+h.addr.String()+" --token TOKEN") {
+			if err == nil || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(),
+					"barque agent --rejoin --server https://"+h.addr.String()+" --token TOKEN") {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -331,7 +348,8 @@ func TestAnAgentWaitsForAServerThatGivesItNewCertificates(t *testing.T) {
 	h := newHost(t)
 	h.gone = errors.New("the store is unavailable")
 	a := joinedAgent(t, h, 380*24*time.Hour)
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 500*time.Millisecond, errors.New("enough")) // brief: it waits until then
+	enough := errors.New("enough")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 500*time.Millisecond, enough) // brief: it waits until then
 	defer cancel()
 	if err := a.enlist(ctx); err == nil || err.Error() != "enough" {
 		t.Errorf("got %v", err)
@@ -341,19 +359,23 @@ func TestAnAgentWaitsForAServerThatGivesItNewCertificates(t *testing.T) {
 // With a certificate for a name or an address of the API a node could pass for the API server.
 func TestNodesGetNoNameOfTheAPI(t *testing.T) {
 	s := &server{options: options(t, "s1"), settings: DefaultSettings()}
-	s.options.Serving.API = &secureport.Options{SANs: []string{"*.k8s.corp", "API.example.com", "10.0.0.100", "::ffff:10.0.0.101", "fd00::100"}}
-	for _, name := range []string{"kubernetes", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost"} {
+	s.options.Serving.API = &secureport.Options{
+		SANs: []string{"*.k8s.corp", "API.example.com", "10.0.0.100", "::ffff:10.0.0.101", "fd00::100"}}
+	for _, name := range []string{"kubernetes", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
+		"localhost"} {
 		if err := s.nameTaken(name); err == nil || !strings.Contains(err.Error(), "--name") {
 			t.Errorf("a node may be called %s, or does not hear of --name: %v", name, err)
 		}
 	}
 	for _, addr := range []string{"10.43.0.1", "10.42.7.7"} {
-		if err := s.addressTaken("a1", netip.MustParseAddr(addr)); err == nil || !strings.Contains(err.Error(), "--node-ip") {
+		if err := s.addressTaken("a1", netip.MustParseAddr(addr)); err == nil ||
+			!strings.Contains(err.Error(), "--node-ip") {
 			t.Errorf("a node may have the address %s, or does not hear of --node-ip: %v", addr, err)
 		}
 	}
 	for _, name := range []string{"api.k8s.corp", "api.example.com"} {
-		if err := s.ofAPI(name, netip.MustParseAddr("10.0.0.9")); err == nil || !strings.Contains(err.Error(), "--name") {
+		if err := s.ofAPI(name, netip.MustParseAddr("10.0.0.9")); err == nil ||
+			!strings.Contains(err.Error(), "--name") {
 			t.Errorf("an agent may be called %s, or does not hear of --name: %v", name, err)
 		}
 	}
@@ -376,11 +398,13 @@ func TestWipe(t *testing.T) {
 	h.keys = func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil }
 	o := options(t, "s2")
 	o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
-	old := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "s2", Role: pki.RoleServer, Cluster: join.Cluster{ID: "before", CA: pki.NewBundle(h.ca)}}
+	old := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "s2", Role: pki.RoleServer,
+		Cluster: join.Cluster{ID: "before", CA: pki.NewBundle(h.ca)}}
 	lived := filepath.Join(enroll.StoreDir(o.DataDir), "server.json")
 	begin := func() {
 		t.Helper()
-		if err := errors.Join(old.Save(), os.MkdirAll(enroll.StoreDir(o.DataDir), 0o700), os.WriteFile(lived, nil, 0o600)); err != nil {
+		if err := errors.Join(old.Save(), os.MkdirAll(enroll.StoreDir(o.DataDir), 0o700),
+			os.WriteFile(lived, nil, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -390,7 +414,8 @@ func TestWipe(t *testing.T) {
 	}
 	o.Wipe = true
 	h.taken = errors.New("a server named s2 is a member of the store")
-	if _, err := enlistServer(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "nothing was wiped") {
+	if _, err := enlistServer(t.Context(), o, quiet()); err == nil ||
+		!strings.Contains(err.Error(), "nothing was wiped") {
 		t.Fatalf("a member was wiped: %v", err)
 	}
 	if _, err := os.Stat(lived); err != nil {
@@ -412,7 +437,8 @@ func TestWipe(t *testing.T) {
 	}
 	check(o)
 	begin()
-	crashed := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseWiping, Name: "s2", Role: pki.RoleServer, Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(h.ca)}}
+	crashed := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseWiping, Name: "s2", Role: pki.RoleServer,
+		Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(h.ca)}}
 	if err := crashed.Save(); err != nil {
 		t.Fatal(err)
 	}
@@ -440,7 +466,8 @@ func TestArgumentsThatAreUsedUp(t *testing.T) {
 					o.Wipe, o.Replace = true, true
 				}
 				if first != "empty directory" {
-					old := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "n2", Role: role, Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(h.ca)}}
+					old := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "n2", Role: role,
+						Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(h.ca)}}
 					if err := old.Save(); err != nil {
 						t.Fatal(err)
 					}
@@ -454,7 +481,8 @@ func TestArgumentsThatAreUsedUp(t *testing.T) {
 					r.Spent = ""
 				}
 				data := filepath.Join(enroll.StoreDir(o.DataDir), "log")
-				if err := errors.Join(r.Save(), os.MkdirAll(filepath.Dir(data), 0o700), os.WriteFile(data, nil, 0o600)); err != nil {
+				if err := errors.Join(r.Save(), os.MkdirAll(filepath.Dir(data), 0o700),
+					os.WriteFile(data, nil, 0o600)); err != nil {
 					t.Fatal(err)
 				}
 				h.fail, h.taken = used, errors.New("a server named n2 is a member of the store")
@@ -496,10 +524,12 @@ func TestArgumentsThatAreUsedUp(t *testing.T) {
 				if role == pki.RoleAgent {
 					return
 				}
-				if err := os.WriteFile(filepath.Join(enroll.StoreDir(o.DataDir), "removed.json"), []byte("{}"), 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(enroll.StoreDir(o.DataDir), "removed.json"), []byte("{}"),
+					0o600); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := enlist(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "nothing was wiped") {
+				if _, err := enlist(t.Context(), o, quiet()); err == nil ||
+					!strings.Contains(err.Error(), "nothing was wiped") {
 					t.Errorf("a removed server did not ask to be let in: %v", err)
 				}
 			})
@@ -525,14 +555,16 @@ func TestWipeWithTheTokenOfAJoinWithoutIt(t *testing.T) {
 			t.Errorf("it joins with its old store: %v", err)
 		}
 		r.Phase = enroll.PhaseMember
-		if err := errors.Join(r.Save(), os.MkdirAll(filepath.Dir(data), 0o700), os.WriteFile(data, nil, 0o600)); err != nil {
+		if err := errors.Join(r.Save(), os.MkdirAll(filepath.Dir(data), 0o700),
+			os.WriteFile(data, nil, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	joins()
 	o.Wipe = true
 	h.taken = errors.New("a server named s2 is a member of the store")
-	if _, err := enlistServer(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "nothing was wiped") || !strings.Contains(err.Error(), "without --wipe") {
+	if _, err := enlistServer(t.Context(), o, quiet()); err == nil ||
+		!strings.Contains(err.Error(), "nothing was wiped") || !strings.Contains(err.Error(), "without --wipe") {
 		t.Errorf("a member with --wipe: %v", err)
 	}
 	if _, err := os.Stat(data); err != nil {
@@ -562,7 +594,8 @@ func TestANodeThatWasLeftOutOfAnExchangeComesBack(t *testing.T) {
 			}
 			o := options(t, "n2")
 			o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
-			r := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "n2", Role: role, Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(old)}}
+			r := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "n2", Role: role,
+				Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(old)}}
 			if err := errors.Join(r.Save(), os.MkdirAll(enroll.StoreDir(o.DataDir), 0o700)); err != nil {
 				t.Fatal(err)
 			}
@@ -574,10 +607,12 @@ func TestANodeThatWasLeftOutOfAnExchangeComesBack(t *testing.T) {
 				t.Errorf("without %s: %v", flag, err)
 			}
 			o.Wipe, o.Rejoin = true, true
-			if _, err := enlist(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "belongs to another cluster") {
+			if _, err := enlist(t.Context(), o, quiet()); err == nil ||
+				!strings.Contains(err.Error(), "belongs to another cluster") {
 				t.Errorf("another cluster lets it in: %v", err)
 			}
-			if is, err := enroll.Load(o.DataDir); err != nil || !is.CA().Knows(old.Digest()) || is.CA().Knows(h.ca.Digest()) {
+			if is, err := enroll.Load(o.DataDir); err != nil || !is.CA().Knows(old.Digest()) ||
+				is.CA().Knows(h.ca.Digest()) {
 				t.Errorf("after a refusal it believes %+v, %v", is, err)
 			}
 			if _, err := os.Stat(enroll.StoreDir(o.DataDir)); err != nil {

@@ -132,13 +132,15 @@ func (e evidenceOf) Confirm(ctx context.Context, node *corev1.Node) bool {
 }
 
 func newBigCluster(t *testing.T, size int) *bigCluster {
-	c := &bigCluster{Cluster: controllertest.New(t), t: t, loss: 0.1, rnd: rand.New(rand.NewPCG(1, 2)), nodes: map[string]*bigNode{}, changed: make(chan struct{})}
+	c := &bigCluster{Cluster: controllertest.New(t), t: t, loss: 0.1, rnd: rand.New(rand.NewPCG(1, 2)),
+		nodes: map[string]*bigNode{}, changed: make(chan struct{})}
 	for i := range size {
 		name := fmt.Sprintf("n%04d", i)
 		c.nodes[name] = &bigNode{member: gossip.Member{Name: name, State: gossip.Alive, Since: time.Now()}}
 		c.Add(&corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+			Status: corev1.NodeStatus{
+				Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 		})
 	}
 	c.Client.PrependReactor("update", "nodes", c.note)
@@ -173,7 +175,8 @@ func (c *bigCluster) start(times Times) {
 	}
 	life := liveness.New(config)
 	runs = append(runs, life.Run)
-	controller, err := nodelifecycle.New(nodelifecycle.Config{Informers: c.Informers, Liveness: evidenceOf{lives{life}, c}, Settings: times.settings()})
+	controller, err := nodelifecycle.New(
+		nodelifecycle.Config{Informers: c.Informers, Liveness: evidenceOf{lives{life}, c}, Settings: times.settings()})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -200,12 +203,14 @@ func (c *bigCluster) trouble(length time.Duration, kills int, longest time.Durat
 		for range kills*(i+1)/steps - kills*i/steps {
 			n := c.living()
 			n.killed = time.Now()
-			n.told = time.Now().Add(12*time.Second + time.Duration(c.rnd.Int64N(int64(time.Minute)))) // as memberlist's suspicion of a thousand
+			// as memberlist's suspicion of a thousand
+			n.told = time.Now().Add(12*time.Second + time.Duration(c.rnd.Int64N(int64(time.Minute))))
 		}
 		c.learn()
 		for paused := 0; paused*100*15 < len(c.nodes); paused++ { // of 1.5 s in the mean, in steps of 0.1 s: 1 %
 			n := c.living()
-			n.paused, n.pauses = time.Now().Add(500*time.Millisecond+time.Duration(c.rnd.Int64N(int64(longest-500*time.Millisecond)))), n.pauses+1
+			n.paused, n.pauses = time.Now().Add(
+				500*time.Millisecond+time.Duration(c.rnd.Int64N(int64(longest-500*time.Millisecond)))), n.pauses+1
 		}
 		if i%5 == 0 {
 			n := c.living()
@@ -270,7 +275,8 @@ func TestFastFailureDetectionOfAThousandNodes(t *testing.T) {
 			pauses += n.pauses
 			switch {
 			case n.killed.IsZero() && !n.unknown.IsZero():
-				t.Errorf("%s lives, and went Unknown at %s, %s after its last pause", name, n.unknown, n.unknown.Sub(n.paused))
+				t.Errorf("%s lives, and went Unknown at %s, %s after its last pause", name, n.unknown,
+					n.unknown.Sub(n.paused))
 			case !n.killed.IsZero() && n.unknown.IsZero():
 				t.Errorf("%s was killed at %s and is not Unknown", name, n.killed)
 			case !n.killed.IsZero():
@@ -313,12 +319,14 @@ func TestDefaultFailureDetectionOfAThousandNodes(t *testing.T) {
 			case n.killed.IsZero() && !n.unknown.IsZero():
 				t.Errorf("%s lives, and went Unknown at %s", name, n.unknown)
 			case !n.killed.IsZero() && (n.unknown.IsZero() || took > 42*time.Second):
-				t.Errorf("%s was killed at %s, gossip knew at %s, and it is Unknown since %s", name, n.killed, known, n.unknown)
+				t.Errorf("%s was killed at %s, gossip knew at %s, and it is Unknown since %s", name, n.killed, known,
+					n.unknown)
 			case !n.killed.IsZero():
 				found = append(found, n.unknown.Sub(n.killed))
 			}
 		}
 		slices.Sort(found)
-		t.Logf("%d nodes: %d deaths were found after %s at the least, %s in the median, %s at the most", size, len(found), found[0], found[len(found)/2], found[len(found)-1])
+		t.Logf("%d nodes: %d deaths were found after %s at the least, %s in the median, %s at the most", size,
+			len(found), found[0], found[len(found)/2], found[len(found)-1])
 	})
 }

@@ -86,17 +86,20 @@ func TestAWriteOfADeposedLeaderIsRefused(t *testing.T) {
 		return err
 	})
 	t.Logf("%s, which led in term %s, was told: %q", old.order.Name, term, answer)
-	if !strings.HasPrefix(string(answer), "409") || !strings.Contains(string(answer), string(storage.CauseLeaderTermOver)) {
-		t.Errorf("the write of the deposed leader was answered with %q, want 409 with the cause %s", answer, storage.CauseLeaderTermOver)
+	if !strings.HasPrefix(string(answer), "409") ||
+		!strings.Contains(string(answer), string(storage.CauseLeaderTermOver)) {
+		t.Errorf("the write of the deposed leader was answered with %q, want 409 with the cause %s", answer,
+			storage.CauseLeaderTermOver)
 	}
 	until(t, patience, "the old leader is ready again", old.ready)
-	until(t, patience, old.order.Name+" counts a request that was refused for its term", func(ctx context.Context) error {
-		n, err := old.metric(ctx, `barque_store_requests_total{outcome="fenced"}`)
-		if err == nil && n < 1 {
-			err = fmt.Errorf("it counts %v", n)
-		}
-		return err
-	})
+	until(t, patience, old.order.Name+" counts a request that was refused for its term",
+		func(ctx context.Context) error {
+			n, err := old.metric(ctx, `barque_store_requests_total{outcome="fenced"}`)
+			if err == nil && n < 1 {
+				err = fmt.Errorf("it counts %v", n)
+			}
+			return err
+		})
 	until(t, patience, old.order.Name+" says that its controllers have stopped", func(context.Context) error {
 		if !strings.Contains(old.log.String(), "leadership ended: the controllers have stopped") {
 			return errors.New("it does not")

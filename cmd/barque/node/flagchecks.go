@@ -20,7 +20,8 @@ const shortestSchedule = time.Minute
 // Check validates the options of any node.
 func (o *Options) Check() error {
 	if o.CloudProvider != "" && o.CloudProvider != ExternalCloud {
-		return fmt.Errorf("--cloud-provider %q: want %s, or nothing; the controllers of a cloud come from its cloud-controller-manager", o.CloudProvider, ExternalCloud)
+		return fmt.Errorf(
+			"--cloud-provider %q: want %s, or nothing; the controllers of a cloud come from its cloud-controller-manager", o.CloudProvider, ExternalCloud)
 	}
 	if err := checkTaints(o.Taints); err != nil {
 		return fmt.Errorf("--node-taint: %w", err)
@@ -54,7 +55,8 @@ func (o *Options) checkPorts() error {
 		flag string
 		port uint16
 		used bool
-	}{{"api-port", o.APIPort, true}, {"peer-port", o.PeerPort, o.PeerPort != 0}, {"gossip-port", o.GossipPort, o.GossipPort != 0}, {"kubelet-port", o.KubeletPort, !o.NoNode}} {
+	}{{"api-port", o.APIPort, true}, {"peer-port", o.PeerPort, o.PeerPort != 0},
+		{"gossip-port", o.GossipPort, o.GossipPort != 0}, {"kubelet-port", o.KubeletPort, !o.NoNode}} {
 		switch {
 		case !p.used:
 			continue

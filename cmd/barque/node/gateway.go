@@ -50,12 +50,14 @@ func (o *Options) checkGateway() error {
 		*g = DefaultGateway()
 	}
 	if g.HTTPPort == g.HTTPSPort {
-		return enroll.WrongOption("--gateway-http-port and --gateway-https-port are both %d: want two ports", g.HTTPPort)
+		return enroll.WrongOption("--gateway-http-port and --gateway-https-port are both %d: want two ports",
+			g.HTTPPort)
 	}
 	ports := append([]uint16{g.HTTPPort, g.HTTPSPort}, g.Ports...)
 	for _, own := range []uint16{o.APIPort, o.PeerPort, o.KubeletPort, o.GossipPort} {
 		if own != 0 && slices.Contains(ports, own) {
-			return enroll.WrongOption("port %d is the node's own: choose others with --gateway-http-port, --gateway-https-port and --gateway-ports", own)
+			return enroll.WrongOption(
+				"port %d is the node's own: choose others with --gateway-http-port, --gateway-https-port and --gateway-ports", own)
 		}
 	}
 	if o.GatewayAccessLog != "" && !filepath.IsAbs(o.GatewayAccessLog) {
@@ -75,14 +77,16 @@ func (s *server) makeGateway() (err error) {
 	all, logger := s.api.Informers(), s.logger.With("part", "gateway")
 	s.gateway.config = config
 	s.gateway.objects, err = gateway.NewObjects(config, gateway.Shared{
-		Services: all.Core().V1().Services(), EndpointSlices: all.Discovery().V1().EndpointSlices(), Namespaces: all.Core().V1().Namespaces(),
+		Services: all.Core().V1().Services(), EndpointSlices: all.Discovery().V1().EndpointSlices(),
+		Namespaces: all.Core().V1().Namespaces(),
 	}, logger)
 	if err != nil {
 		return err
 	}
 	nodes := all.Core().V1().Nodes()
 	s.statuses, err = gateway.NewStatuses(gateway.StatusConfig{
-		Objects: s.gateway.objects, Settings: s.options.Gateway, Nodes: nodes.Lister(), NodesChanged: nodes.Informer(), Secrets: client, Logger: logger,
+		Objects: s.gateway.objects, Settings: s.options.Gateway, Nodes: nodes.Lister(), NodesChanged: nodes.Informer(),
+		Secrets: client, Logger: logger,
 	})
 	if err == nil {
 		s.gatewayObjects.Store(s.gateway.objects)
@@ -119,7 +123,9 @@ func (s *server) gatewayRoutines() []runtime.Routine {
 			if err != nil {
 				return err
 			}
-			return gateway.Install(ctx, s.gateway.objects, gateway.Clients{API: client, Definitions: definitions.CustomResourceDefinitions(), Gateways: gateways}, logger)
+			return gateway.Install(ctx, s.gateway.objects,
+				gateway.Clients{API: client, Definitions: definitions.CustomResourceDefinitions(), Gateways: gateways},
+				logger)
 		}},
 		{Name: "gateway statuses", Run: func(ctx context.Context, _ kubernetes.Interface) error {
 			clients := s.clientsOf(statusUser)
@@ -139,7 +145,9 @@ func (s *server) gatewayRoutines() []runtime.Routine {
 }
 
 // routes returns the parts of the node's gateway, and its metrics; none where it is off.
-func (w *worker) routes(client kubernetes.Interface, factory informers.SharedInformerFactory, aboutNode clientrecord.EventRecorder) (run []func(context.Context) error, metrics []prometheus.Collector, err error) {
+func (w *worker) routes(
+	client kubernetes.Interface, factory informers.SharedInformerFactory, aboutNode clientrecord.EventRecorder,
+) (run []func(context.Context) error, metrics []prometheus.Collector, err error) {
 	o := w.options
 	if o.NoGateway || w.gateway.config == nil {
 		return nil, nil, nil
@@ -149,7 +157,8 @@ func (w *worker) routes(client kubernetes.Interface, factory informers.SharedInf
 	if objects == nil {
 		gateway.WithToken(config, client, o.Name)
 		objects, err = gateway.NewObjects(config, gateway.Shared{
-			Services: factory.Core().V1().Services(), EndpointSlices: factory.Discovery().V1().EndpointSlices(), Namespaces: factory.Core().V1().Namespaces(),
+			Services: factory.Core().V1().Services(), EndpointSlices: factory.Discovery().V1().EndpointSlices(),
+			Namespaces: factory.Core().V1().Namespaces(),
 		}, logger)
 		if err != nil {
 			return nil, nil, err
@@ -170,11 +179,14 @@ func (w *worker) routes(client kubernetes.Interface, factory informers.SharedInf
 		})
 	}
 	routes, err := gateway.NewNode(gateway.NodeConfig{
-		Objects: objects, Client: secrets, Settings: o.Gateway, Exempt: o.Serving.limits().Exempt, AccessLog: access, Logger: logger,
+		Objects: objects, Client: secrets, Settings: o.Gateway, Exempt: o.Serving.limits().Exempt, AccessLog: access,
+		Logger: logger,
 		Refused: func(port uint16, err error) {
 			logger.Warn("the gateway cannot open a port; trying again", "port", port, "err", err)
-			aboutNode.Event(&corev1.ObjectReference{Kind: "Node", Name: o.Name, UID: types.UID(o.Name)}, corev1.EventTypeWarning, "GatewayPortInUse",
-				fmt.Sprintf("The gateway of this node cannot open port %d: %v. End the program that has it, or choose other ports with --gateway-http-port and --gateway-https-port.", port, err))
+			aboutNode.Event(&corev1.ObjectReference{Kind: "Node", Name: o.Name, UID: types.UID(o.Name)},
+				corev1.EventTypeWarning, "GatewayPortInUse",
+				fmt.Sprintf(
+					"The gateway of this node cannot open port %d: %v. End the program that has it, or choose other ports with --gateway-http-port and --gateway-https-port.", port, err))
 		},
 	})
 	if err != nil {

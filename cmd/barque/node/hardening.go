@@ -29,8 +29,12 @@ func (s *server) hardening(ctx context.Context) (*cis.ServerReport, error) {
 	machine := hardening.Examine(s.options.Name, s.options.Place())
 	cipher, unknown := s.secretsCipher(ctx)
 	r := &cis.ServerReport{
-		Flags: s.options.Flags, Plugins: s.options.Admission.Running(), Controllers: groupsOfParts(s.api.Identities()), Clients: s.ids.ClientGroups(), Encryption: cipher, EncryptionProblem: unknown, Machine: machine, Profile: s.options.Profile,
-		Audit:   cis.Audit{File: s.audit.File, Stdout: s.audit.Stdout, Webhook: s.options.Audit != nil && s.options.Audit.WebhookOptions.ConfigFile != "", Levels: map[string]string{}},
+		Flags: s.options.Flags, Plugins: s.options.Admission.Running(), Controllers: groupsOfParts(s.api.Identities()),
+		Clients: s.ids.ClientGroups(), Encryption: cipher, EncryptionProblem: unknown, Machine: machine,
+		Profile: s.options.Profile,
+		Audit: cis.Audit{File: s.audit.File, Stdout: s.audit.Stdout,
+			Webhook: s.options.Audit != nil && s.options.Audit.WebhookOptions.ConfigFile != "",
+			Levels:  map[string]string{}},
 		PeerCAs: string(s.ids.Trust.PEMFor(pki.Peers)),
 	}
 	name, err := s.ids.KubeletClientUser()

@@ -22,8 +22,10 @@ import (
 
 // joinFiles are the files of a join, in the order of writing. A killed machine has the first ones.
 var joinFiles = map[string][]string{
-	pki.RoleServer: {"node.json", "pki/join.attempt", "pki/ca.key", "pki/service-account.key", "pki/ca.crt", "node.json"},
-	pki.RoleAgent:  {"pki/node.key", "pki/gossip.key", "pki/join.attempt", "pki/node-client.crt", "pki/node-serving.crt", "pki/gossip.credential", "pki/ca.crt", "node.json"},
+	pki.RoleServer: {"node.json", "pki/join.attempt", "pki/ca.key", "pki/service-account.key", "pki/ca.crt",
+		"node.json"},
+	pki.RoleAgent: {"pki/node.key", "pki/gossip.key", "pki/join.attempt", "pki/node-client.crt",
+		"pki/node-serving.crt", "pki/gossip.credential", "pki/ca.crt", "node.json"},
 }
 
 // A machine that is killed at any moment of its join continues when it is started again. It never
@@ -83,7 +85,8 @@ func TestAJoinGoesOnAfterAKillAtEachStep(t *testing.T) {
 				continue
 			}
 			checkComplete(t, role, o.DataDir, files)
-			if i := slices.Index(files, "pki/join.attempt"); len(h.attempts) > counted && killed > i && h.attempts[counted].Secret != attemptBy(t, asking["pki/join.attempt"]) {
+			if i := slices.Index(files, "pki/join.attempt"); len(h.attempts) > counted && killed > i &&
+				h.attempts[counted].Secret != attemptBy(t, asking["pki/join.attempt"]) {
 				t.Errorf("%s: the token is used a second time", where)
 			}
 			if again, err := enlist(t.Context(), &alone, quiet()); err != nil || again.Cluster.ID != "c1" {
@@ -169,7 +172,8 @@ func put(t *testing.T, path string, data []byte) {
 func TestJoiningAgainGoesOnAfterAKillAtEachStep(t *testing.T) {
 	for role, files := range map[string][]string{
 		pki.RoleServer: {"pki/rejoin.json", "pki/ca.key", "pki/service-account.key", "pki/ca.crt", "node.json"},
-		pki.RoleAgent:  {"pki/rejoin.json", "pki/node-client.crt", "pki/node-serving.crt", "pki/gossip.credential", "pki/ca.crt", "node.json"},
+		pki.RoleAgent: {"pki/rejoin.json", "pki/node-client.crt", "pki/node-serving.crt", "pki/gossip.credential",
+			"pki/ca.crt", "node.json"},
 	} {
 		h := newHost(t)
 		keys := map[string][]byte{"ca.key": []byte("the new CA's"), "service-account.key": []byte("the new accounts'")}
@@ -181,7 +185,8 @@ func TestJoiningAgainGoesOnAfterAKillAtEachStep(t *testing.T) {
 		h.was = []string{old.Digest()}
 		begin := func() *Options {
 			o := options(t, "n2")
-			r := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "n2", Role: role, Cluster: join.Cluster{ID: "before", CA: pki.NewBundle(old)}}
+			r := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "n2", Role: role,
+				Cluster: join.Cluster{ID: "before", CA: pki.NewBundle(old)}}
 			for _, name := range files[1 : len(files)-1] {
 				put(t, filepath.Join(o.DataDir, name), []byte("before"))
 			}
@@ -258,7 +263,9 @@ func TestJoiningAgainGoesOnAfterAKillAtEachStep(t *testing.T) {
 }
 
 // checkSpent checks that a finished plan changes nothing when it reappears, as after a power loss.
-func checkSpent(t *testing.T, enlist func(context.Context, *Options, *slog.Logger) (*enroll.Record, error), o *Options, plan string) {
+func checkSpent(
+	t *testing.T, enlist func(context.Context, *Options, *slog.Logger) (*enroll.Record, error), o *Options, plan string,
+) {
 	t.Helper()
 	data, err := os.ReadFile(plan)
 	if err != nil {

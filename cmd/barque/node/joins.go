@@ -35,7 +35,8 @@ const joinFolder = "/barque/join/"
 func (s *server) openBook(context.Context) error {
 	folder, logger := register.NewFolder(s.store, joinFolder), s.logger.With("part", "join")
 	s.tokens = &token.Store{Records: folder, Client: s.ownClient, CAs: s.caDigests, Now: time.Now}
-	s.book = &admissions.Book{Records: folder, Self: s.options.Name, IsServer: s.isServer, Unrecorded: s.tokens.FormerCount, Others: s.ids.Others, Now: time.Now, Logger: logger}
+	s.book = &admissions.Book{Records: folder, Self: s.options.Name, IsServer: s.isServer,
+		Unrecorded: s.tokens.FormerCount, Others: s.ids.Others, Now: time.Now, Logger: logger}
 	s.book.Former = func(ctx context.Context) error { return s.judge.Book.NoteMixed(ctx, 0, s.options.Name) }
 	s.judge.Overlap = s.newOverlap()
 	s.book.Kept = s.ids.PeerKeys
@@ -63,7 +64,8 @@ func (s *server) peerCertificate() *x509.Certificate { return s.ids.Peer.Certifi
 // startPublishing records the key of each of this server's certificates for other servers.
 func (s *server) startPublishing(ctx context.Context) error {
 	return s.stack.Start(ctx, lifecycle.Component{Name: "server keys", Run: func(ctx context.Context) error {
-		return lifecycle.All(ctx, func(ctx context.Context) error { return s.book.PublishAll(ctx, s.peerCertificate, s.ids.Renewed) },
+		return lifecycle.All(ctx,
+			func(ctx context.Context) error { return s.book.PublishAll(ctx, s.peerCertificate, s.ids.Renewed) },
 			func(ctx context.Context) error { return s.peers.Retry(ctx, s.awaitNewest) })
 	}})
 }
@@ -232,7 +234,8 @@ func (s *server) decided(ctx context.Context, d join.Decision) {
 	if d.Act != join.ActJoin || !d.Granted {
 		return
 	}
-	message := fmt.Sprintf("%s %s at %s was let in by the join token %s, at server %s", d.Role, d.Name, d.Address, d.TokenID, s.options.Name)
+	message := fmt.Sprintf("%s %s at %s was let in by the join token %s, at server %s", d.Role, d.Name, d.Address,
+		d.TokenID, s.options.Name)
 	// A machine that goes away, and an API that does not take events, keep nobody from joining.
 	s.tellOfNode(ctx, joinEvents, d.Name, "NodeAdmitted", message)
 }
@@ -248,7 +251,8 @@ func (s *server) tellOfNode(ctx context.Context, component, name, reason, messag
 	go func() { // ends within eventPatience, and the API refuses it once the server stops
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventPatience)
 		defer cancel()
-		if err := s.writeEvent(ctx, component, corev1.ObjectReference{Kind: "Node", Name: name, UID: types.UID(name)}, reason, message); err != nil {
+		if err := s.writeEvent(ctx, component, corev1.ObjectReference{Kind: "Node", Name: name, UID: types.UID(name)},
+			reason, message); err != nil {
 			s.logger.Warn("an event about a node is not written", "node", name, "reason", reason, "err", err)
 		}
 	}()
@@ -258,15 +262,19 @@ func (s *server) tellOfNode(ctx context.Context, component, name, reason, messag
 func (s *server) formerTokenEnded(ctx context.Context, i token.Info) {
 	ctx, cancel := context.WithTimeout(ctx, eventPatience)
 	defer cancel()
-	message := fmt.Sprintf("the join token %s for the role %s was removed: it was readable in its Secret, and all servers keep tokens elsewhere now; make a new one if it is needed", i.ID, i.Role)
-	of := corev1.ObjectReference{APIVersion: "v1", Kind: "Secret", Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-" + i.ID}
+	message := fmt.Sprintf(
+		"the join token %s for the role %s was removed: it was readable in its Secret, and all servers keep tokens elsewhere now; make a new one if it is needed", i.ID, i.Role)
+	of := corev1.ObjectReference{APIVersion: "v1", Kind: "Secret", Namespace: metav1.NamespaceSystem,
+		Name: "bootstrap-token-" + i.ID}
 	if err := s.writeEvent(ctx, joinEvents, of, "JoinTokenRemoved", message); err != nil {
 		s.logger.Warn("no event says that a join token was removed", "tokenID", i.ID, "err", err)
 	}
 }
 
 // writeEvent writes an event about an object that may not exist (yet).
-func (s *server) writeEvent(ctx context.Context, component string, of corev1.ObjectReference, reason, message string) error {
+func (s *server) writeEvent(
+	ctx context.Context, component string, of corev1.ObjectReference, reason, message string,
+) error {
 	client, err := s.ownClient()
 	if err != nil {
 		return err
@@ -277,8 +285,10 @@ func (s *server) writeEvent(ctx context.Context, component string, of corev1.Obj
 	}
 	_, err = client.CoreV1().Events(namespace).Create(ctx, &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{GenerateName: of.Name + ".", Namespace: namespace},
-		InvolvedObject: of, Type: corev1.EventTypeNormal, Reason: reason, Message: message, Count: 1, FirstTimestamp: now, LastTimestamp: now,
-		Source: corev1.EventSource{Component: component, Host: s.options.Name}, ReportingController: component, ReportingInstance: s.options.Name,
+		InvolvedObject: of, Type: corev1.EventTypeNormal, Reason: reason, Message: message, Count: 1,
+		FirstTimestamp: now, LastTimestamp: now,
+		Source: corev1.EventSource{Component: component, Host: s.options.Name}, ReportingController: component,
+		ReportingInstance: s.options.Name,
 	}, metav1.CreateOptions{})
 	return err
 }

@@ -40,7 +40,8 @@ func newExchanging(t *testing.T, dir string) *exchanging {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &exchanging{t: t, ca: ca, before: pki.NewBundle(ca), trust: pki.TrustOf(ca), store: raftstore.NewInMemory(raftstore.Options{})}
+	e := &exchanging{t: t, ca: ca, before: pki.NewBundle(ca), trust: pki.TrustOf(ca),
+		store: raftstore.NewInMemory(raftstore.Options{})}
 	t.Cleanup(func() { e.store.Close() })
 	e.begun = e.next()
 	if e.peers, err = admissions.LoadPeers(dir, e.trust, quiet()); err != nil {
@@ -49,7 +50,8 @@ func newExchanging(t *testing.T, dir string) *exchanging {
 	for _, name := range []string{"s1", "s2"} {
 		e.members = append(e.members, raftstore.Member{Name: name, ID: name + ".x"})
 	}
-	e.book = &admissions.Book{Records: register.NewFolder(e.store, joinFolder), Self: "s1", Now: time.Now, Logger: quiet(),
+	e.book = &admissions.Book{Records: register.NewFolder(e.store, joinFolder), Self: "s1", Now: time.Now,
+		Logger: quiet(),
 		IsServer: func(name string) bool {
 			return slices.ContainsFunc(e.members, func(m raftstore.Member) bool { return m.Name == name })
 		},
@@ -94,7 +96,8 @@ func (e *exchanging) records(name string, key crypto.Signer) {
 
 func (e *exchanging) shows(name, holder string, key crypto.Signer) *x509.Certificate {
 	e.t.Helper()
-	r := pki.Request{CommonName: name, Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server, Holder: holder}
+	r := pki.Request{CommonName: name, Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server,
+		Holder: holder}
 	text, err := pki.TrustOf(e.ca).Issue(r, key.Public(), time.Now())
 	if err != nil {
 		e.t.Fatal(err)
@@ -125,17 +128,25 @@ func TestRecordedPeers(t *testing.T) {
 		missing []string
 		fails   bool
 	}{
-		"all": {records: map[string]string{"s1": `{"digest":"a","peer":["b"],"id":"s1.x"}`, "s2": `{"digest":"c","peer":["c","d"],"id":"s2.x"}`},
+		"all": {
+			records: map[string]string{"s1": `{"digest":"a","peer":["b"],"id":"s1.x"}`,
+				"s2": `{"digest":"c","peer":["c","d"],"id":"s2.x"}`},
 			keys: map[string][]string{"s1.x": {"b", "a"}, "s2.x": {"c", "d", "c"}}},
-		"none":               {keys: map[string][]string{}, missing: []string{"s1", "s2"}},
-		"an earlier version": {records: map[string]string{"s1": `{"digest":"a"}`, "s2": `{"digest":"c","keys":["k"]}`}, keys: map[string][]string{}, missing: []string{"s1", "s2"}},
+		"none": {keys: map[string][]string{}, missing: []string{"s1", "s2"}},
+		"an earlier version": {records: map[string]string{"s1": `{"digest":"a"}`, "s2": `{"digest":"c","keys":["k"]}`},
+			keys: map[string][]string{}, missing: []string{"s1", "s2"}},
 		"a damaged record": {records: map[string]string{"s1": `{"digest":"a","peer":["b"],"id":"s1.x"}`, "s2": `{`},
 			keys: map[string][]string{"s1.x": {"b", "a"}}, missing: []string{"s2"}},
-		"of a machine of before with the name": {records: map[string]string{"s1": `{"digest":"a","peer":["b"],"id":"s1.old"}`, "s2": `{"digest":"c","peer":["c"],"id":"s2.x"}`},
+		"of a machine of before with the name": {
+			records: map[string]string{"s1": `{"digest":"a","peer":["b"],"id":"s1.old"}`,
+				"s2": `{"digest":"c","peer":["c"],"id":"s2.x"}`},
 			keys: map[string][]string{"s2.x": {"c", "c"}}, missing: []string{"s1"}},
-		"of a server that is a member no more": {records: map[string]string{"s1": `{"digest":"a","peer":["b"],"id":"s1.x"}`, "s2": `{"digest":"c","peer":["c"],"id":"s2.x"}`, "s3": `{"digest":"e","peer":["e"],"id":"s3.x"}`},
+		"of a server that is a member no more": {
+			records: map[string]string{"s1": `{"digest":"a","peer":["b"],"id":"s1.x"}`,
+				"s2": `{"digest":"c","peer":["c"],"id":"s2.x"}`, "s3": `{"digest":"e","peer":["e"],"id":"s3.x"}`},
 			keys: map[string][]string{"s1.x": {"b", "a"}, "s2.x": {"c", "c"}}},
-		"without members": {records: map[string]string{"s1": `{"digest":"a","peer":["b"],"id":"s1.x"}`}, members: []raftstore.Member{}, fails: true},
+		"without members": {records: map[string]string{"s1": `{"digest":"a","peer":["b"],"id":"s1.x"}`},
+			members: []raftstore.Member{}, fails: true},
 	} {
 		t.Run(what, func(t *testing.T) {
 			e := newExchanging(t, t.TempDir())
@@ -147,14 +158,16 @@ func TestRecordedPeers(t *testing.T) {
 				members = c.members
 			}
 			keys, missing, err := recordedPeers(t.Context(), e.book, members)
-			if (err != nil) != c.fails || !maps.EqualFunc(keys, c.keys, slices.Equal) || !slices.Equal(missing, c.missing) {
+			if (err != nil) != c.fails || !maps.EqualFunc(keys, c.keys, slices.Equal) ||
+				!slices.Equal(missing, c.missing) {
 				t.Errorf("%v, missing %q, %v", keys, missing, err)
 			}
 		})
 	}
 	e := newExchanging(t, t.TempDir())
 	e.store.Close()
-	if keys, missing, err := recordedPeers(t.Context(), e.book, e.members); err == nil || keys != nil || missing != nil {
+	if keys, missing, err := recordedPeers(t.Context(), e.book, e.members); err == nil || keys != nil ||
+		missing != nil {
 		t.Errorf("of a store that is closed: %v, %q, %v", keys, missing, err)
 	}
 }
@@ -230,22 +243,25 @@ func TestCurrent(t *testing.T) {
 		closed   bool
 		want     error // any is any other
 	}{
-		"a member":                      {key: own},
-		"with another key":              {key: other, want: join.ErrNotCurrent},
-		"no member":                     {key: own, name: "s3", want: join.ErrNotCurrent},
-		"no name":                       {key: own, name: " ", want: join.ErrNotCurrent},
-		"without a record":              {key: own, none: true, want: join.ErrNotCurrent},
-		"of an earlier version perhaps": {key: own, none: true, may: func(context.Context) (bool, error) { return true, nil }},
-		"not known":                     {key: own, none: true, may: func(context.Context) (bool, error) { return false, unsure }, want: unsure},
-		"a damaged record":              {key: own, record: "{", want: errAny},
-		"a closed store":                {key: own, closed: true, want: errAny},
-		"with another's ID":             {key: own, holder: "s1.x"}, // outside of an exchange the key proves it
-		"in an exchange":                {key: own, exchange: true},
-		"in one, with another key":      {key: other, exchange: true, want: join.ErrNotCurrent},
-		"in one, with another's ID":     {key: own, holder: "s1.x", exchange: true, want: join.ErrNotCurrent},
-		"in one, no member":             {key: own, name: "s3", holder: "s3.x", exchange: true, want: join.ErrNotCurrent},
-		"in one, a thief has recorded":  {key: other, exchange: true, later: other, want: join.ErrNotCurrent},
-		"in one, the thief's victim":    {key: own, exchange: true, later: other, want: join.ErrNotCurrent},
+		"a member":         {key: own},
+		"with another key": {key: other, want: join.ErrNotCurrent},
+		"no member":        {key: own, name: "s3", want: join.ErrNotCurrent},
+		"no name":          {key: own, name: " ", want: join.ErrNotCurrent},
+		"without a record": {key: own, none: true, want: join.ErrNotCurrent},
+		"of an earlier version perhaps": {key: own, none: true,
+			may: func(context.Context) (bool, error) { return true, nil }},
+		"not known": {key: own, none: true,
+			may: func(context.Context) (bool, error) { return false, unsure }, want: unsure},
+		"a damaged record":          {key: own, record: "{", want: errAny},
+		"a closed store":            {key: own, closed: true, want: errAny},
+		"with another's ID":         {key: own, holder: "s1.x"}, // outside of an exchange the key proves it
+		"in an exchange":            {key: own, exchange: true},
+		"in one, with another key":  {key: other, exchange: true, want: join.ErrNotCurrent},
+		"in one, with another's ID": {key: own, holder: "s1.x", exchange: true, want: join.ErrNotCurrent},
+		"in one, no member": {key: own, name: "s3", holder: "s3.x", exchange: true,
+			want: join.ErrNotCurrent},
+		"in one, a thief has recorded": {key: other, exchange: true, later: other, want: join.ErrNotCurrent},
+		"in one, the thief's victim":   {key: own, exchange: true, later: other, want: join.ErrNotCurrent},
 	} {
 		t.Run(what, func(t *testing.T) {
 			e := newExchanging(t, t.TempDir())
@@ -277,7 +293,8 @@ func TestCurrent(t *testing.T) {
 			}
 			err := current(t.Context(), e.peers, e.book, e.members, e.shows(name, holder, c.key))
 			switch {
-			case c.want == errAny && (err == nil || errors.Is(err, join.ErrNotCurrent)), c.want != errAny && !errors.Is(err, c.want):
+			case c.want == errAny && (err == nil || errors.Is(err, join.ErrNotCurrent)),
+				c.want != errAny && !errors.Is(err, c.want):
 				t.Errorf("%v, want %v", err, c.want)
 			}
 		})

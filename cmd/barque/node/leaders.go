@@ -74,7 +74,9 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 	}
 	// Rollovers wait for no informer but that of the Nodes: those of the others may never be synced
 	// before a rollover has made objects readable again.
-	rollovers, err := runtime.New(runtime.Config{Leadership: s.store, ClientsFor: clients, Routines: s.rollovers(), Logger: s.logger.With("part", "rollovers")})
+	rollovers, err := runtime.New(
+		runtime.Config{Leadership: s.store, ClientsFor: clients, Routines: s.rollovers(),
+			Logger: s.logger.With("part", "rollovers")})
 	if err != nil {
 		return err
 	}
@@ -175,7 +177,8 @@ func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error
 	ensure := runtime.Routine{Name: "apiserver", Run: func(ctx context.Context, client kubernetes.Interface) error {
 		return s.api.LeaderRoutine(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
 	}}
-	own := []runtime.Routine{ensure, {Name: "join tokens", Run: s.joinUpkeep}, {Name: "revocations", Run: s.revocationUpkeep}, s.balancedRoutine()}
+	own := []runtime.Routine{ensure, {Name: "join tokens", Run: s.joinUpkeep},
+		{Name: "revocations", Run: s.revocationUpkeep}, s.balancedRoutine()}
 	return slices.Concat(own, list, []runtime.Routine{schedule}, s.gatewayRoutines()), nil
 }
 

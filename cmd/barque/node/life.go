@@ -22,7 +22,8 @@ import (
 // startLiveness collects the signs of life of all nodes. With fast failure detection every server
 // probes all nodes, also one that does not lead.
 func (s *server) startLiveness(ctx context.Context) error {
-	config := liveness.Config{Pool: s.pool, Store: silentServers{s.store}, TLS: s.ids.KubeletTLS(), Labelled: nodeleases.IsMember, Logger: s.logger.With("part", "liveness")}
+	config := liveness.Config{Pool: s.pool, Store: silentServers{s.store}, TLS: s.ids.KubeletTLS(),
+		Labelled: nodeleases.IsMember, Logger: s.logger.With("part", "liveness")}
 	if !s.options.Times.Fast {
 		s.life = liveness.New(config)
 		return nil
@@ -98,7 +99,8 @@ func (s silentServers) at(addr netip.Addr) bool {
 func illsOf(i kubelet.Ills) gossip.Health {
 	var ills gossip.Health
 	for bit, is := range map[gossip.Health]bool{
-		gossip.RuntimeIll: i.Runtime, gossip.NetworkIll: i.Network, gossip.DiskLow: i.Disk, gossip.MemoryLow: i.Memory, gossip.PIDsLow: i.PIDs,
+		gossip.RuntimeIll: i.Runtime, gossip.NetworkIll: i.Network, gossip.DiskLow: i.Disk, gossip.MemoryLow: i.Memory,
+		gossip.PIDsLow: i.PIDs,
 	} {
 		if is {
 			ills |= bit

@@ -34,7 +34,8 @@ func (s *server) loadBalancers(informers informers.SharedInformerFactory) (servi
 	nodes := informers.Core().V1().Nodes()
 	routes := gateway.NewPorts(s.gateway.objects, s.options.Gateway, nodes.Lister(), nodes.Informer())
 	p, err := provider.New(provider.Config{
-		Informers: informers, Gateway: routes, Logger: s.logger.With("part", "load balancers"), PodCIDRs: s.settings.ClusterCIDRs, Reserved: reserved,
+		Informers: informers, Gateway: routes, Logger: s.logger.With("part", "load balancers"),
+		PodCIDRs: s.settings.ClusterCIDRs, Reserved: reserved,
 		Ports: ownPorts(s.options), FirstNodePort: int32(nodePorts.First), LastNodePort: int32(nodePorts.Last),
 	})
 	if err != nil {

@@ -29,14 +29,17 @@ func (s *server) startLogins(ctx context.Context) (err error) {
 	if order == nil {
 		order = authorizers.NewOptions()
 	}
-	s.logins, err = logins.New(logins.Config{Options: ways, Server: o.Name, Issuers: issuers, Audiences: issuers, OwnCAs: s.ids.Trust.EveryPEM, Logger: s.logger.With("part", "logins")})
+	s.logins, err = logins.New(
+		logins.Config{Options: ways, Server: o.Name, Issuers: issuers, Audiences: issuers, OwnCAs: s.ids.Trust.EveryPEM,
+			Logger: s.logger.With("part", "logins")})
 	if err != nil {
 		return err
 	}
 	if err := s.stack.Start(ctx, lifecycle.Component{Name: "logins", Run: s.logins.Run}); err != nil {
 		return err
 	}
-	s.authorizers, err = authorizers.New(authorizers.Config{Options: order, Server: o.Name, Logger: s.logger.With("part", "authorization")})
+	s.authorizers, err = authorizers.New(
+		authorizers.Config{Options: order, Server: o.Name, Logger: s.logger.With("part", "authorization")})
 	if err != nil {
 		return err
 	}
@@ -62,7 +65,8 @@ func (s *server) configFiles() []clusterstatus.ConfigFile {
 
 // alikeDefaults are the defaults of flags that must be the same on all servers, where "" is none.
 var alikeDefaults = map[string]string{
-	"--pod-security-default": string(api.LevelPrivileged), "--tls-min-version": "VersionTLS12", "--profiling": "true", "--anonymous-auth": "true",
+	"--pod-security-default": string(api.LevelPrivileged), "--tls-min-version": "VersionTLS12", "--profiling": "true",
+	"--anonymous-auth": "true",
 }
 
 // alike are the flags that must be the same on all servers. A flag at its default is as none.
@@ -71,14 +75,16 @@ func (o *Options) alike() []configfile.State {
 	if o.Profile != "" {
 		states = append(states, configfile.State{Flag: "--profile", Hash: o.Profile})
 	}
-	texts := map[string]string{"--pod-security-default": o.Admission.PodSecurity, "--tls-min-version": o.Serving.TLS.MinVersion,
-		"--cloud-provider": o.CloudProvider}
+	texts := map[string]string{"--pod-security-default": o.Admission.PodSecurity,
+		"--tls-min-version": o.Serving.TLS.MinVersion,
+		"--cloud-provider":  o.CloudProvider}
 	lists := map[string][]string{
 		"--enable-admission-plugins": o.Admission.Enable, "--disable-admission-plugins": o.Admission.Disable,
 		"--tls-cipher-suites": o.Serving.TLS.CipherSuites,
 	}
 	if port := o.Serving.API; port != nil {
-		texts["--profiling"], texts["--anonymous-auth"] = strconv.FormatBool(port.Profiling), strconv.FormatBool(port.Anonymous)
+		texts["--profiling"], texts["--anonymous-auth"] = strconv.FormatBool(port.Profiling),
+			strconv.FormatBool(port.Anonymous)
 		lists["--tls-san"], lists["--api-address"] = port.SANs, port.Addresses
 	}
 	for flag, names := range lists {
@@ -98,7 +104,8 @@ func (s *server) startOtherFiles(ctx context.Context) error {
 	o := s.options
 	paths := map[string]string{"--admission-control-config-file": o.Admission.ConfigFile}
 	if o.Audit != nil {
-		paths["--audit-policy-file"], paths["--audit-webhook-config-file"] = o.Audit.PolicyFile, o.Audit.WebhookOptions.ConfigFile
+		paths["--audit-policy-file"], paths["--audit-webhook-config-file"] = o.Audit.PolicyFile,
+			o.Audit.WebhookOptions.ConfigFile
 	}
 	for _, flag := range slices.Sorted(maps.Keys(paths)) {
 		path := paths[flag]

@@ -170,7 +170,8 @@ func (s *server) startForgetting(ctx context.Context) error {
 
 // succeeds reports whether this server's cluster is a successor of the one with the ID.
 func (s *server) succeeds(cluster string) bool {
-	return slices.ContainsFunc(s.store.Predecessors(), func(p raftstore.Succession) bool { return p.Cluster == cluster })
+	return slices.ContainsFunc(s.store.Predecessors(),
+		func(p raftstore.Succession) bool { return p.Cluster == cluster })
 }
 
 // rollover is this server, for keys that all share. Their state is in the store at the key.
@@ -188,7 +189,8 @@ func (s *server) gossipKeys() join.GossipKeys {
 // fetchKeys asks the other servers.
 func (s *server) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring, error) {
 	others := slices.DeleteFunc(s.record.Servers(), func(k join.Server) bool { return k.Name == s.options.Name })
-	keys, err := credentials.FetchKeys(ctx, others, generation, credentials.AskKeys(s.ids.Trust, s.ids.Peer.Certificate(), s.record.ClusterID()))
+	keys, err := credentials.FetchKeys(ctx, others, generation,
+		credentials.AskKeys(s.ids.Trust, s.ids.Peer.Certificate(), s.record.ClusterID()))
 	return keyring.Ring{Generation: keys.Generation, Keys: keys.Keys}, err
 }
 
@@ -197,13 +199,15 @@ func (s *server) startExchange(ctx context.Context) error {
 	if err := s.ids.RegisterCA(legacyregistry.Registerer()); err != nil {
 		return err
 	}
-	s.exchange = exchange.New(exchange.Config{Server: s.rollover(caKey, "ca", acts.CA), Trust: s.ids.Trust, Home: heldCAs{s.ids.Home, s.peers}, Fetch: s.ids.FetchKey,
-		Members: func() ([]rollover.Member, error) { return s.members.CAs() }, Sealed: s.encryption.SealedBy,
-		Earlier:      s.encryption.Earlier, // data keys came with the exchange of the accounts' key alone
-		Unrecorded:   s.unrecorded,
-		EarlierCAs:   func(form int) []string { return s.members.EarlierCAs(form) },
-		Told:         func(cas []byte) error { return s.api.ToldExtensions(cas) },
-		Certificates: func() []pki.Request { return append(s.ids.Requests(), s.members.Requests()...) }})
+	s.exchange = exchange.New(
+		exchange.Config{Server: s.rollover(caKey, "ca", acts.CA), Trust: s.ids.Trust,
+			Home: heldCAs{s.ids.Home, s.peers}, Fetch: s.ids.FetchKey,
+			Members: func() ([]rollover.Member, error) { return s.members.CAs() }, Sealed: s.encryption.SealedBy,
+			Earlier:      s.encryption.Earlier, // data keys came with the exchange of the accounts' key alone
+			Unrecorded:   s.unrecorded,
+			EarlierCAs:   func(form int) []string { return s.members.EarlierCAs(form) },
+			Told:         func(cas []byte) error { return s.api.ToldExtensions(cas) },
+			Certificates: func() []pki.Request { return append(s.ids.Requests(), s.members.Requests()...) }})
 	return s.stack.Start(ctx, lifecycle.Component{Name: "CAs", Run: s.exchange.Run})
 }
 

@@ -30,7 +30,8 @@ import (
 
 func TestGossipKeysOnDiskAreTheirOwnersAlone(t *testing.T) {
 	dir := t.TempDir()
-	r := &enroll.Record{Dir: dir, Phase: enroll.PhaseMember, Name: "a1", Role: pki.RoleAgent, Cluster: join.Cluster{ID: "c1", GossipKeys: [][]byte{{1}}}}
+	r := &enroll.Record{Dir: dir, Phase: enroll.PhaseMember, Name: "a1", Role: pki.RoleAgent,
+		Cluster: join.Cluster{ID: "c1", GossipKeys: [][]byte{{1}}}}
 	want := keyring.Ring{Generation: 3, Keys: [][]byte{{2}, {1}}}
 	if err := r.SetGossipRing(want); err != nil {
 		t.Fatal(err)
@@ -50,7 +51,8 @@ func TestGossipKeysOnDiskAreTheirOwnersAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Dir = filepath.Join(dir, "file") // nothing can be written there
-	if err := r.SetGossipRing(keyring.Ring{Generation: 4, Keys: [][]byte{{3}}}); err == nil || r.GossipRing().Generation != 3 {
+	if err := r.SetGossipRing(keyring.Ring{Generation: 4, Keys: [][]byte{{3}}}); err == nil ||
+		r.GossipRing().Generation != 3 {
 		t.Fatalf("a failed write: %v, generation %d", err, r.GossipRing().Generation)
 	}
 }
@@ -72,7 +74,8 @@ func newKeys(t *testing.T, members ...rollover.Member) (*keyring.Manager, regist
 	own := keyring.NewOwn(keyring.Ring{Keys: [][]byte{make([]byte, keyring.KeySize)}}, nothing, nothing)
 	changed, ring := make(chan struct{}), register.New(store, gossipKeysKey)
 	m := keyring.New(keyring.Config{Own: own, Sealer: ca, Members: func() []rollover.Member { return members },
-		Server: rollover.Server{Cluster: "c1", Store: ring, Changed: func() <-chan struct{} { return changed }, Logger: slog.New(slog.DiscardHandler)}})
+		Server: rollover.Server{Cluster: "c1", Store: ring, Changed: func() <-chan struct{} { return changed },
+			Logger: slog.New(slog.DiscardHandler)}})
 	return m, ring, own
 }
 
@@ -85,11 +88,12 @@ func TestKeysHandler(t *testing.T) {
 		step          keyring.Step
 		refused       bool
 	}{
-		"looked at":       {"GET", "", []rollover.Member{alive}, 200, keyring.AtRest, false},
-		"begun":           {"POST", "?change=rotate", []rollover.Member{alive}, 200, keyring.Add, false},
-		"only asked":      {"POST", "?change=rotate&dryRun=true", []rollover.Member{alive}, 200, keyring.AtRest, false},
-		"one is away":     {"POST", "?change=rotate", []rollover.Member{alive, away}, 409, "", true},
-		"forced":          {"POST", "?change=rotate&force=true", []rollover.Member{alive, away}, 200, keyring.Add, false},
+		"looked at":   {"GET", "", []rollover.Member{alive}, 200, keyring.AtRest, false},
+		"begun":       {"POST", "?change=rotate", []rollover.Member{alive}, 200, keyring.Add, false},
+		"only asked":  {"POST", "?change=rotate&dryRun=true", []rollover.Member{alive}, 200, keyring.AtRest, false},
+		"one is away": {"POST", "?change=rotate", []rollover.Member{alive, away}, 409, "", true},
+		"forced": {"POST", "?change=rotate&force=true", []rollover.Member{alive, away}, 200, keyring.Add,
+			false},
 		"nothing to undo": {"POST", "?change=undo", []rollover.Member{alive}, 409, "", true},
 		"another change":  {"POST", "?change=drop", []rollover.Member{alive}, 400, "", false},
 		"no change":       {"POST", "", []rollover.Member{alive}, 400, "", false},
@@ -100,16 +104,19 @@ func TestKeysHandler(t *testing.T) {
 			w := httptest.NewRecorder()
 			by := func(group string) *http.Request {
 				r := httptest.NewRequest(c.method, adminapi.KeysPath+c.query, nil)
-				return r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: "ann", Groups: []string{group}}))
+				return r.WithContext(
+					request.WithUser(r.Context(), &user.DefaultInfo{Name: "ann", Groups: []string{group}}))
 			}
 			// RBAC permits it to them.
-			if adminapi.KeysHandler(m).ServeHTTP(w, by("dev")); (w.Code == http.StatusForbidden) != (c.method != "GET") {
+			if adminapi.KeysHandler(m).ServeHTTP(w,
+				by("dev")); (w.Code == http.StatusForbidden) != (c.method != "GET") {
 				t.Fatalf("somebody gets status %d, %s", w.Code, w.Body)
 			}
 			w = httptest.NewRecorder()
 			adminapi.KeysHandler(m).ServeHTTP(w, by(clusterusers.AdminGroup))
 			var a adminapi.KeysAnswer
-			if w.Code != c.status || json.Unmarshal(w.Body.Bytes(), &a) == nil && (a.Step != c.step || a.Refused != c.refused) {
+			if w.Code != c.status ||
+				json.Unmarshal(w.Body.Bytes(), &a) == nil && (a.Step != c.step || a.Refused != c.refused) {
 				t.Fatalf("status %d, %s", w.Code, w.Body)
 			}
 			if bytes.Contains(w.Body.Bytes(), []byte("sealed")) {

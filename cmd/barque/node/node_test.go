@@ -27,7 +27,9 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func options(t *testing.T, name string) *Options {
 	t.Helper()
-	return &Options{DataDir: t.TempDir(), Name: name, CertificateLifetime: pki.LeafLifetime, addresses: nodeaddr.Addresses{Internal: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}, Settings: DefaultSettings(), APIPort: 6443, PeerPort: 6444, GossipPort: 7946}
+	return &Options{DataDir: t.TempDir(), Name: name, CertificateLifetime: pki.LeafLifetime,
+		addresses: nodeaddr.Addresses{Internal: []netip.Addr{netip.MustParseAddr("10.0.0.1")}},
+		Settings:  DefaultSettings(), APIPort: 6443, PeerPort: 6444, GossipPort: 7946}
 }
 
 func TestARestartGoesOnWithItsCluster(t *testing.T) {
@@ -70,27 +72,32 @@ func TestADataDirectoryOfSomethingElseIsRefused(t *testing.T) {
 		change func(*Options)
 		want   string
 	}{
-		"another name":    {func(o *Options) { o.Name = "s9" }, `belongs to node "s1"`},
-		"another cluster": {func(o *Options) { o.Join, o.Token = "https://10.0.0.9:6443", foreign.String() }, "has never run: if it was created by mistake, remove the directory"},
+		"another name": {func(o *Options) { o.Name = "s9" }, `belongs to node "s1"`},
+		"another cluster": {func(o *Options) { o.Join, o.Token = "https://10.0.0.9:6443", foreign.String() },
+			"has never run: if it was created by mistake, remove the directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changed := *o
 			c.change(&changed)
-			if _, err := enlistServer(t.Context(), &changed, quiet()); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := enlistServer(t.Context(), &changed, quiet()); err == nil ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Fatalf("got %v; want %q", err, c.want)
 			}
 		})
 	}
 	t.Run("another cluster than the one it runs in", func(t *testing.T) {
-		running := &enroll.Record{Phase: enroll.PhaseMember, Name: "s1", Role: pki.RoleServer, Cluster: r.Cluster, Dir: o.DataDir}
+		running := &enroll.Record{Phase: enroll.PhaseMember, Name: "s1", Role: pki.RoleServer, Cluster: r.Cluster,
+			Dir: o.DataDir}
 		changed := *o
 		changed.Join, changed.Token = "https://10.0.0.9:6443", foreign.String()
-		if err := running.SameNode(changed.enrolling(), pki.RoleServer); err == nil || !strings.Contains(err.Error(), "another cluster") || strings.Contains(err.Error(), "mistake") {
+		if err := running.SameNode(changed.enrolling(), pki.RoleServer); err == nil ||
+			!strings.Contains(err.Error(), "another cluster") || strings.Contains(err.Error(), "mistake") {
 			t.Fatalf("got %v", err)
 		}
 	})
 	t.Run("as an agent", func(t *testing.T) {
-		if _, err := enlistAgent(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "cannot run as agent") {
+		if _, err := enlistAgent(t.Context(), o, quiet()); err == nil ||
+			!strings.Contains(err.Error(), "cannot run as agent") {
 			t.Fatalf("got %v", err)
 		}
 	})
@@ -99,10 +106,12 @@ func TestADataDirectoryOfSomethingElseIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(r.Path(), []byte(strings.Replace(string(data), `"format": 6`, `"format": 7`, 1)), 0o600); err != nil {
+		if err := os.WriteFile(r.Path(), []byte(strings.Replace(string(data), `"format": 6`, `"format": 7`, 1)),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := enlistServer(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "newer Barque") {
+		if _, err := enlistServer(t.Context(), o, quiet()); err == nil ||
+			!strings.Contains(err.Error(), "newer Barque") {
 			t.Fatalf("got %v", err)
 		}
 	})
@@ -129,7 +138,8 @@ func TestSecretsAreClosed(t *testing.T) {
 	if err := ids.Serving(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	secrets := []string{"node.json", "pki/ca.key", "pki/service-account.key", "pki/peers-ca.key", "pki/front-proxy-ca.key", "pki/gossip.key", "admin.kubeconfig"}
+	secrets := []string{"node.json", "pki/ca.key", "pki/service-account.key", "pki/peers-ca.key",
+		"pki/front-proxy-ca.key", "pki/gossip.key", "admin.kubeconfig"}
 	for _, name := range secrets {
 		info, err := os.Stat(filepath.Join(o.DataDir, name))
 		if err != nil {
@@ -144,7 +154,8 @@ func TestSecretsAreClosed(t *testing.T) {
 func TestJoiningNeedsAToken(t *testing.T) {
 	o := options(t, "s2")
 	o.Join = "https://127.0.0.1:1"
-	if _, err := enlistServer(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "barque token create") {
+	if _, err := enlistServer(t.Context(), o, quiet()); err == nil ||
+		!strings.Contains(err.Error(), "barque token create") {
 		t.Fatalf("got %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(o.DataDir, "node.json")); !errors.Is(err, os.ErrNotExist) {
@@ -178,7 +189,8 @@ func TestAJoinIsRecordedOnlyWhenItIsDone(t *testing.T) {
 	if err := enroll.BecomeMember(t.Context(), r, j); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := enroll.Load(dir); err != nil || again.Phase != enroll.PhaseMember || len(j.peers) != 1 || j.peers[0] != "10.0.0.1:6444" {
+	if again, err := enroll.Load(dir); err != nil || again.Phase != enroll.PhaseMember || len(j.peers) != 1 ||
+		j.peers[0] != "10.0.0.1:6444" {
 		t.Fatalf("after the join: %+v, %v; asked %v", again, err, j.peers)
 	}
 }
@@ -208,7 +220,8 @@ func TestSettingsAreChecked(t *testing.T) {
 
 func TestParseTaints(t *testing.T) {
 	got, err := parseTaints([]string{"dedicated=gpu:NoSchedule", "node.kubernetes.io/x:NoExecute"})
-	want := []corev1.Taint{{Key: "dedicated", Value: "gpu", Effect: "NoSchedule"}, {Key: "node.kubernetes.io/x", Effect: "NoExecute"}}
+	want := []corev1.Taint{{Key: "dedicated", Value: "gpu", Effect: "NoSchedule"},
+		{Key: "node.kubernetes.io/x", Effect: "NoExecute"}}
 	if err != nil || len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
 		t.Fatalf("got %v, %v", got, err)
 	}
@@ -225,7 +238,8 @@ func TestKnownServersAreNotForgotten(t *testing.T) {
 	at := func(name, addr string) join.Server {
 		return join.Server{Name: name, API: netip.MustParseAddrPort(addr + ":6443")}
 	}
-	r := &enroll.Record{Dir: t.TempDir(), Cluster: join.Cluster{Servers: []join.Server{at("s1", "10.0.0.1"), at("s2", "10.0.0.2")}}}
+	r := &enroll.Record{Dir: t.TempDir(),
+		Cluster: join.Cluster{Servers: []join.Server{at("s1", "10.0.0.1"), at("s2", "10.0.0.2")}}}
 	if err := r.Remember([]join.Server{at("s3", "10.0.0.3")}, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -29,22 +29,28 @@ import (
 // handlers returns the operators' endpoints of this server's API.
 func (s *server) handlers() map[string]http.Handler {
 	logger := s.logger.With("part", "relay")
-	servers := &adminapi.Servers{Pool: s.pool, Known: s.record.Servers, TLS: s.ids.CallTLS, AdminTLS: s.ids.CallAsAdmin, Logger: logger}
-	relay := adminapi.NewRelay(s.options.Name, servers.All, s.ids.CallTLS(), s.ids.CallAsAdmin(), adminapi.Earlier(s.pool), logger)
+	servers := &adminapi.Servers{Pool: s.pool, Known: s.record.Servers, TLS: s.ids.CallTLS, AdminTLS: s.ids.CallAsAdmin,
+		Logger: logger}
+	relay := adminapi.NewRelay(s.options.Name, servers.All, s.ids.CallTLS(), s.ids.CallAsAdmin(),
+		adminapi.Earlier(s.pool), logger)
 	handlers := s.backups.Handlers(relay)
 	handlers[clusterstatus.DiagnosisPath] = extra.MastersAndServers(http.MethodGet, relay.Pass(s.diagnosis().ServeHTTP))
 	handlers[clusterstatus.StatusPath] = adminapi.StatusHandler(func(ctx context.Context) *clusterstatus.Observation {
 		return s.says().Observe(ctx, s.record.Cluster.ID, s.store)
 	})
-	handlers[auditlog.Path] = extra.MastersAndServers(http.MethodGet, relay.Pass(auditlog.Handler(s.options.Name, s.audit.File)))
+	handlers[auditlog.Path] = extra.MastersAndServers(http.MethodGet,
+		relay.Pass(auditlog.Handler(s.options.Name, s.audit.File)))
 	handlers[cis.ReportPath] = extra.MastersAndServers(http.MethodGet, relay.Pass(hardening.Handler(s.hardening)))
-	handlers[adminapi.MembersPath] = adminapi.MembersHandler(orderedRemovals{s.store, s.judge.Book, s.logger.With("part", "revocations")}, s.leavers())
+	handlers[adminapi.MembersPath] = adminapi.MembersHandler(
+		orderedRemovals{s.store, s.judge.Book, s.logger.With("part", "revocations")}, s.leavers())
 	handlers[token.Path] = adminapi.TokensHandler(s.tokens, s.logger.With("part", "join"))
 	certificates := s.certificatesAPI(servers)
 	handlers[adminapi.RevocationsPath] = adminapi.RevocationsHandler(s.revoked.Entries, s.judge.Book,
-		adminapi.InUse{IsCA: certificates.IsCA, Needed: s.judge.Needed, Find: certificates.Find, Serials: certificates.Serials}, s.logger.With("part", "revocations"))
+		adminapi.InUse{IsCA: certificates.IsCA, Needed: s.judge.Needed, Find: certificates.Find,
+			Serials: certificates.Serials}, s.logger.With("part", "revocations"))
 	handlers[adminapi.KeysPath] = adminapi.KeysHandler(s.keys)
-	handlers[adminapi.EncryptionPath] = &adminapi.Encryption{Keys: s.encryption, Resolve: s.encryptable, Relay: relay, Leader: s.leader, Logger: s.logger.With("part", "encryption")}
+	handlers[adminapi.EncryptionPath] = &adminapi.Encryption{Keys: s.encryption, Resolve: s.encryptable, Relay: relay,
+		Leader: s.leader, Logger: s.logger.With("part", "encryption")}
 	handlers[clusterstatus.GossipPath] = adminapi.GossipHandler(s.options.Name, s.pool)
 	certificates.AddHandlers(handlers)
 	return handlers
@@ -72,7 +78,8 @@ func (s *server) diagnosis() *adminapi.Diagnosis {
 	d := &adminapi.Diagnosis{
 		Self: o.Name, DataDir: o.DataDir, Checks: func() []check.Finding { return Check(o.DataDir, o.KubeletRootDir) },
 		Store: s.store, Gossip: func(ctx context.Context) []clusterstatus.NodeView { return s.says().Views(ctx, true) },
-		Options: o.public(), Paths: func(ctx context.Context) any { return s.paths(ctx) }, Tunnels: func() any { return s.tunnels() },
+		Options: o.public(), Paths: func(ctx context.Context) any { return s.paths(ctx) },
+		Tunnels: func() any { return s.tunnels() },
 		Secrets: []string{o.Token}, Keys: func() [][]byte { return s.record.GossipRing().Keys },
 	}
 	if o.Logs != nil {
@@ -121,7 +128,8 @@ func (o Options) public() Options {
 
 // apiNames are all names by which clients call the API server.
 func apiNames(o *Options, s Settings) []string {
-	names := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + s.Domain,
+	names := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc",
+		"kubernetes.default.svc." + s.Domain,
 		"localhost", o.Name, "127.0.0.1", s.apiAddr().String()}
 	for _, addr := range o.addresses.All() {
 		names = append(names, addr.String())
@@ -130,8 +138,11 @@ func apiNames(o *Options, s Settings) []string {
 }
 
 // certificates returns the configuration of a server's certificates.
-func (o *Options) certificates(s Settings, r *enroll.Record, revision func() uint64, logger *slog.Logger) credentials.ServerConfig {
-	return credentials.ServerConfig{Name: o.Name, Address: o.addr(), APIPort: o.APIPort, APIAddress: o.apiAddress(), DataDir: o.DataDir, Names: apiNames(o, s), ProxyName: apiserver.ProxyClientName,
+func (o *Options) certificates(
+	s Settings, r *enroll.Record, revision func() uint64, logger *slog.Logger,
+) credentials.ServerConfig {
+	return credentials.ServerConfig{Name: o.Name, Address: o.addr(), APIPort: o.APIPort, APIAddress: o.apiAddress(),
+		DataDir: o.DataDir, Names: apiNames(o, s), ProxyName: apiserver.ProxyClientName,
 		Lifetime: o.CertificateLifetime, Revision: revision, Record: r, Logger: logger}
 }
 
@@ -161,9 +172,11 @@ func (s *server) agentNames() []string {
 // certificatesAPI shows the certificates of the cluster.
 func (s *server) certificatesAPI(servers *adminapi.Servers) *adminapi.Certificates {
 	return &adminapi.Certificates{
-		Self: s.options.Name, Own: s.ownCertificates, Agents: s.agentNames, Revoked: s.revoked.Entries, Renew: s.ids.Renew, Exchange: s.exchange, Ends: s.judge.Overlap.Ends,
+		Self: s.options.Name, Own: s.ownCertificates, Agents: s.agentNames, Revoked: s.revoked.Entries,
+		Renew: s.ids.Renew, Exchange: s.exchange, Ends: s.judge.Overlap.Ends,
 		Servers:  s.memberNames,
-		IsServer: s.isServer, Call: servers.Call, Pool: s.pool, Trust: s.ids.Trust, CAFile: credentials.CAFile(s.options.DataDir),
+		IsServer: s.isServer, Call: servers.Call, Pool: s.pool, Trust: s.ids.Trust,
+		CAFile:   credentials.CAFile(s.options.DataDir),
 		Lifetime: s.options.CertificateLifetime, Logger: s.logger,
 	}
 }

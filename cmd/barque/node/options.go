@@ -197,11 +197,13 @@ func (s Settings) apiAddr() netip.Addr { return s.ServiceCIDRs.Primary().Masked(
 func (s Settings) dnsAddr() netip.Addr { return apiserver.DNSServiceAddress(s.ServiceCIDRs.Primary()) }
 
 func (s Settings) validate() error {
-	if err := errors.Join(s.ClusterCIDRs.Check("cluster CIDR", 24, 64), s.ServiceCIDRs.Check("service CIDR", 24, 120)); err != nil {
+	if err := errors.Join(s.ClusterCIDRs.Check("cluster CIDR", 24, 64),
+		s.ServiceCIDRs.Check("service CIDR", 24, 120)); err != nil {
 		return err
 	}
 	if len(s.ClusterCIDRs) != len(s.ServiceCIDRs) || s.ClusterCIDRs[0].Addr().Is6() != s.ServiceCIDRs[0].Addr().Is6() {
-		return fmt.Errorf("cluster CIDR %s and service CIDR %s: want the same families, in the same order", s.ClusterCIDRs, s.ServiceCIDRs)
+		return fmt.Errorf("cluster CIDR %s and service CIDR %s: want the same families, in the same order",
+			s.ClusterCIDRs, s.ServiceCIDRs)
 	}
 	for _, pods := range s.ClusterCIDRs {
 		for _, services := range s.ServiceCIDRs {
@@ -237,7 +239,8 @@ const ExitUsage = enroll.UsageCode
 // complete sets the defaults and validates the options.
 func (o *Options) complete() error {
 	if os.Geteuid() != 0 {
-		return errors.New("barque needs root to run pods and set up their network: start it with sudo or as a system service")
+		return errors.New(
+			"barque needs root to run pods and set up their network: start it with sudo or as a system service")
 	}
 	if o.Name == "" {
 		name, err := os.Hostname()
@@ -282,7 +285,8 @@ func (o *Options) complete() error {
 		o.CertificateLifetime = pki.LeafLifetime
 	}
 	if o.CertificateLifetime < shortestLifetime || o.CertificateGrace < 0 {
-		return enroll.WrongOption("--certificate-lifetime %s, --certificate-grace %s: want %s at least, and 0 at least", o.CertificateLifetime, o.CertificateGrace, shortestLifetime)
+		return enroll.WrongOption("--certificate-lifetime %s, --certificate-grace %s: want %s at least, and 0 at least",
+			o.CertificateLifetime, o.CertificateGrace, shortestLifetime)
 	}
 	if err := errors.Join(o.Tokens.validate(), o.parseAgentCIDRs()); err != nil {
 		return err
@@ -305,10 +309,12 @@ func (o *Options) complete() error {
 		return enroll.WrongOption("--snapshot-schedule %s: want an interval such as 12h; 0 makes none", o.Backups.Every)
 	}
 	if o.Backups.Every > 0 && o.Backups.Keep < 1 {
-		return enroll.WrongOption("--snapshot-retention %d: want 1 at least; --snapshot-schedule 0 makes none", o.Backups.Keep)
+		return enroll.WrongOption("--snapshot-retention %d: want 1 at least; --snapshot-schedule 0 makes none",
+			o.Backups.Keep)
 	}
 	if o.Backups.Unsealed && o.Backups.KeyFile != "" {
-		return enroll.WrongOption("--snapshot-key-file seals the scheduled backups, --snapshot-unsealed leaves them unsealed: give one of them")
+		return enroll.WrongOption(
+			"--snapshot-key-file seals the scheduled backups, --snapshot-unsealed leaves them unsealed: give one of them")
 	}
 	if _, err := backups.ReadKey(o.Backups.KeyFile); err != nil {
 		return fmt.Errorf("--snapshot-key-file: %w", err)
@@ -352,7 +358,9 @@ func (o *Options) completePeers() error {
 		if addr, err := netip.ParseAddr(p); err == nil {
 			o.Peers[i] = netip.AddrPortFrom(addr, o.PeerPort).String()
 		} else if _, err := netip.ParseAddrPort(p); err != nil {
-			return enroll.WrongOption("--peers %q: want the IP address of another server, with its peer port if that is not %d", p, o.PeerPort)
+			return enroll.WrongOption(
+				"--peers %q: want the IP address of another server, with its peer port if that is not %d", p,
+				o.PeerPort)
 		}
 	}
 	return nil
@@ -377,7 +385,8 @@ type Logs interface{ Bytes() []byte }
 
 // enrolling returns the options for joining or creating a cluster.
 func (o *Options) enrolling() *enroll.Options {
-	return &enroll.Options{DataDir: o.DataDir, Name: o.Name, Address: o.addr(), Labels: o.Labels, Join: o.Join, Token: o.Token, Replace: o.Replace, Wipe: o.Wipe, Rejoin: o.Rejoin, Ended: raftstore.Ended,
+	return &enroll.Options{DataDir: o.DataDir, Name: o.Name, Address: o.addr(), Labels: o.Labels, Join: o.Join,
+		Token: o.Token, Replace: o.Replace, Wipe: o.Wipe, Rejoin: o.Rejoin, Ended: raftstore.Ended,
 		APIPort: o.APIPort, PeerPort: o.PeerPort, GossipPort: o.GossipPort, KubeletPort: o.KubeletPort,
 		CAFile: o.CAFile, CAKeyFile: o.CAKeyFile, Certificates: o.ownCertificates,
 		Restore: enroll.Restore(o.Restore), ReadBackup: o.readBackup, Settings: o.settings}
@@ -396,7 +405,8 @@ func (o *Options) settings(ofBackup json.RawMessage) (json.RawMessage, error) {
 // readBackup reads the backup that a new cluster begins with.
 func (o *Options) readBackup() (enroll.Backup, error) {
 	about, secrets, err := backups.Read(&o.Restore)
-	b := enroll.Backup{ClusterID: about.ClusterID, Created: about.Created, Revision: about.Revision, Items: about.Items, Settings: about.Settings}
+	b := enroll.Backup{ClusterID: about.ClusterID, Created: about.Created, Revision: about.Revision, Items: about.Items,
+		Settings: about.Settings}
 	if about.Secrets {
 		b.Secrets = secrets
 	}

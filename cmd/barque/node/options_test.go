@@ -31,7 +31,8 @@ func TestWrongOptions(t *testing.T) {
 		change(o)
 		err := o.complete()
 		var coded interface{ ExitCode() int }
-		if err == nil || !strings.Contains(err.Error(), says) || !errors.As(err, &coded) || coded.ExitCode() != ExitUsage {
+		if err == nil || !strings.Contains(err.Error(), says) || !errors.As(err, &coded) ||
+			coded.ExitCode() != ExitUsage {
 			t.Errorf("%s: %v", says, err)
 		}
 	}
@@ -45,7 +46,11 @@ func TestWrongOptions(t *testing.T) {
 func TestTheKubeletsConfigurationFitsTheNode(t *testing.T) {
 	needs.Root(t, "options of a server")
 	for says, change := range map[string]func(*Options){
-		"address: 127.0.0.2: the kubelet listens on the node's address alone": func(o *Options) { o.Kubelet.Address = "127.0.0.2" },
+		"address: 127.0.0.2: the kubelet listens on the node's address alone": func(
+			o *Options,
+		) {
+			o.Kubelet.Address = "127.0.0.2"
+		},
 		"port: 1: want ": func(o *Options) { o.Kubelet.Port = 1 },
 	} {
 		o := options(t, "s1")
@@ -53,7 +58,8 @@ func TestTheKubeletsConfigurationFitsTheNode(t *testing.T) {
 		change(o)
 		err := o.complete()
 		var coded interface{ ExitCode() int }
-		if err == nil || !strings.Contains(err.Error(), says) || !errors.As(err, &coded) || coded.ExitCode() != ExitUsage {
+		if err == nil || !strings.Contains(err.Error(), says) || !errors.As(err, &coded) ||
+			coded.ExitCode() != ExitUsage {
 			t.Errorf("%s: %v", says, err)
 		}
 		if o.NoNode = true; o.complete() != nil {
@@ -63,7 +69,8 @@ func TestTheKubeletsConfigurationFitsTheNode(t *testing.T) {
 	o := options(t, "s1")
 	o.Kubelet, o.NoNode = kubeletconfig.Default(), false
 	read := o.Kubelet
-	if err := errors.Join(o.complete(), o.settleAddresses(o.Settings)); err != nil || o.Kubelet.Address != o.addr().String() || o.Kubelet.Port != int32(o.KubeletPort) {
+	if err := errors.Join(o.complete(), o.settleAddresses(o.Settings)); err != nil ||
+		o.Kubelet.Address != o.addr().String() || o.Kubelet.Port != int32(o.KubeletPort) {
 		t.Errorf("%v, %s:%d", err, o.Kubelet.Address, o.Kubelet.Port)
 	}
 	if read.Address != "" || read.Port != 0 {
@@ -77,8 +84,10 @@ func TestTheKubeletListensInTheClustersFamily(t *testing.T) {
 	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
 	only6 := DefaultSettings()
 	only6.ClusterCIDRs, only6.ServiceCIDRs = prefixes("fd00:42::/56"), prefixes("fd00:43::/112")
-	for address, wrong := range map[string]bool{"": false, "2001:db8:0::1": false, "::": false, "192.0.2.1": true, "192.0.2.7": true} {
-		o := Options{detected: true, addresses: nodeaddr.Addresses{Internal: []netip.Addr{v4, v6}}, KubeletPort: 10250, Kubelet: kubeletconfig.Default()}
+	for address, wrong := range map[string]bool{"": false, "2001:db8:0::1": false, "::": false, "192.0.2.1": true,
+		"192.0.2.7": true} {
+		o := Options{detected: true, addresses: nodeaddr.Addresses{Internal: []netip.Addr{v4, v6}}, KubeletPort: 10250,
+			Kubelet: kubeletconfig.Default()}
 		o.Kubelet.Address = address
 		if err := o.checkKubelet(); (err != nil) != (address == "192.0.2.7") {
 			t.Errorf("%q, before the node has joined: %v", address, err)

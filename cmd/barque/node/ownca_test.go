@@ -90,14 +90,16 @@ func (i intruder) tryAll(by string, leaf func(name string, groups []string) tls.
 
 func (i intruder) tls(cert tls.Certificate, protos ...string) *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true, NextProtos: protos,
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }} // whatever CAs the server names
+		// whatever CAs the server names
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }}
 }
 
 func (i intruder) http(cert tls.Certificate, method, path, body string, headers ...string) int {
 	i.t.Helper()
 	transport := &http.Transport{TLSClientConfig: i.tls(cert), DialContext: i.p.space.dial}
 	defer transport.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(i.t.Context(), method, fmt.Sprintf("https://%s:%d%s", addressOf(i.index), i.p.order.APIPort, path), strings.NewReader(body))
+	request, err := http.NewRequestWithContext(i.t.Context(), method,
+		fmt.Sprintf("https://%s:%d%s", addressOf(i.index), i.p.order.APIPort, path), strings.NewReader(body))
 	if err != nil {
 		i.t.Fatal(err)
 	}
@@ -120,7 +122,8 @@ func (i intruder) api(cert tls.Certificate) int {
 // named asks for the same, with headers that name an administrator.
 func (i intruder) named(cert tls.Certificate) int {
 	i.t.Helper()
-	return i.http(cert, http.MethodGet, "/api/v1/namespaces/kube-system/secrets", "", "X-Remote-User", "mallory", "X-Remote-Group", "system:masters")
+	return i.http(cert, http.MethodGet, "/api/v1/namespaces/kube-system/secrets", "", "X-Remote-User", "mallory",
+		"X-Remote-Group", "system:masters")
 }
 
 func (i intruder) joining(cert tls.Certificate) int {
@@ -181,10 +184,12 @@ func TestACompanysCA(t *testing.T) {
 	if err := changeCA(t.Context(), all[1], exchange.Begin, nil); codeOf(err) != http.StatusConflict {
 		t.Errorf("a built-in CA, without a word: %v", err)
 	}
-	if err := changeCA(t.Context(), all[1], exchange.BeginExternal, &exchange.Given{Chain: two.Chain(), Key: sibling.KeyPEM()}); codeOf(err) != http.StatusUnprocessableEntity {
+	if err := changeCA(t.Context(), all[1], exchange.BeginExternal,
+		&exchange.Given{Chain: two.Chain(), Key: sibling.KeyPEM()}); codeOf(err) != http.StatusUnprocessableEntity {
 		t.Errorf("a CA with another's key: %v", err)
 	}
-	if err := changeCA(t.Context(), all[1], exchange.BeginExternal, &exchange.Given{Chain: two.Chain(), Key: two.KeyPEM()}); err != nil {
+	if err := changeCA(t.Context(), all[1], exchange.BeginExternal,
+		&exchange.Given{Chain: two.Chain(), Key: two.KeyPEM()}); err != nil {
 		t.Fatal(err)
 	}
 	want, err := pki.KeyDigest(two.Key)
@@ -213,8 +218,10 @@ func TestACompanysCA(t *testing.T) {
 		})
 	}
 	end()
-	acted(t, all, "rotation.barque.io/keys", "ca", "s2: keys=ca event=begun generation=2", "barque:leader: keys=ca event=distributed generation=3", "barque:leader: keys=ca event=ended generation=4")
-	acted(t, all, "members.barque.io/change", "promote", "barque:leader: change=promote server=s2", "barque:leader: change=promote server=s3")
+	acted(t, all, "rotation.barque.io/keys", "ca", "s2: keys=ca event=begun generation=2",
+		"barque:leader: keys=ca event=distributed generation=3", "barque:leader: keys=ca event=ended generation=4")
+	acted(t, all, "members.barque.io/change", "promote", "barque:leader: change=promote server=s2",
+		"barque:leader: change=promote server=s3")
 	checkCompanysCA(t, all, root, two)
 	trySiblings(t, all, root, two, sibling)
 	trySiblings(t, all, root, two, one) // which is one of the company's like any other now
@@ -254,7 +261,8 @@ func checkCompanysCA(t *testing.T, all []*process, root, ca *companytest.CA) {
 		if err != nil || !bytes.Equal(kept, ca.KeyPEM()) {
 			t.Errorf("%s keeps another key than that of the CA: %v", name, err)
 		}
-		if info, err := os.Stat(filepath.Join(p.order.DataDir, "pki", "ca.key")); err != nil || info.Mode().Perm() != 0o600 {
+		if info, err := os.Stat(filepath.Join(p.order.DataDir, "pki", "ca.key")); err != nil ||
+			info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: the mode of the key is %v: %v", name, info.Mode(), err)
 		}
 		// No CA above the cluster's is among those that the cluster believes.
@@ -269,7 +277,8 @@ func checkCompanysCA(t *testing.T, all []*process, root, ca *companytest.CA) {
 			}
 		}
 		until(t, patience, "the published CAs", func(ctx context.Context) error {
-			given, err := client.CoreV1().ConfigMaps("kube-system").Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{})
+			given, err := client.CoreV1().ConfigMaps("kube-system").Get(ctx, "extension-apiserver-authentication",
+				metav1.GetOptions{})
 			if err == nil && given.Data["client-ca-file"] != string(record.CA().PEM()) {
 				err = errors.New("extension API servers are told of others")
 			}
@@ -333,7 +342,8 @@ func changeCA(ctx context.Context, p *process, change exchange.Change, given *ex
 	if err != nil {
 		return err
 	}
-	return client.Discovery().RESTClient().Post().AbsPath(adminapi.CAPath).Param("change", string(change)).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
+	return client.Discovery().RESTClient().Post().AbsPath(adminapi.CAPath).Param("change", string(change)).SetHeader(
+		"Content-Type", "application/json").Body(body).Do(ctx).Error()
 }
 
 // loadBy reads and writes at all servers, with these CAs, PEM, and a token alone, until end.
@@ -345,9 +355,11 @@ func loadBy(t *testing.T, all []*process, cas []byte) (end func()) {
 	var wg sync.WaitGroup
 	var done atomic.Int64
 	for _, p := range all {
-		config := &rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", p.order.APIPort), BearerToken: bearer, QPS: -1, Timeout: time.Minute, Dial: p.space.dial,
+		config := &rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", p.order.APIPort), BearerToken: bearer, QPS: -1,
+			Timeout: time.Minute, Dial: p.space.dial,
 			TLSClientConfig: rest.TLSClientConfig{CAData: cas}}
-		until(t, patience, p.order.Name+" knows the account's rights", func(ctx context.Context) error { return writeAndRead(ctx, config, p.order.Name, -1) })
+		until(t, patience, p.order.Name+" knows the account's rights",
+			func(ctx context.Context) error { return writeAndRead(ctx, config, p.order.Name, -1) })
 		wg.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				err := writeAndRead(ctx, config, p.order.Name, n)
@@ -375,22 +387,28 @@ func tokenOfAdmin(t *testing.T, all []*process) string {
 	t.Helper()
 	client := all[0].client()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "load", Namespace: "default"}}
-	if _, err := client.CoreV1().ServiceAccounts("default").Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+	if _, err := client.CoreV1().ServiceAccounts("default").Create(t.Context(), account,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "load"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "load"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "load", Namespace: "default"}}}
-	if _, err := client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+	if _, err := client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	made, err := client.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "load", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	made, err := client.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "load",
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range all { // each learns of the binding by itself
 		until(t, patience, "the account's rights at "+p.order.Name, func(ctx context.Context) error {
-			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:default:load",
-				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "create", Resource: "configmaps", Namespace: "default"}}}
+			review := &authorizationv1.SubjectAccessReview{
+				Spec: authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:default:load",
+					ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "create", Resource: "configmaps",
+						Namespace: "default"}}}
 			is, err := p.client().AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 			if err == nil && !is.Status.Allowed {
 				err = errors.New(is.Status.Reason)
@@ -409,7 +427,8 @@ func writeAndRead(ctx context.Context, config *rest.Config, name string, n int) 
 	}
 	defer hangUp()
 	maps := client.CoreV1().ConfigMaps("default")
-	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: name + "-"}, Data: map[string]string{"n": fmt.Sprint(n)}}
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: name + "-"},
+		Data: map[string]string{"n": fmt.Sprint(n)}}
 	made, err := maps.Create(ctx, object, metav1.CreateOptions{})
 	if err != nil {
 		return err
@@ -427,7 +446,8 @@ func TestAServerWithoutItsDisk(t *testing.T) {
 	first.CAFile, first.CAKeyFile = root.Intermediate("Cluster CA", nil).Files()
 	all := startThreeFrom(t, first)
 	ways := func(ctx context.Context) (out []string, err error) {
-		slices, err := all[1].client().DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=kubernetes"})
+		slices, err := all[1].client().DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx,
+			metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=kubernetes"})
 		if err != nil {
 			return nil, err
 		}
@@ -442,7 +462,8 @@ func TestAServerWithoutItsDisk(t *testing.T) {
 		t.Helper()
 		until(t, patience, what, func(ctx context.Context) error {
 			is, err := ways(ctx)
-			if err == nil && (len(is) != want || want == 2 && strings.Contains(strings.Join(is, " ")+" ", addressOf(0)+" ")) {
+			if err == nil &&
+				(len(is) != want || want == 2 && strings.Contains(strings.Join(is, " ")+" ", addressOf(0)+" ")) {
 				err = fmt.Errorf("they are %q", is)
 			}
 			return err
@@ -472,8 +493,11 @@ func TestAServerWithoutItsDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		client := tls.Client(conn, &tls.Config{RootCAs: trust.Pool(), ServerName: p.order.NodeIPs[0], VerifyConnection: join.IsServerOf(trust)})
-		if err := client.HandshakeContext(t.Context()); p == twin && !errors.Is(err, pki.ErrOtherCluster) || p != twin && err != nil {
+		client := tls.Client(conn,
+			&tls.Config{RootCAs: trust.Pool(), ServerName: p.order.NodeIPs[0],
+				VerifyConnection: join.IsServerOf(trust)})
+		if err := client.HandshakeContext(t.Context()); p == twin && !errors.Is(err, pki.ErrOtherCluster) ||
+			p != twin && err != nil {
 			t.Errorf("a node of the cluster asks %s: %v", p.order.Name, err)
 		}
 	}

@@ -102,7 +102,8 @@ func (s *space) make() (err error) {
 		return err
 	}
 	for i := range 3 {
-		if err := netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(addressOf(i)), Mask: net.CIDRMask(32, 32)}}); err != nil {
+		if err := netlink.AddrAdd(lo,
+			&netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(addressOf(i)), Mask: net.CIDRMask(32, 32)}}); err != nil {
 			return err
 		}
 	}
@@ -278,7 +279,8 @@ func startThreeFrom(t *testing.T, begins order) []*process {
 	until(t, patience, "s1 is ready", first.ready)
 	var key token.Made
 	until(t, patience, "a token", func(ctx context.Context) (err error) {
-		key, err = token.Create(ctx, first.client().Discovery().RESTClient(), token.Spec{Role: token.Server, TTL: time.Hour})
+		key, err = token.Create(ctx, first.client().Discovery().RESTClient(),
+			token.Spec{Role: token.Server, TTL: time.Hour})
 		return err
 	})
 	all := []*process{first}
@@ -326,7 +328,8 @@ func stopHere() error {
 func holdPods(dir string) func(uint64, http.RoundTripper) http.RoundTripper {
 	return func(term uint64, next http.RoundTripper) http.RoundTripper {
 		return roundTripFunc(func(r *http.Request) (*http.Response, error) {
-			if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/pods") || os.Remove(filepath.Join(dir, armFile)) != nil {
+			if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/pods") ||
+				os.Remove(filepath.Join(dir, armFile)) != nil {
 				return next.RoundTrip(r)
 			}
 			if err := os.WriteFile(filepath.Join(dir, heldFile), fmt.Appendf(nil, "%d", term), 0o600); err != nil {
@@ -355,7 +358,8 @@ func send(r *http.Request, next http.RoundTripper) (*http.Response, string, erro
 		var body bytes.Buffer
 		_, err = body.ReadFrom(response.Body)
 		response.Body.Close()
-		if response.StatusCode == http.StatusGatewayTimeout && bytes.Contains(body.Bytes(), []byte(storage.CauseOutcomeUnknown)) {
+		if response.StatusCode == http.StatusGatewayTimeout &&
+			bytes.Contains(body.Bytes(), []byte(storage.CauseOutcomeUnknown)) {
 			again, err := r.GetBody()
 			if err != nil {
 				return nil, err.Error(), err

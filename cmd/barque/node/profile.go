@@ -54,7 +54,8 @@ func (o *Options) takeProfile(r *enroll.Record, logger *slog.Logger) error {
 		logger.Info("the cluster has another profile than this node: starting again with it", "profile", s.Profile)
 		return ErrRestart
 	}
-	logger.Warn("the profile of this node is another one from now on; give it to all nodes", "before", s.Profile, "now", o.Profile)
+	logger.Warn("the profile of this node is another one from now on; give it to all nodes", "before", s.Profile, "now",
+		o.Profile)
 	fields := map[string]json.RawMessage{} // a newer version may have more
 	if err := json.Unmarshal(r.Cluster.Settings, &fields); err != nil {
 		return fmt.Errorf("%s: the cluster's settings: %w", r.Path(), err)

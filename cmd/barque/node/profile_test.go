@@ -47,7 +47,8 @@ func TestProfileIsRecorded(t *testing.T) {
 			t.Errorf("a start without the flag: %v", err)
 		}
 		s, err := settingsOf(r)
-		if err != nil || s.Domain != "cluster.local" || len(s.ServiceCIDRs) == 0 || !strings.Contains(string(r.Cluster.Settings), `"newer":[1]`) {
+		if err != nil || s.Domain != "cluster.local" || len(s.ServiceCIDRs) == 0 ||
+			!strings.Contains(string(r.Cluster.Settings), `"newer":[1]`) {
 			t.Errorf("other settings are lost: %s %v", r.Cluster.Settings, err)
 		}
 	}

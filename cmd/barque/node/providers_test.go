@@ -131,7 +131,8 @@ func TestFileOfProviders(t *testing.T) {
 		switch {
 		case err == nil || apierrors.IsNotFound(err):
 			t.Fatalf("a Secret that it cannot decrypt: %v", err)
-		case !strings.Contains(err.Error(), "/registry/secrets/default/late") || !strings.Contains(err.Error(), files[2]):
+		case !strings.Contains(err.Error(), "/registry/secrets/default/late") ||
+			!strings.Contains(err.Error(), files[2]):
 			return err
 		}
 		return nil
@@ -194,7 +195,8 @@ func TestFileOfProviders(t *testing.T) {
 	for _, path := range files {
 		putFile(t, path, providersFile("{identity: {}}", secretbox("k1", 'a')))
 	}
-	status("identity leaves all to the data key", func(s *datakeys.Status) bool { return writes(s) && s.File.Resources["secrets"] == "identity" })
+	status("identity leaves all to the data key",
+		func(s *datakeys.Status) bool { return writes(s) && s.File.Resources["secrets"] == "identity" })
 	all[0].change(t, datakeys.Renew)
 	status("all are under the data key", func(s *datakeys.Status) bool {
 		return under(s, "k8s:") == 0 && under(s, "") >= len(want) && s.Clear == 0

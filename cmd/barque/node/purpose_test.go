@@ -24,7 +24,8 @@ import (
 )
 
 // keyFileOf are the files of the keys of CAs with a purpose of their own.
-var keyFileOf = map[pki.Purpose]string{pki.Clients: "ca.key", pki.Peers: "peers-ca.key", pki.FrontProxy: "front-proxy-ca.key"}
+var keyFileOf = map[pki.Purpose]string{pki.Clients: "ca.key", pki.Peers: "peers-ca.key",
+	pki.FrontProxy: "front-proxy-ca.key"}
 
 // leaf is a certificate by the CA for the purpose, with the key in this server's directory.
 func (p *process) leaf(t *testing.T, purpose pki.Purpose, name string, groups ...string) tls.Certificate {
@@ -42,9 +43,11 @@ func (p *process) leaf(t *testing.T, purpose pki.Purpose, name string, groups ..
 	if err != nil {
 		t.Fatal(err)
 	}
-	i, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: name, Now: time.Now, Logger: quiet(), Issue: pki.TrustOf(ca).Signs(func() pki.Request {
-		return pki.Request{CommonName: name, Organization: groups, Names: []string{name}, Usage: pki.Client | pki.Server}
-	}, time.Now)})
+	i, err := pki.NewIdentity(t.Context(),
+		pki.IdentityConfig{Name: name, Now: time.Now, Logger: quiet(), Issue: pki.TrustOf(ca).Signs(func() pki.Request {
+			return pki.Request{CommonName: name, Organization: groups, Names: []string{name},
+				Usage: pki.Client | pki.Server}
+		}, time.Now)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,21 +63,24 @@ func onlyOwnDoors(t *testing.T, all []*process) {
 		for purpose := range keyFileOf {
 			peer := i.peer(p.leaf(t, purpose, "s2", server...))
 			if alert(peer) == (purpose == pki.Peers) {
-				t.Errorf("%s: a server's certificate by the CA for %s at the port of servers: %v", p.order.Name, purpose, peer)
+				t.Errorf("%s: a server's certificate by the CA for %s at the port of servers: %v", p.order.Name,
+					purpose, peer)
 			}
 			joins := map[pki.Purpose]int{pki.Peers: http.StatusForbidden}[purpose] // its key is not recorded
 			if joins == 0 {
 				joins = http.StatusUnauthorized
 			}
 			if status := i.joining(p.leaf(t, purpose, "s2", server...)); status != joins {
-				t.Errorf("%s: a server's certificate by the CA for %s gets %d where servers get keys, want %d", p.order.Name, purpose, status, joins)
+				t.Errorf("%s: a server's certificate by the CA for %s gets %d where servers get keys, want %d",
+					p.order.Name, purpose, status, joins)
 			}
 			api := map[pki.Purpose]int{pki.Clients: http.StatusOK}[purpose]
 			if api == 0 {
 				api = http.StatusUnauthorized
 			}
 			if status := i.api(p.leaf(t, purpose, "mallory", "system:masters")); status != api {
-				t.Errorf("%s: an administrator's certificate by the CA for %s gets %d, want %d", p.order.Name, purpose, status, api)
+				t.Errorf("%s: an administrator's certificate by the CA for %s gets %d, want %d", p.order.Name, purpose,
+					status, api)
 			}
 		}
 	}
@@ -109,7 +115,9 @@ func exchanged(t *testing.T, all []*process, at *process, change exchange.Change
 	for _, p := range all {
 		until(t, patience, fmt.Sprintf("%s has done %s", p.order.Name, change), func(ctx context.Context) error {
 			is, err := look(ctx, p)
-			if err == nil && (is.UnderWay() || is.Generation <= before.Generation || is.Separate != (change != exchange.BeginJoint)) {
+			if err == nil &&
+				(is.UnderWay() || is.Generation <= before.Generation ||
+					is.Separate != (change != exchange.BeginJoint)) {
 				err = fmt.Errorf("%+v", is)
 			}
 			return err
@@ -145,15 +153,19 @@ func TestCAsForEachPurpose(t *testing.T) {
 			}
 			for _, purpose := range []pki.Purpose{pki.Peers, pki.FrontProxy} {
 				info, err := os.Stat(filepath.Join(p.order.DataDir, "pki", keyFileOf[purpose]))
-				if separate && (err != nil || info.Mode().Perm() != 0o600) || !separate && !errors.Is(err, os.ErrNotExist) {
+				if separate && (err != nil || info.Mode().Perm() != 0o600) ||
+					!separate && !errors.Is(err, os.ErrNotExist) {
 					t.Errorf("%s: the key of the CA for %s: %v, %v", p.order.Name, purpose, info, err)
 				}
 			}
 			client := p.client()
 			until(t, patience, "what extension API servers are told at "+p.order.Name, func(ctx context.Context) error {
-				told, err := client.CoreV1().ConfigMaps("kube-system").Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{})
+				told, err := client.CoreV1().ConfigMaps("kube-system").Get(ctx, "extension-apiserver-authentication",
+					metav1.GetOptions{})
 				bundle := record.CA()
-				if err == nil && (told.Data["requestheader-client-ca-file"] != bundle.For(pki.FrontProxy)[0] || told.Data["client-ca-file"] != bundle.For(pki.Clients)[0]) {
+				if err == nil &&
+					(told.Data["requestheader-client-ca-file"] != bundle.For(pki.FrontProxy)[0] ||
+						told.Data["client-ca-file"] != bundle.For(pki.Clients)[0]) {
 					err = errors.New("they are told of others")
 				}
 				return err
@@ -164,7 +176,8 @@ func TestCAsForEachPurpose(t *testing.T) {
 				want = http.StatusOK
 			}
 			if status := i.named(proxy); status != want {
-				t.Errorf("%s: the front proxy's name, by the CA for clients, opens the API for whom headers name: %d, want %d", p.order.Name, status, want)
+				t.Errorf(
+					"%s: the front proxy's name, by the CA for clients, opens the API for whom headers name: %d, want %d", p.order.Name, status, want)
 			}
 			if separate && i.named(p.leaf(t, pki.FrontProxy, apiserver.ProxyClientName)) != http.StatusOK {
 				t.Errorf("%s: the front proxy does not open the API for whom headers name", p.order.Name)

@@ -30,7 +30,8 @@ func testStore(t *testing.T, keys ...string) *raftstore.Store {
 func writeKeys(t *testing.T, s *raftstore.Store, keys ...string) {
 	t.Helper()
 	for _, key := range keys {
-		if _, err := s.Commit(t.Context(), raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: key, Value: []byte(key)}}}); err != nil {
+		if _, err := s.Commit(t.Context(),
+			raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: key, Value: []byte(key)}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -74,8 +75,10 @@ func saved(t *testing.T, keyFile string) (string, *enroll.Record, *Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := backups.New(backups.Config{Options: backups.Options{Dir: filepath.Join(o.DataDir, "snapshots"), KeyFile: keyFile}, Server: o.Name, Cluster: enroll.BackedUp{Record: r, DataDir: o.DataDir},
-		Logger: quiet(), Now: time.Now}, prometheus.NewRegistry())
+	b, err := backups.New(
+		backups.Config{Options: backups.Options{Dir: filepath.Join(o.DataDir, "snapshots"), KeyFile: keyFile},
+			Server: o.Name, Cluster: enroll.BackedUp{Record: r, DataDir: o.DataDir},
+			Logger: quiet(), Now: time.Now}, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +113,8 @@ func TestANewClusterBeginsWithABackup(t *testing.T) {
 	if r.Cluster.ID == old.Cluster.ID {
 		t.Error("the new cluster has the ID of the old one, whose servers would not be refused")
 	}
-	if !bytes.Equal(r.Cluster.CA.PEM(), old.Cluster.CA.PEM()) || !slices.EqualFunc(r.Cluster.GossipKeys, old.Cluster.GossipKeys, bytes.Equal) {
+	if !bytes.Equal(r.Cluster.CA.PEM(), old.Cluster.CA.PEM()) ||
+		!slices.EqualFunc(r.Cluster.GossipKeys, old.Cluster.GossipKeys, bytes.Equal) {
 		t.Error("it does not have the CA and the gossip keys")
 	}
 	for _, name := range []string{credentials.CAKey, credentials.ServiceAccountKey} {
@@ -152,7 +156,8 @@ func TestANewClusterBeginsWithABackup(t *testing.T) {
 		t.Errorf("a start with the flag still there: %+v, %v", again, err)
 	}
 	o.Restore.File = file + ".other"
-	if _, err := enlistServer(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "needs an empty directory") {
+	if _, err := enlistServer(t.Context(), o, quiet()); err == nil ||
+		!strings.Contains(err.Error(), "needs an empty directory") {
 		t.Errorf("another backup into a cluster: %v", err)
 	}
 }
@@ -186,7 +191,8 @@ func TestABadBackupBeginsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, restore := range map[string]backups.RestoreOptions{
-		"no key": {File: file}, "another key": {File: file, KeyFile: keyFile(t)}, "damaged": {File: damaged, KeyFile: key}, "absent": {File: file + "x", KeyFile: key},
+		"no key": {File: file}, "another key": {File: file, KeyFile: keyFile(t)},
+		"damaged": {File: damaged, KeyFile: key}, "absent": {File: file + "x", KeyFile: key},
 	} {
 		o := options(t, "s9")
 		o.Restore = restore

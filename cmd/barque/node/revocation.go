@@ -44,7 +44,8 @@ type orderedRemovals struct {
 func (o orderedRemovals) Remove(ctx context.Context, id, why string) error {
 	if who, ok := request.UserFrom(ctx); ok {
 		if err := o.book.Order(ctx, id, who.GetName()); err != nil {
-			o.logger.Info("the list of revoked certificates will not say by whose order a server was removed", "id", id, "err", err)
+			o.logger.Info("the list of revoked certificates will not say by whose order a server was removed", "id", id,
+				"err", err)
 		}
 	}
 	err := o.Server.Remove(ctx, id, why)
@@ -133,7 +134,9 @@ func (s *server) dateCertificates(ctx context.Context) error {
 // along with its certificate.
 func (s *server) barred(leaf *x509.Certificate, others []*x509.Certificate) error {
 	if pki.SignedOnRequest(leaf) { // with one CA for all purposes, its names may be a server's
-		return fmt.Errorf("the certificate of %q was signed on request: servers among each other have certificates of their own", leaf.Subject.CommonName)
+		return fmt.Errorf(
+			"the certificate of %q was signed on request: servers among each other have certificates of their own",
+			leaf.Subject.CommonName)
 	}
 	if err := s.revoked.Check(leaf); err != nil {
 		return err
@@ -153,9 +156,11 @@ func (s *server) barred(leaf *x509.Certificate, others []*x509.Certificate) erro
 
 // startRevocations follows the revocations in the store, and the store's decisions about servers.
 func (s *server) startRevocations(ctx context.Context) error {
-	store, logger := revokedRecords{register.NewFolder(s.store, revokedFolder), s.store}, s.logger.With("part", "revocations")
+	store, logger := revokedRecords{register.NewFolder(s.store, revokedFolder), s.store},
+		s.logger.With("part", "revocations")
 	s.judge = judge.New(judge.Config{
-		Self: s.options.Name, Trust: s.ids.Trust, List: s.revoked, Store: store, Connections: s.mux, IsAgent: s.isAgent, Logger: logger,
+		Self: s.options.Name, Trust: s.ids.Trust, List: s.revoked, Store: store, Connections: s.mux, IsAgent: s.isAgent,
+		Logger: logger,
 		Book: &revocation.Book{Store: store, List: s.revoked, Self: s.options.Name, CAs: s.caDigests,
 			Ends: func() time.Time { return judge.LastEnd(s.ids.Trust) }, Now: time.Now, Logger: logger},
 		Announce: func(version uint64) {
@@ -174,7 +179,8 @@ func (s *server) startRevocations(ctx context.Context) error {
 // newOverlap judges certificates while the CA is exchanged.
 func (s *server) newOverlap() *admissions.Overlap {
 	book := s.judge.Book
-	return &admissions.Overlap{Trust: s.ids.Trust, Book: s.book, AgentKeys: book.Keys, IsAgent: s.isAgent, Mixed: book.Mixed, Logger: s.logger.With("part", "revocations"),
+	return &admissions.Overlap{Trust: s.ids.Trust, Book: s.book, AgentKeys: book.Keys, IsAgent: s.isAgent,
+		Mixed: book.Mixed, Logger: s.logger.With("part", "revocations"),
 		Members: s.memberNames}
 }
 
@@ -194,12 +200,18 @@ func (s *server) isAgent(name string) bool {
 // revocationUpkeep is the leader's work on revocations.
 func (s *server) revocationUpkeep(ctx context.Context, client kubernetes.Interface) error {
 	nodes := judge.Nodes{Client: client.CoreV1().Nodes()}
-	keeper := revocation.Keeper{Book: s.judge.Book, Nodes: s.members.AgentUIDs, Marked: s.members.Marked, Node: nodes.UID, Delete: nodes.Delete,
-		Earlier: func(ctx context.Context) (ran, may []string, err error) { return s.book.Earlier(ctx, s.memberNames()) },
+	keeper := revocation.Keeper{Book: s.judge.Book, Nodes: s.members.AgentUIDs, Marked: s.members.Marked,
+		Node: nodes.UID, Delete: nodes.Delete,
+		Earlier: func(
+			ctx context.Context,
+		) (ran, may []string, err error) {
+			return s.book.Earlier(ctx, s.memberNames())
+		},
 		Settled: func() bool { return !s.ids.Trust.Bundle().ExchangesCA() },
 		Revoked: func(e revocation.Entry) { s.revokedAgent(ctx, e) },
 		Waiting: func(names []string) {
-			message := fmt.Sprintf("the Nodes of many agents were deleted: the certificates of %d are revoked later; `barque cert readmit NODE` lets agents in again", len(names))
+			message := fmt.Sprintf(
+				"the Nodes of many agents were deleted: the certificates of %d are revoked later; `barque cert readmit NODE` lets agents in again", len(names))
 			s.tellOfNode(ctx, revocationEvents, names[0], "RevocationsWait", message)
 		},
 	}
@@ -209,5 +221,7 @@ func (s *server) revocationUpkeep(ctx context.Context, client kubernetes.Interfa
 // revokedAgent writes the audit record and the event of a revocation.
 func (s *server) revokedAgent(ctx context.Context, e revocation.Entry) {
 	s.auditAct(acts.Leader, nil, revokedFolder, acts.Revocation(e.Kind, e.Name, e.Why))
-	s.tellOfNode(ctx, revocationEvents, e.Name, "CertificatesRevoked", fmt.Sprintf("the certificates of agent %s are revoked: %s; the machine joins again with a new token", e.Name, e.Why))
+	s.tellOfNode(ctx, revocationEvents, e.Name, "CertificatesRevoked",
+		fmt.Sprintf("the certificates of agent %s are revoked: %s; the machine joins again with a new token", e.Name,
+			e.Why))
 }

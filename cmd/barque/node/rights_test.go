@@ -77,7 +77,8 @@ func TestControlPlaneHasItsRights(t *testing.T) {
 	p.worked(client)
 	until(t, patience, "a Deployment is deleted, and its ReplicaSets stay", func(ctx context.Context) error {
 		orphan := metav1.DeletePropagationOrphan
-		return wantGone(client.AppsV1().Deployments("w").Delete(ctx, "web", metav1.DeleteOptions{PropagationPolicy: &orphan}))
+		return wantGone(
+			client.AppsV1().Deployments("w").Delete(ctx, "web", metav1.DeleteOptions{PropagationPolicy: &orphan}))
 	})
 	p.refusedNothing(25)
 
@@ -93,8 +94,10 @@ func TestControlPlaneHasItsRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept := len(role.Rules)
-	role.Rules = append(role.Rules, rbacv1.PolicyRule{Verbs: []string{"get", "list", "watch", "create", "delete", "deletecollection", "patch", "update"},
-		APIGroups: []string{"*"}, Resources: []string{"*"}})
+	role.Rules = append(role.Rules,
+		rbacv1.PolicyRule{
+			Verbs:     []string{"get", "list", "watch", "create", "delete", "deletecollection", "patch", "update"},
+			APIGroups: []string{"*"}, Resources: []string{"*"}})
 	if _, err := client.RbacV1().ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +116,8 @@ func TestControlPlaneHasItsRights(t *testing.T) {
 		}
 		for _, pod := range pods.Items {
 			if pod.Name == "adopted" {
-				return errors.Join(client.CoreV1().Pods("w").Delete(ctx, pod.Name, *metav1.NewDeleteOptions(0)), errors.New("it is there"))
+				return errors.Join(client.CoreV1().Pods("w").Delete(ctx, pod.Name, *metav1.NewDeleteOptions(0)),
+					errors.New("it is there"))
 			}
 		}
 		if len(pods.Items) != 2 {
@@ -189,10 +193,12 @@ func (p *process) reportNode(client kubernetes.Interface, name string) {
 		if err != nil {
 			return err
 		}
-		node.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("100")}
+		node.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("8Gi"),
+			"pods": resource.MustParse("100")}
 		node.Status.Allocatable = node.Status.Capacity
 		now := metav1.Now()
-		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: now, LastTransitionTime: now}}
+		node.Status.Conditions = []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: now, LastTransitionTime: now}}
 		_, err = client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
 		return err
 	})
@@ -207,8 +213,10 @@ func (p *process) allocate(client kubernetes.Interface) {
 		p.t.Fatal(err)
 	}
 	claim.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
-		Results: []resourcev1.DeviceRequestAllocationResult{{Request: "r", Driver: "d.example.com", Pool: "p", Device: "x"}}}}
-	claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "gone", UID: "gone"}}
+		Results: []resourcev1.DeviceRequestAllocationResult{
+			{Request: "r", Driver: "d.example.com", Pool: "p", Device: "x"}}}}
+	claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{
+		{Resource: "pods", Name: "gone", UID: "gone"}}
 	if _, err := claims.UpdateStatus(p.t.Context(), claim, metav1.UpdateOptions{}); err != nil {
 		p.t.Fatal(err)
 	}
@@ -221,18 +229,23 @@ func (p *process) request(client kubernetes.Interface) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "ann"}}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: "ann"}}, key)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	requests := client.CertificatesV1().CertificateSigningRequests()
-	r, err := requests.Create(p.t.Context(), &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "ann"},
-		Spec: certificatesv1.CertificateSigningRequestSpec{Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
-			SignerName: certificatesv1.KubeAPIServerClientSignerName, Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}}}, metav1.CreateOptions{})
+	r, err := requests.Create(p.t.Context(),
+		&certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "ann"},
+			Spec: certificatesv1.CertificateSigningRequestSpec{
+				Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+				SignerName: certificatesv1.KubeAPIServerClientSignerName,
+				Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}}}, metav1.CreateOptions{})
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "test"}}
+	r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
+		{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "test"}}
 	if _, err := requests.UpdateApproval(p.t.Context(), r.Name, r, metav1.UpdateOptions{}); err != nil {
 		p.t.Fatal(err)
 	}
@@ -264,7 +277,8 @@ func (p *process) worked(client kubernetes.Interface) {
 		"the autoscaler scales to its minimum": func(ctx context.Context) error { return pods(ctx, "web", 3) },
 		"pods are on nodes": func(ctx context.Context) error {
 			list, err := core.Pods("w").List(ctx, metav1.ListOptions{LabelSelector: "app=rs"})
-			if err == nil && slices.ContainsFunc(list.Items, func(pod corev1.Pod) bool { return pod.Spec.NodeName == "" }) {
+			if err == nil &&
+				slices.ContainsFunc(list.Items, func(pod corev1.Pod) bool { return pod.Spec.NodeName == "" }) {
 				err = errors.New("some are not")
 			}
 			return err
@@ -301,7 +315,9 @@ func (p *process) worked(client kubernetes.Interface) {
 		},
 		"a role is aggregated": func(ctx context.Context) error {
 			r, err := client.RbacV1().ClusterRoles().Get(ctx, "view", metav1.GetOptions{})
-			if err == nil && !slices.ContainsFunc(r.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.APIGroups, "example.com") }) {
+			if err == nil &&
+				!slices.ContainsFunc(r.Rules,
+					func(r rbacv1.PolicyRule) bool { return slices.Contains(r.APIGroups, "example.com") }) {
 				err = errors.New("it is not")
 			}
 			return err
@@ -324,7 +340,8 @@ func (p *process) worked(client kubernetes.Interface) {
 			_, err := core.PersistentVolumeClaims("w").Get(ctx, "ephemeral-v", metav1.GetOptions{})
 			if err == nil {
 				var list any
-				if list, err = client.ResourceV1().ResourceClaims("w").List(ctx, metav1.ListOptions{}); err == nil && !strings.Contains(fmt.Sprint(list), "device-gpu-") {
+				if list, err = client.ResourceV1().ResourceClaims("w").List(ctx, metav1.ListOptions{}); err == nil &&
+					!strings.Contains(fmt.Sprint(list), "device-gpu-") {
 					err = errors.New("no claim of a device")
 				}
 			}
@@ -339,7 +356,8 @@ func (p *process) worked(client kubernetes.Interface) {
 		},
 		"slices of a Service and of Endpoints": func(ctx context.Context) error {
 			for _, name := range []string{"web", "mirrored"} {
-				list, err := client.DiscoveryV1().EndpointSlices("w").List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + name})
+				list, err := client.DiscoveryV1().EndpointSlices("w").List(ctx,
+					metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + name})
 				if err != nil || len(list.Items) == 0 {
 					return fmt.Errorf("none of %s: %w", name, err)
 				}
@@ -356,7 +374,12 @@ func (p *process) worked(client kubernetes.Interface) {
 		"objects are written again": func(ctx context.Context) error {
 			list, err := client.StoragemigrationV1().StorageVersionMigrations().List(ctx, metav1.ListOptions{})
 			for _, m := range list.Items {
-				if !slices.ContainsFunc(m.Status.Conditions, func(c metav1.Condition) bool { return c.Type == "Succeeded" && c.Status == metav1.ConditionTrue }) {
+				if !slices.ContainsFunc(m.Status.Conditions,
+					func(
+						c metav1.Condition,
+					) bool {
+						return c.Type == "Succeeded" && c.Status == metav1.ConditionTrue
+					}) {
 					err = errors.Join(err, fmt.Errorf("%s: %v", m.Name, m.Status.Conditions))
 				}
 			}
@@ -412,7 +435,8 @@ func (p *process) refusedNothing(least int) {
 			continue
 		}
 		seen[e.User.Username]++
-		if s := e.ResponseStatus; s != nil && s.Code == http.StatusForbidden && !strings.Contains(s.Message, "being terminated") {
+		if s := e.ResponseStatus; s != nil && s.Code == http.StatusForbidden &&
+			!strings.Contains(s.Message, "being terminated") {
 			p.t.Errorf("%s was refused: %s %s: %s", e.User.Username, e.Verb, e.RequestURI, s.Message)
 		}
 	}
@@ -437,7 +461,8 @@ func (p *process) tokensCountForNobody(client kubernetes.Interface) {
 	p.t.Helper()
 	name := "clusterrole-aggregation-controller"
 	accounts := client.CoreV1().ServiceAccounts("kube-system")
-	if _, err := accounts.Create(p.t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+	if _, err := accounts.Create(p.t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		metav1.CreateOptions{}); err != nil {
 		p.t.Fatal(err)
 	}
 	config, err := p.config()
@@ -450,7 +475,8 @@ func (p *process) tokensCountForNobody(client kubernetes.Interface) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	if _, err := thief.RbacV1().ClusterRoles().Get(p.t.Context(), "view", metav1.GetOptions{}); !apierrors.IsUnauthorized(err) {
+	if _, err := thief.RbacV1().ClusterRoles().Get(p.t.Context(), "view",
+		metav1.GetOptions{}); !apierrors.IsUnauthorized(err) {
 		p.t.Errorf("a token of a controller's account: %v", err)
 	}
 }
@@ -477,42 +503,57 @@ func (p *process) refusesStrangeDeeds() {
 			_, err := client.CoreV1().Pods("w").Create(ctx, &corev1.Pod{}, metav1.CreateOptions{})
 			return err
 		}},
-		"the controller of tokens reads Secrets": {"system:kube-controller-manager", func(client kubernetes.Interface) error {
-			_, err := client.CoreV1().Secrets("w").Get(ctx, "robot", metav1.GetOptions{})
-			return err
-		}},
+		"the controller of tokens reads Secrets": {"system:kube-controller-manager",
+			func(client kubernetes.Interface) error {
+				_, err := client.CoreV1().Secrets("w").Get(ctx, "robot", metav1.GetOptions{})
+				return err
+			}},
 		"the controller of nodes creates a role": {"node-controller", func(client kubernetes.Interface) error {
-			_, err := client.RbacV1().Roles("w").Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Rules: role}, metav1.CreateOptions{})
+			_, err := client.RbacV1().Roles("w").Create(ctx,
+				&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Rules: role}, metav1.CreateOptions{})
 			return err
 		}},
-		"the controller of Deployments reads Secrets": {"deployment-controller", func(client kubernetes.Interface) error {
-			_, err := client.CoreV1().Secrets("w").List(ctx, metav1.ListOptions{})
-			return err
-		}},
+		"the controller of Deployments reads Secrets": {"deployment-controller",
+			func(client kubernetes.Interface) error {
+				_, err := client.CoreV1().Secrets("w").List(ctx, metav1.ListOptions{})
+				return err
+			}},
 		"the controller of Jobs gets a token": {"job-controller", func(client kubernetes.Interface) error {
-			_, err := client.CoreV1().ServiceAccounts("w").CreateToken(ctx, "robot", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+			_, err := client.CoreV1().ServiceAccounts("w").CreateToken(ctx, "robot", &authenticationv1.TokenRequest{},
+				metav1.CreateOptions{})
 			return err
 		}},
-		"the publisher of the CA writes another ConfigMap": {"root-ca-cert-publisher", func(client kubernetes.Interface) error {
-			_, err := client.CoreV1().ConfigMaps("kube-public").Update(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cluster-info"}}, metav1.UpdateOptions{})
-			return err
-		}},
-		"who aggregates roles binds one": {"clusterrole-aggregation-controller", func(client kubernetes.Interface) error {
-			_, err := client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}, RoleRef: admin}, metav1.CreateOptions{})
-			return err
-		}},
-		"who aggregates roles changes the role of a namespace": {"clusterrole-aggregation-controller", func(client kubernetes.Interface) error {
-			_, err := client.RbacV1().Roles("w").Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Rules: role}, metav1.CreateOptions{})
-			return err
-		}},
-		"the collector of garbage becomes an administrator": {"generic-garbage-collector", func(client kubernetes.Interface) error {
-			_, err := client.RbacV1().ClusterRoleBindings().Patch(ctx, "cluster-admin", types.MergePatchType, steal("generic-garbage-collector"), metav1.PatchOptions{})
-			return err
-		}},
-		"the migration of objects becomes an administrator": {"storage-version-migrator-controller", func(client kubernetes.Interface) error {
-			_, err := client.RbacV1().ClusterRoleBindings().Patch(ctx, "cluster-admin", types.MergePatchType, steal("storage-version-migrator-controller"), metav1.PatchOptions{})
-			return err
-		}},
+		"the publisher of the CA writes another ConfigMap": {"root-ca-cert-publisher",
+			func(client kubernetes.Interface) error {
+				_, err := client.CoreV1().ConfigMaps("kube-public").Update(ctx,
+					&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cluster-info"}}, metav1.UpdateOptions{})
+				return err
+			}},
+		"who aggregates roles binds one": {"clusterrole-aggregation-controller",
+			func(client kubernetes.Interface) error {
+				_, err := client.RbacV1().ClusterRoleBindings().Create(ctx,
+					&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}, RoleRef: admin},
+					metav1.CreateOptions{})
+				return err
+			}},
+		"who aggregates roles changes the role of a namespace": {"clusterrole-aggregation-controller",
+			func(client kubernetes.Interface) error {
+				_, err := client.RbacV1().Roles("w").Create(ctx,
+					&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Rules: role}, metav1.CreateOptions{})
+				return err
+			}},
+		"the collector of garbage becomes an administrator": {"generic-garbage-collector",
+			func(client kubernetes.Interface) error {
+				_, err := client.RbacV1().ClusterRoleBindings().Patch(ctx, "cluster-admin", types.MergePatchType,
+					steal("generic-garbage-collector"), metav1.PatchOptions{})
+				return err
+			}},
+		"the migration of objects becomes an administrator": {"storage-version-migrator-controller",
+			func(client kubernetes.Interface) error {
+				_, err := client.RbacV1().ClusterRoleBindings().Patch(ctx, "cluster-admin", types.MergePatchType,
+					steal("storage-version-migrator-controller"), metav1.PatchOptions{})
+				return err
+			}},
 	} {
 		config, err := p.config()
 		if err != nil {
@@ -520,7 +561,8 @@ func (p *process) refusesStrangeDeeds() {
 		}
 		config.Impersonate.UserName = c.user
 		if !strings.HasPrefix(c.user, "system:") {
-			config.Impersonate.UserName, config.Impersonate.Groups = serviceaccount.MakeUsername("kube-system", c.user), serviceaccount.MakeGroupNames("kube-system")
+			config.Impersonate.UserName, config.Impersonate.Groups = serviceaccount.MakeUsername("kube-system", c.user),
+				serviceaccount.MakeGroupNames("kube-system")
 		}
 		client, err := kubernetes.NewForConfig(config)
 		if err != nil {
@@ -534,7 +576,8 @@ func (p *process) refusesStrangeDeeds() {
 
 func (p *process) tokenOf(client kubernetes.Interface, account string) string {
 	p.t.Helper()
-	answer, err := client.CoreV1().ServiceAccounts("kube-system").CreateToken(p.t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	answer, err := client.CoreV1().ServiceAccounts("kube-system").CreateToken(p.t.Context(), account,
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		p.t.Fatal(err)
 	}

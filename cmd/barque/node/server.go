@@ -108,10 +108,11 @@ type server struct {
 	conflicts                      conflicts
 	pools                          addressPools // of Services' addresses; nil where a cloud has its own
 	gateway                        gatewayParts
-	gatewayObjects                 atomic.Pointer[gateway.Objects] // objects of gateway, for the API server, which is older
-	statuses                       *gateway.Statuses
-	strays                         enroll.Strays
-	drain                          drain.Drain
+	// objects of gateway, for the API server, which is older
+	gatewayObjects atomic.Pointer[gateway.Objects]
+	statuses       *gateway.Statuses
+	strays         enroll.Strays
+	drain          drain.Drain
 	// holder is what this node answers for, and grants what this server has granted while it leads.
 	holder *hold.Holder
 	grants *hold.Leader
@@ -147,7 +148,8 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 	}
 	defer held.Close()
 	klogs.Bridge(logger)
-	s := &server{options: &o, logger: logger, stack: lifecycle.New(logger), failed: make(chan error, 1), removed: make(chan raftstore.Removal, 1)}
+	s := &server{options: &o, logger: logger, stack: lifecycle.New(logger), failed: make(chan error, 1),
+		removed: make(chan raftstore.Removal, 1)}
 	began := time.Now()
 	s.started = began
 	defer func() {
@@ -157,12 +159,17 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 		}
 		err = errors.Join(err, s.stack.Stop())
 	}()
-	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.startProviders, s.loadDataKeys, s.startAudit, s.startStore, s.startRevocations, s.openBook, s.startPublishing, s.startGossip, s.startLiveness, s.startEdge, s.startExchange, s.startHandingOver, s.startLogins, s.startOtherFiles, s.startAPI, s.startBalanced, s.startKubeletRights, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
+	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.startProviders,
+		s.loadDataKeys, s.startAudit, s.startStore, s.startRevocations, s.openBook, s.startPublishing, s.startGossip,
+		s.startLiveness, s.startEdge, s.startExchange, s.startHandingOver, s.startLogins, s.startOtherFiles, s.startAPI,
+		s.startBalanced, s.startKubeletRights, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting,
+		s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
 	}
-	logger.Info("server is ready", "name", o.Name, "api", o.at(o.APIPort), "cluster", s.record.Cluster.ID, "after", time.Since(began).Round(time.Millisecond))
+	logger.Info("server is ready", "name", o.Name, "api", o.at(o.APIPort), "cluster", s.record.Cluster.ID, "after",
+		time.Since(began).Round(time.Millisecond))
 	o.State.Ready(fmt.Sprintf("server %s of cluster %s serves on %v", o.Name, s.record.Cluster.ID, o.at(o.APIPort)))
 	return s.stack.Wait(ctx)
 }
@@ -193,7 +200,8 @@ func (s *server) enlist(ctx context.Context) (err error) {
 	if err := s.loadRevoked(); err != nil {
 		return err
 	}
-	if s.ids, err = credentials.NewServer(ctx, s.options.certificates(s.settings, s.record, s.storeRevision, s.logger)); err != nil {
+	if s.ids, err = credentials.NewServer(ctx,
+		s.options.certificates(s.settings, s.record, s.storeRevision, s.logger)); err != nil {
 		return err
 	}
 	if s.peers, err = admissions.LoadPeers(s.options.DataDir, s.ids.Trust, s.logger.With("part", "peer")); err != nil {
@@ -209,7 +217,8 @@ func (s *server) startStore(ctx context.Context) error {
 		return fmt.Errorf("open the port for the other servers: %w; choose another with --peer-port", err)
 	}
 	mux, err := raftstore.NewMux(raftstore.MuxConfig{Listener: listener, Advertise: o.at(o.PeerPort).String(),
-		Certificate: s.ids.Peer.Certificate, Roots: func() *x509.CertPool { return s.ids.Trust.PoolFor(pki.Peers) }, Barred: s.barred, Logger: s.logger.With("part", "peer")})
+		Certificate: s.ids.Peer.Certificate, Roots: func() *x509.CertPool { return s.ids.Trust.PoolFor(pki.Peers) },
+		Barred: s.barred, Logger: s.logger.With("part", "peer")})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -229,8 +238,9 @@ func (s *server) startStore(ctx context.Context) error {
 		Warnings: s.backups.Warnings, Report: s.report, JoinAgain: clusterstatus.JoinAgain,
 		Limits:     raftstore.Limits{StateBytes: gctuner.StateBytes(o.StoreMemory)},
 		OnNewState: func() { s.fail(ErrRestart) },
-		LogStore:   o.LogStore, DiskReserve: reserveBytes(o.DiskReserve), SnapshotEvery: o.SnapshotEntries, TrailingLogs: o.SnapshotEntries / 2,
-		Timeouts: raftstore.Timeouts{DiskWrite: o.DiskWriteTimeout}, SchedulingDelay: s.meter.Delay,
+		LogStore:   o.LogStore, DiskReserve: reserveBytes(o.DiskReserve), SnapshotEvery: o.SnapshotEntries,
+		TrailingLogs: o.SnapshotEntries / 2,
+		Timeouts:     raftstore.Timeouts{DiskWrite: o.DiskWriteTimeout}, SchedulingDelay: s.meter.Delay,
 		Logger: s.logger.With("part", "store"), Registerer: legacyregistry.Registerer(),
 		OnFatal: func(err error) { s.fail(fmt.Errorf("the store has failed: %w", err)) },
 	})
@@ -328,8 +338,11 @@ func reserveBytes(mib int) int64 {
 
 // prepareBackups runs before the store, whose status shows the faults of backups.
 func (s *server) prepareBackups() (err error) {
-	s.backups, err = backups.New(backups.Config{Options: s.options.Backups, Server: s.options.Name, CheckRestored: s.checkRestored, CheckSaved: checkSaved, Scheduled: s.auditBackup, Cluster: enroll.BackedUp{Record: s.record, DataDir: s.options.DataDir},
-		Logger: s.logger.With("part", "backup"), Now: time.Now}, legacyregistry.Registerer())
+	s.backups, err = backups.New(
+		backups.Config{Options: s.options.Backups, Server: s.options.Name, CheckRestored: s.checkRestored,
+			CheckSaved: checkSaved, Scheduled: s.auditBackup,
+			Cluster: enroll.BackedUp{Record: s.record, DataDir: s.options.DataDir},
+			Logger:  s.logger.With("part", "backup"), Now: time.Now}, legacyregistry.Registerer())
 	return err
 }
 
@@ -348,8 +361,11 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 	o, ring := s.options, s.record.GossipRing()
 	s.pool, err = gossip.New(gossip.Config{
 		Name: o.Name, ClusterID: s.record.Cluster.ID, Advertise: o.at(o.GossipPort),
-		Facts: gossip.Facts{Revoked: s.revoked.Entries().Version, Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation, Tokens: token.Kept, DataKeys: s.dataKeys.Generation(), EncryptionFile: s.providers.Digest(), PluginKeys: s.providers.Keys(), Blind: true, CAs: pki.BundleForm},
-		Keys:  ring.Keys, Authority: s.ids.Trust, Proof: s.ids.GossipProof, Barred: s.revoked.CheckCredential,
+		Facts: gossip.Facts{Revoked: s.revoked.Entries().Version, Zone: o.Zone, Version: version.String(),
+			APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation,
+			Tokens: token.Kept, DataKeys: s.dataKeys.Generation(), EncryptionFile: s.providers.Digest(),
+			PluginKeys: s.providers.Keys(), Blind: true, CAs: pki.BundleForm},
+		Keys: ring.Keys, Authority: s.ids.Trust, Proof: s.ids.GossipProof, Barred: s.revoked.CheckCredential,
 		Seeds:  func() []netip.AddrPort { return append(o.gossipHints(), s.record.GossipSeeds()...) },
 		Tune:   liveness.Tune(o.Times.Fast),
 		Logger: s.logger.With("part", "gossip"),
@@ -360,14 +376,17 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 	s.met.Store(s.pool)
 	s.pool.SetRevoked(s.revoked.Entries().Version) // which may have changed since New was called
 	keys := credentials.NewRing(s.record, s.pool)
-	s.keys = keyring.New(keyring.Config{Server: s.rollover(gossipKeysKey, "gossip", acts.Gossip), Own: keys, Sealer: s.ids.Trust,
-		Members: func() []rollover.Member { return s.members.GossipKeys() }})
+	s.keys = keyring.New(
+		keyring.Config{Server: s.rollover(gossipKeysKey, "gossip", acts.Gossip), Own: keys, Sealer: s.ids.Trust,
+			Members: func() []rollover.Member { return s.members.GossipKeys() }})
 	s.encryption = s.newEncryption()
-	refresher := credentials.NewRefresher(o.Name, s.pool, keys, s.fetchKeys, keyring.RefresherConfig{Logger: s.logger.With("part", "gossip")})
+	refresher := credentials.NewRefresher(o.Name, s.pool, keys, s.fetchKeys,
+		keyring.RefresherConfig{Logger: s.logger.With("part", "gossip")})
 	return s.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
-		return lifecycle.All(ctx, s.pool.Run, s.keys.Run, s.encryption.Run, refresher.Run, func(ctx context.Context) error {
-			return enroll.RememberServers(ctx, s.record, s.pool, s.leavers().Gone, s.logger)
-		})
+		return lifecycle.All(ctx, s.pool.Run, s.keys.Run, s.encryption.Run, refresher.Run,
+			func(ctx context.Context) error {
+				return enroll.RememberServers(ctx, s.record, s.pool, s.leavers().Gone, s.logger)
+			})
 	}})
 }
 
@@ -430,18 +449,19 @@ func (s *server) startAPI(ctx context.Context) error {
 	})
 	s.api, err = apiserver.New(apiserver.Config{
 		Name: o.Name, Store: s.store, Listener: listener, Advertise: o.at(o.APIPort),
-		Certificate:     func() (*tls.Certificate, error) { return s.ids.API.Certificate(), nil },
-		ClientCA:        func() ([]byte, error) { return s.ids.Trust.PEM(), nil },
-		ProxyCA:         func() ([]byte, error) { return s.ids.Trust.PEMFor(pki.FrontProxy), nil },
-		Renewed:         s.ids.Renewed,
-		Revoked:         s.judge.Check,
-		RevokedChanged:  s.revoked.Changed,
-		KubeletClient:   s.ids.KubeletClientTLS(),
-		IsKubelet:       isKubelet,
-		NodeAddress:     s.nodeAddress,
-		ProxyClient:     apiserver.CertificateFiles(s.ids.ProxyFiles()),
-		ServiceAccounts: apiserver.ServiceAccounts{Issuer: s.settings.accountIssuer(), Keys: s.accountKeys, MaxLifetime: o.Tokens.MaxExpiration, NoExtension: !o.Tokens.Extend},
-		ServiceCIDR:     s.settings.ServiceCIDRs.Primary(), SecondaryServiceCIDR: s.settings.ServiceCIDRs.Secondary(),
+		Certificate:    func() (*tls.Certificate, error) { return s.ids.API.Certificate(), nil },
+		ClientCA:       func() ([]byte, error) { return s.ids.Trust.PEM(), nil },
+		ProxyCA:        func() ([]byte, error) { return s.ids.Trust.PEMFor(pki.FrontProxy), nil },
+		Renewed:        s.ids.Renewed,
+		Revoked:        s.judge.Check,
+		RevokedChanged: s.revoked.Changed,
+		KubeletClient:  s.ids.KubeletClientTLS(),
+		IsKubelet:      isKubelet,
+		NodeAddress:    s.nodeAddress,
+		ProxyClient:    apiserver.CertificateFiles(s.ids.ProxyFiles()),
+		ServiceAccounts: apiserver.ServiceAccounts{Issuer: s.settings.accountIssuer(), Keys: s.accountKeys,
+			MaxLifetime: o.Tokens.MaxExpiration, NoExtension: !o.Tokens.Extend},
+		ServiceCIDR: s.settings.ServiceCIDRs.Primary(), SecondaryServiceCIDR: s.settings.ServiceCIDRs.Secondary(),
 		Definitions:       [][]byte{pool.Definition},
 		TolerationSeconds: o.Times.tolerations(),
 		Admission:         o.Admission,
@@ -462,11 +482,12 @@ func (s *server) startAPI(ctx context.Context) error {
 		Unauthenticated:   map[string]http.Handler{join.Prefix: joining, hold.Path: s.grantsHandler(joining.Agent)},
 		Extra:             s.handlers(),
 		LongRunning:       []string{backups.SnapshotSavePath, backups.SnapshotRestorePath},
-		ReadyChecks:       append(healthchecks.OfStore(s.store.Ready), s.encryptionReady(), s.accountsReady(), s.drain.Check()),
-		NotAtStart:        notAtStart,
-		LiveChecks:        []healthz.HealthChecker{healthchecks.OfReplica(func() { s.store.Status() })},
-		Build:             version.Version,
-		Logger:            s.logger.With("part", "api"),
+		ReadyChecks: append(healthchecks.OfStore(s.store.Ready), s.encryptionReady(), s.accountsReady(),
+			s.drain.Check()),
+		NotAtStart: notAtStart,
+		LiveChecks: []healthz.HealthChecker{healthchecks.OfReplica(func() { s.store.Status() })},
+		Build:      version.Version,
+		Logger:     s.logger.With("part", "api"),
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())
@@ -477,7 +498,8 @@ func (s *server) startAPI(ctx context.Context) error {
 	s.members = s.newMembers()
 	s.membersOfAPI.Store(s.members)
 	close(s.apiMade)
-	return s.stack.Start(ctx, lifecycle.Component{Name: "API server", Run: s.api.Run, Ready: s.waitReady, StopTimeout: 15 * time.Second})
+	return s.stack.Start(ctx,
+		lifecycle.Component{Name: "API server", Run: s.api.Run, Ready: s.waitReady, StopTimeout: 15 * time.Second})
 }
 
 // waitReady waits until the API server is ready for the leader's work.
@@ -504,11 +526,15 @@ func (s *server) nameTaken(name string) error {
 // address of services or pods.
 func (s *server) addressTaken(name string, addr netip.Addr) error {
 	if slices.Contains(s.options.apiAddresses, addr) {
-		return fmt.Errorf("the node address %s is that of the API by --api-address: give this machine's own with --node-ip", addr)
+		return fmt.Errorf(
+			"the node address %s is that of the API by --api-address: give this machine's own with --node-ip", addr)
 	}
-	for what, addrs := range map[string]ranges.Prefixes{"services": s.settings.ServiceCIDRs, "pods": s.settings.ClusterCIDRs} {
+	for what, addrs := range map[string]ranges.Prefixes{"services": s.settings.ServiceCIDRs,
+		"pods": s.settings.ClusterCIDRs} {
 		if addrs.Contains(addr) {
-			return fmt.Errorf("the node address %s lies among the addresses of %s, %s: give this machine's own with --node-ip", addr, what, addrs)
+			return fmt.Errorf(
+				"the node address %s lies among the addresses of %s, %s: give this machine's own with --node-ip", addr,
+				what, addrs)
 		}
 	}
 	return s.members.AddressTaken(name, addr)
@@ -520,10 +546,12 @@ func (s *server) addressTaken(name string, addr netip.Addr) error {
 func (s *server) ofAPI(name string, addr netip.Addr) error {
 	if san, ok := s.options.Serving.sanOf(name); ok {
 		return fmt.Errorf("%q may be a name of the API by --tls-san %s of server %s: "+
-			"give this machine another name with --name, or name the API's own names one by one in --tls-san", name, san, s.options.Name)
+			"give this machine another name with --name, or name the API's own names one by one in --tls-san", name,
+			san, s.options.Name)
 	}
 	if san, ok := s.options.Serving.sanOf(addr.String()); ok {
-		return fmt.Errorf("the node address %s is one of the API by --tls-san %s of server %s: give this machine's own with --node-ip", addr, san, s.options.Name)
+		return fmt.Errorf(
+			"the node address %s is one of the API by --tls-san %s of server %s: give this machine's own with --node-ip", addr, san, s.options.Name)
 	}
 	return s.members.OfServer(name, addr)
 }
@@ -559,15 +587,17 @@ func (s *server) leaveService() {
 	}
 	o := s.options
 	endpoints := s.api.Informers().Discovery().V1().EndpointSlices().Lister()
-	drain.Departure{Least: o.Serving.shutdownDelay(), Ready: s.store.Ready, HandOver: s.store.HandOver, Logger: s.logger,
+	drain.Departure{Least: o.Serving.shutdownDelay(), Ready: s.store.Ready, HandOver: s.store.HandOver,
+		Logger: s.logger,
 		Listed: func() bool { return drain.Listed(endpoints, o.addr()) }}.Run(&s.drain)
 }
 
 // cluster returns the cluster's data for a joining machine.
 func (s *server) cluster() join.Cluster {
 	c, keys := &s.record.Cluster, s.gossipKeys()
-	return join.Cluster{ID: c.ID, CA: s.record.CA(), GossipKeys: keys.Keys, KeyGeneration: keys.Generation, GossipPort: c.GossipPort,
-		Settings: c.Settings, Servers: liveness.KnownServers(s.pool)}
+	return join.Cluster{ID: c.ID, CA: s.record.CA(), GossipKeys: keys.Keys, KeyGeneration: keys.Generation,
+		GossipPort: c.GossipPort,
+		Settings:   c.Settings, Servers: liveness.KnownServers(s.pool)}
 }
 
 // stillNode asks this server's own API.

@@ -19,7 +19,8 @@ import (
 // ask for, and no others.
 func TestTheRoleOfServersHasThePaths(t *testing.T) {
 	want := map[string][]string{
-		"get":  {auditlog.Path, adminapi.CertificatesPath, clusterstatus.DiagnosisPath, adminapi.EncryptionPath, cis.ReportPath, backups.SnapshotsPath},
+		"get": {auditlog.Path, adminapi.CertificatesPath, clusterstatus.DiagnosisPath, adminapi.EncryptionPath,
+			cis.ReportPath, backups.SnapshotsPath},
 		"post": {adminapi.CertificatesPath},
 	}
 	roles := rbac.DefaultClusterRoles()

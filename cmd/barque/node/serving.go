@@ -83,7 +83,8 @@ func (s *ServingOptions) sanOf(name string) (san string, ok bool) {
 	for _, san := range s.sans() {
 		above, wildcard := strings.CutPrefix(san, "*.")
 		is, err := netip.ParseAddr(san)
-		if err == nil && is.Unmap() == addr.Unmap() || strings.EqualFold(san, name) || wildcard && strings.EqualFold(above, parent) {
+		if err == nil && is.Unmap() == addr.Unmap() || strings.EqualFold(san, name) ||
+			wildcard && strings.EqualFold(above, parent) {
 			return san, true
 		}
 	}

@@ -33,7 +33,9 @@ func parseTaints(texts []string) ([]corev1.Taint, error) {
 		}
 		bad := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...)
 		if !ok || len(bad) > 0 {
-			return nil, fmt.Errorf("taint %q: want key=value:NoSchedule, :PreferNoSchedule or :NoExecute%s", text, strings.Join(append([]string{""}, bad...), "; "))
+			return nil,
+				fmt.Errorf("taint %q: want key=value:NoSchedule, :PreferNoSchedule or :NoExecute%s", text,
+					strings.Join(append([]string{""}, bad...), "; "))
 		}
 		out = append(out, corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)})
 	}

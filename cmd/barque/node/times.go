@@ -32,7 +32,8 @@ type Times struct {
 // DefaultTimes returns Kubernetes' defaults. Kubernetes has no good-bye.
 func DefaultTimes() Times {
 	return Times{
-		MonitorPeriod: 5 * time.Second, MonitorGrace: 40 * time.Second, StartupGrace: 60 * time.Second, GoodbyeGrace: 40 * time.Second,
+		MonitorPeriod: 5 * time.Second, MonitorGrace: 40 * time.Second, StartupGrace: 60 * time.Second,
+		GoodbyeGrace:    40 * time.Second,
 		NotReadySeconds: 300, UnreachableSeconds: 300,
 		EvictionRate: 0.1, SecondaryEvictionRate: 0.01, LargeZone: 50, UnhealthyShare: 0.55,
 	}
@@ -79,7 +80,8 @@ func (t *Times) Complete(given func(flag string) bool) error {
 // check validates the times.
 func (t Times) check() error {
 	for flag, d := range map[string]time.Duration{
-		FlagPeriod: t.MonitorPeriod, FlagGrace: t.MonitorGrace, FlagStartup: t.StartupGrace, FlagGoodbye: t.GoodbyeGrace,
+		FlagPeriod: t.MonitorPeriod, FlagGrace: t.MonitorGrace, FlagStartup: t.StartupGrace,
+		FlagGoodbye: t.GoodbyeGrace,
 	} {
 		if d <= 0 {
 			return fmt.Errorf("--%s %s: want a time such as 5s", flag, d)
@@ -87,9 +89,11 @@ func (t Times) check() error {
 	}
 	switch {
 	case t.NotReadySeconds < 0 || t.UnreachableSeconds < 0:
-		return errors.New("--default-not-ready-toleration-seconds and --default-unreachable-toleration-seconds cannot be negative")
+		return errors.New(
+			"--default-not-ready-toleration-seconds and --default-unreachable-toleration-seconds cannot be negative")
 	case t.EvictionRate < 0 || t.SecondaryEvictionRate < 0:
-		return errors.New("--node-eviction-rate and --secondary-node-eviction-rate cannot be negative; 0 evicts nothing")
+		return errors.New(
+			"--node-eviction-rate and --secondary-node-eviction-rate cannot be negative; 0 evicts nothing")
 	case t.LargeZone < 0:
 		return errors.New("--large-cluster-size-threshold cannot be negative")
 	case t.UnhealthyShare <= 0 || t.UnhealthyShare > 1:

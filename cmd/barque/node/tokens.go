@@ -31,7 +31,9 @@ func (o *TokenOptions) AddFlags(flags *pflag.FlagSet) {
 
 func (o *TokenOptions) validate() error {
 	if o.MaxExpiration != 0 && (o.MaxExpiration < time.Hour || o.MaxExpiration > math.MaxUint32*time.Second) {
-		return enroll.WrongOption("--service-account-max-token-expiration %s: want 1h at least and 2^32 seconds at most, or 0 for no limit", o.MaxExpiration)
+		return enroll.WrongOption(
+			"--service-account-max-token-expiration %s: want 1h at least and 2^32 seconds at most, or 0 for no limit",
+			o.MaxExpiration)
 	}
 	return nil
 }

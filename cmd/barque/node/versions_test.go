@@ -42,7 +42,9 @@ func reported(own string) string {
 }
 
 // gossiping is a server in a cluster's gossip, of a version.
-func gossiping(t *testing.T, ca *pki.Authority, name, of string, seeds ...netip.AddrPort) (pool *gossip.Pool, stop func()) {
+func gossiping(
+	t *testing.T, ca *pki.Authority, name, of string, seeds ...netip.AddrPort,
+) (pool *gossip.Pool, stop func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.3.0.1:0")
 	if err != nil {
@@ -54,7 +56,8 @@ func gossiping(t *testing.T, ca *pki.Authority, name, of string, seeds ...netip.
 	if err != nil {
 		t.Fatal(err)
 	}
-	credential, err := ca.SignCredential(pki.Credential{Name: name, Role: pki.RoleServer, Public: public, NotAfter: time.Now().Add(time.Hour)})
+	credential, err := ca.SignCredential(
+		pki.Credential{Name: name, Role: pki.RoleServer, Public: public, NotAfter: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +68,8 @@ func gossiping(t *testing.T, ca *pki.Authority, name, of string, seeds ...netip.
 		Seeds:  func() []netip.AddrPort { return seeds },
 		Rejoin: 50 * time.Millisecond, Goodbye: 100 * time.Millisecond, Logger: quiet(),
 		Tune: func(c *memberlist.Config) {
-			c.GossipInterval, c.TCPTimeout, c.ProbeInterval = 10*time.Millisecond, 100*time.Millisecond, 100*time.Millisecond
+			c.GossipInterval, c.TCPTimeout, c.ProbeInterval = 10*time.Millisecond, 100*time.Millisecond,
+				100*time.Millisecond
 		},
 	})
 	if err != nil {
@@ -103,7 +107,9 @@ func sees(t *testing.T, pool *gossip.Pool, name string, alive bool) {
 // The policy of docs/upgrading.md at joining: the answers of a server that learns the others'
 // versions from gossip, to machines of each role and version.
 func TestVersionsAtJoining(t *testing.T) {
-	const both, servers, later, behind = "", "servers may be one minor version apart", "an agent may not be of a later minor version than a server", "an agent may be one minor version behind the servers"
+	const both, servers, later, behind = "", "servers may be one minor version apart",
+		"an agent may not be of a later minor version than a server",
+		"an agent may be one minor version behind the servers"
 	for _, c := range []struct {
 		role, joins string
 		own, other  string // versions of the servers: the one that is asked, and another
@@ -163,7 +169,9 @@ func TestVersionsAtJoining(t *testing.T) {
 			switch {
 			case c.why == "" && (err != nil || r.Version != reported(c.joins)):
 				t.Errorf("got %+v, %v", r, err)
-			case c.why != "" && (err == nil || !strings.Contains(err.Error(), c.why) || !strings.Contains(err.Error(), "docs/upgrading.md")):
+			case c.why != "" &&
+				(err == nil || !strings.Contains(err.Error(), c.why) ||
+					!strings.Contains(err.Error(), "docs/upgrading.md")):
 				t.Errorf("got %v, want %q", err, c.why)
 			case c.why != "" && len(h.attempts) != 0:
 				t.Error("the token was used for a machine that was refused")
@@ -235,7 +243,8 @@ func TestVersionsAtStart(t *testing.T) {
 			h := newHost(t)
 			o := options(t, "n2")
 			pretend(t, c.last)
-			r := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "n2", Role: c.role, Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(h.ca)}}
+			r := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "n2", Role: c.role,
+				Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(h.ca)}}
 			path := filepath.Join(o.DataDir, "node.json")
 			if err := r.Save(); err != nil {
 				t.Fatal(err)
@@ -251,13 +260,15 @@ func TestVersionsAtStart(t *testing.T) {
 			}
 			_, err = enlist(t.Context(), o, quiet())
 			if c.why == "" {
-				if now, loadErr := enroll.Load(o.DataDir); err != nil || loadErr != nil || now.Version != reported(c.own) {
+				if now, loadErr := enroll.Load(o.DataDir); err != nil || loadErr != nil ||
+					now.Version != reported(c.own) {
 					t.Errorf("got %v; the directory has %+v, %v", err, now, loadErr)
 				}
 				return
 			}
 			var of *skew.Error
-			if !errors.As(err, &of) || !strings.Contains(err.Error(), c.why) || !strings.Contains(err.Error(), o.DataDir) {
+			if !errors.As(err, &of) || !strings.Contains(err.Error(), c.why) ||
+				!strings.Contains(err.Error(), o.DataDir) {
 				t.Errorf("got %v, want %q", err, c.why)
 			}
 			if now, err := os.ReadFile(path); err != nil || string(now) != string(before) {

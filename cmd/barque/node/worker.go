@@ -83,7 +83,9 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 	endpoint, cniDir := o.ContainerRuntimeEndpoint, usualCNIConfDir
 	var ends exits.Dir
 	if endpoint == "" {
-		runtime, err := containerd.New(containerd.Config{DataDir: o.DataDir, RegistryDir: o.RegistryDir, CNIConfDir: o.cniConfDir(), Logger: w.logger.With("part", "containerd")})
+		runtime, err := containerd.New(
+			containerd.Config{DataDir: o.DataDir, RegistryDir: o.RegistryDir, CNIConfDir: o.cniConfDir(),
+				Logger: w.logger.With("part", "containerd")})
 		if err != nil {
 			return err
 		}
@@ -91,15 +93,18 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 			cniDir = runtime.CNIConfDir()
 		}
 		ends = runtime.Exits()
-		if err := stack.Start(ctx, lifecycle.Component{Name: "containerd", Run: runtime.Run, Ready: waitFor(runtime.Ready()), StopTimeout: 15 * time.Second}); err != nil {
+		if err := stack.Start(ctx,
+			lifecycle.Component{Name: "containerd", Run: runtime.Run, Ready: waitFor(runtime.Ready()),
+				StopTimeout: 15 * time.Second}); err != nil {
 			return err
 		}
 	}
 	factory := informers.NewSharedInformerFactory(client, 0)
 	// A node may list its own pods only.
-	own := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(opts *metav1.ListOptions) {
-		opts.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", o.Name).String()
-	}))
+	own := informers.NewSharedInformerFactoryWithOptions(client, 0,
+		informers.WithTweakListOptions(func(opts *metav1.ListOptions) {
+			opts.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", o.Name).String()
+		}))
 	rules := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(dns.ServiceNamespace),
 		informers.WithTweakListOptions(func(opts *metav1.ListOptions) {
 			opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, dns.RulesName).String()
@@ -107,16 +112,21 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 	events := clientrecord.NewBroadcaster(clientrecord.WithCorrelatorOptions(faults.Options))
 	aboutNode := events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: faults.Component, Host: o.Name})
 	packets, err := network.New(network.Config{
-		NodeName: o.Name, Addresses: o.addresses, Detected: o.detected, PodNetworks: w.settings.ClusterCIDRs, ServiceNetworks: w.settings.ServiceCIDRs,
-		OtherPlugin: o.OtherNetwork(), Overlay: o.Overlay, WireGuard: network.WireGuardConfig{Port: o.WireGuardPort, KeyFile: filepath.Join(o.DataDir, "wireguard.key")}, Announce: client.CoreV1().Nodes(),
-		Nodes: factory.Core().V1().Nodes(), Services: factory.Core().V1().Services(), EndpointSlices: factory.Discovery().V1().EndpointSlices(),
-		Pods:     own.Core().V1().Pods(),
-		Policies: factory.Networking().V1().NetworkPolicies(), Namespaces: factory.Core().V1().Namespaces(),
+		NodeName: o.Name, Addresses: o.addresses, Detected: o.detected, PodNetworks: w.settings.ClusterCIDRs,
+		ServiceNetworks: w.settings.ServiceCIDRs,
+		OtherPlugin:     o.OtherNetwork(), Overlay: o.Overlay,
+		WireGuard: network.WireGuardConfig{Port: o.WireGuardPort, KeyFile: filepath.Join(o.DataDir, "wireguard.key")},
+		Announce:  client.CoreV1().Nodes(),
+		Nodes:     factory.Core().V1().Nodes(), Services: factory.Core().V1().Services(),
+		EndpointSlices: factory.Discovery().V1().EndpointSlices(),
+		Pods:           own.Core().V1().Pods(),
+		Policies:       factory.Networking().V1().NetworkPolicies(), Namespaces: factory.Core().V1().Namespaces(),
 		Peers:      coreinformers.NewPodInformer(client, metav1.NamespaceAll, 0, cache.Indexers{}),
 		DNS:        w.dns(factory, rules, events),
 		CNIConfDir: cniDir, IPAMDir: filepath.Join(o.DataDir, "ipam"), Logger: w.logger.With("part", "network"),
 		Tell: func(kind, reason, message string) {
-			aboutNode.Event(&corev1.ObjectReference{Kind: "Node", Name: o.Name, UID: types.UID(o.Name)}, kind, reason, message)
+			aboutNode.Event(&corev1.ObjectReference{Kind: "Node", Name: o.Name, UID: types.UID(o.Name)}, kind, reason,
+				message)
 		},
 	})
 	if err != nil {
@@ -141,9 +151,12 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 	w.registered = agent.Registered()
 	// The kubelet registers the node, which gets its addresses then, which the network needs.
 	if err := stack.Start(ctx, lifecycle.Component{Name: "node", Run: func(ctx context.Context) error {
-		defer lastevents.Start(events, faults.Sink{EventSink: &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceAll)}})()
+		defer lastevents.Start(events,
+			faults.Sink{
+				EventSink: &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceAll)}})()
 		defer root.Close() // another process may take it then
-		return withInformers(ctx, []informers.SharedInformerFactory{factory, own, rules}, append(routes, agent.Run, packets.Run, w.health.Run)...)
+		return withInformers(ctx, []informers.SharedInformerFactory{factory, own, rules},
+			append(routes, agent.Run, packets.Run, w.health.Run)...)
 	}, StopTimeout: 20 * time.Second}); err != nil {
 		return err
 	}
@@ -169,7 +182,9 @@ func (w *worker) dns(factory, rules informers.SharedInformerFactory, events clie
 }
 
 // withInformers runs everything with the factories' informers until ctx or one of them ends.
-func withInformers(ctx context.Context, factories []informers.SharedInformerFactory, run ...func(context.Context) error) error {
+func withInformers(
+	ctx context.Context, factories []informers.SharedInformerFactory, run ...func(context.Context) error,
+) error {
 	ctx, cancel := context.WithCancel(ctx)
 	for _, f := range factories {
 		f.Start(ctx.Done())
@@ -179,14 +194,19 @@ func withInformers(ctx context.Context, factories []informers.SharedInformerFact
 	return lifecycle.All(ctx, run...)
 }
 
-func (w *worker) kubelet(client kubernetes.Interface, endpoint string, ends exits.Dir, factory, own informers.SharedInformerFactory, packets *network.Network) (*kubelet.Kubelet, error) {
+func (w *worker) kubelet(
+	client kubernetes.Interface, endpoint string, ends exits.Dir, factory, own informers.SharedInformerFactory,
+	packets *network.Network,
+) (*kubelet.Kubelet, error) {
 	o := w.options
 	taints, err := parseTaints(o.Taints)
 	if err != nil {
 		return nil, err
 	}
 	if len(o.KubeletIgnored) > 0 {
-		w.logger.Warn("the kubelet's configuration has fields without effect here; docs/node.md lists the effective ones", "fields", strings.Join(o.KubeletIgnored, ", "))
+		w.logger.Warn(
+			"the kubelet's configuration has fields without effect here; docs/node.md lists the effective ones",
+			"fields", strings.Join(o.KubeletIgnored, ", "))
 	}
 	settings := o.Kubelet
 	if settings == nil {
@@ -200,17 +220,23 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, ends exit
 	}
 	services := factory.Core().V1().Services()
 	return kubelet.New(kubelet.Config{
-		NodeName: o.Name, NodeIPs: o.addresses.Internal, NodeExternalIPs: o.addresses.External, Labels: w.labels, Taints: taints, Version: version.String(),
+		NodeName: o.Name, NodeIPs: o.addresses.Internal, NodeExternalIPs: o.addresses.External, Labels: w.labels,
+		Taints: taints, Version: version.String(),
 		ExternalCloud: o.CloudProvider == ExternalCloud,
 		Client:        client, Services: services.Lister(), ServicesSynced: services.Informer().HasSynced,
 		Pods:          own.Core().V1().Pods().Informer(),
-		ServerAddress: o.at(o.KubeletPort).String(), ServerTLS: w.tls, ServerLimits: o.Serving.limits(), Revoked: w.revoked, RevokedChanged: w.changed,
+		ServerAddress: o.at(o.KubeletPort).String(), ServerTLS: w.tls, ServerLimits: o.Serving.limits(),
+		Revoked: w.revoked, RevokedChanged: w.changed,
 		RuntimeEndpoint: endpoint, ImportImages: importImages, Exits: ends,
 		VolumesDir: o.VolumesDir,
-		LogDir:     settings.PodLogsDir, LogLinkDir: filepath.Join(filepath.Dir(settings.PodLogsDir), "containers"), OldLogDir: filepath.Join(o.DataDir, "pods-log"),
-		RootDir: o.KubeletRootDir, CgroupRoot: o.CgroupRoot, CgroupParents: ownParents(o.CgroupRoot),
-		ClusterDNS: []netip.Addr{w.settings.dnsAddr()}, ClusterDomain: w.settings.Domain, ResolvConf: resolvconf.Default,
-		Network: packets, Moved: packets.Moved, Collectors: slices.Concat(packets.Collectors(), w.certs, processmetrics.Collectors()), Found: func(i kubelet.Ills) { w.health.Found(illsOf(i)) }, Settings: settings,
+		LogDir:     settings.PodLogsDir, LogLinkDir: filepath.Join(filepath.Dir(settings.PodLogsDir), "containers"),
+		OldLogDir: filepath.Join(o.DataDir, "pods-log"),
+		RootDir:   o.KubeletRootDir, CgroupRoot: o.CgroupRoot, CgroupParents: ownParents(o.CgroupRoot),
+		ClusterDNS: []netip.Addr{w.settings.dnsAddr()}, ClusterDomain: w.settings.Domain,
+		ResolvConf: resolvconf.Default,
+		Network:    packets, Moved: packets.Moved,
+		Collectors: slices.Concat(packets.Collectors(), w.certs, processmetrics.Collectors()),
+		Found:      func(i kubelet.Ills) { w.health.Found(illsOf(i)) }, Settings: settings,
 		SchedulingDelay: w.delay, Logger: w.logger.With("part", "kubelet"),
 	})
 }
@@ -269,8 +295,9 @@ func (s *server) startNode(ctx context.Context) error {
 	}
 	w := &worker{
 		options: s.options, settings: s.settings,
-		client: s.api.LoopbackConfigAs("system:node:"+s.options.Name, "system:nodes"),
-		tls:    credentials.KubeletServerTLS(s.ids.Kubelet, s.ids.Trust, s.options.kubeletTLS()), revoked: s.revoked.Check,
+		client:  s.api.LoopbackConfigAs("system:node:"+s.options.Name, "system:nodes"),
+		tls:     credentials.KubeletServerTLS(s.ids.Kubelet, s.ids.Trust, s.options.kubeletTLS()),
+		revoked: s.revoked.Check,
 		changed: []func() <-chan struct{}{s.revoked.Changed, s.ids.Trust.Changed},
 		labels:  nodeLabels(s.options, s.logger),
 		health:  liveness.NewHealth(s.pool.SetHealth),

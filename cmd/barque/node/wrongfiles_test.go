@@ -19,7 +19,8 @@ import (
 func checkServer(t *testing.T, args ...string) error {
 	t.Helper()
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	o := &Options{Audit: audit.NewOptions(), Logins: logins.NewOptions(), Authorization: authorizers.NewOptions(), Providers: &provider.Options{}, PeerPort: 1, MinVoters: 1}
+	o := &Options{Audit: audit.NewOptions(), Logins: logins.NewOptions(), Authorization: authorizers.NewOptions(),
+		Providers: &provider.Options{}, PeerPort: 1, MinVoters: 1}
 	o.Audit.AddFlags(flags)
 	o.Logins.AddFlags(flags)
 	o.Authorization.AddFlags(flags)
@@ -66,15 +67,23 @@ func kubeconfigFaults() map[string]faulty {
 	const context = "contexts: [{name: c, context: {cluster: k, user: u}}]\ncurrent-context: c\nusers: [{name: u, user: {}}]\n"
 	faults := objectFaults("v1", "Config", "clusters")
 	for name, f := range map[string]faulty{
-		"misspelled server":  {head + "clusters: [{name: k, cluster: {sever: 'https://a'}}]\n" + context, "clusters[0].cluster.sever"},
-		"no context":         {head + "clusters: [{name: k, cluster: {server: 'https://a'}}]\n", "current-context"},
-		"a missing context":  {head + "clusters: [{name: k, cluster: {server: 'https://a'}}]\ncurrent-context: d\n", `"d"`},
-		"a missing cluster":  {head + context, `"k"`},
-		"a missing user":     {head + "clusters: [{name: k, cluster: {server: 'https://a'}}]\ncontexts: [{name: c, context: {cluster: k, user: u}}]\ncurrent-context: c\n", `"u"`},
+		"misspelled server": {head + "clusters: [{name: k, cluster: {sever: 'https://a'}}]\n" + context,
+			"clusters[0].cluster.sever"},
+		"no context": {head + "clusters: [{name: k, cluster: {server: 'https://a'}}]\n", "current-context"},
+		"a missing context": {head + "clusters: [{name: k, cluster: {server: 'https://a'}}]\ncurrent-context: d\n",
+			`"d"`},
+		"a missing cluster": {head + context, `"k"`},
+		"a missing user": {
+			head +
+				"clusters: [{name: k, cluster: {server: 'https://a'}}]\ncontexts: [{name: c, context: {cluster: k, user: u}}]\ncurrent-context: c\n", `"u"`},
 		"no server":          {head + "clusters: [{name: k, cluster: {}}]\n" + context, `"k"`},
 		"a URL that is none": {head + "clusters: [{name: k, cluster: {server: 'a b'}}]\n" + context, "a b"},
-		"a missing CA":       {head + "clusters: [{name: k, cluster: {server: 'https://a', certificate-authority: /nowhere}}]\n" + context, "certificate-authority /nowhere"},
-		"a CA that is none":  {head + "clusters: [{name: k, cluster: {server: 'https://a', certificate-authority-data: aGVsbG8=}}]\n" + context, "PEM"},
+		"a missing CA": {
+			head + "clusters: [{name: k, cluster: {server: 'https://a', certificate-authority: /nowhere}}]\n" + context,
+			"certificate-authority /nowhere"},
+		"a CA that is none": {
+			head + "clusters: [{name: k, cluster: {server: 'https://a', certificate-authority-data: aGVsbG8=}}]\n" +
+				context, "PEM"},
 	} {
 		faults[name] = f
 	}
@@ -98,20 +107,28 @@ func TestWrongFiles(t *testing.T) {
 		// secret is set for a file whose content is in no error.
 		secret bool
 	}{
-		{flag: "--authentication-config", faults: objectFaults("apiserver.config.k8s.io/v1", "AuthenticationConfiguration", "jwt")},
+		{flag: "--authentication-config",
+			faults: objectFaults("apiserver.config.k8s.io/v1", "AuthenticationConfiguration", "jwt")},
 		{flag: "--authentication-token-webhook-config-file", faults: kubeconfigFaults()},
 		{flag: "--token-auth-file", faults: map[string]faulty{"quotes": {"a,b,\"c\n", "line 1"}}},
-		{flag: "--basic-auth-file", faults: map[string]faulty{"a password in clear": {"ann:secret\n", "line 1"}, "a long line": {strings.Repeat("a", 100000), "bytes"}}},
+		{flag: "--basic-auth-file",
+			faults: map[string]faulty{"a password in clear": {"ann:secret\n", "line 1"},
+				"a long line": {strings.Repeat("a", 100000), "bytes"}}},
 		{flag: "--oidc-ca-file", beside: []string{"--oidc-issuer-url=https://a", "--oidc-client-id=a"}},
 		{flag: "--requestheader-client-ca-file", beside: []string{"--requestheader-username-headers=X-Remote-User"}},
-		{flag: "--authorization-config", faults: objectFaults("apiserver.config.k8s.io/v1", "AuthorizationConfiguration", "authorizers")},
+		{flag: "--authorization-config",
+			faults: objectFaults("apiserver.config.k8s.io/v1", "AuthorizationConfiguration", "authorizers")},
 		{flag: "--authorization-config", within: hook, faults: kubeconfigFaults()},
-		{flag: "--authorization-webhook-config-file", beside: []string{"--authorization-mode=RBAC,Webhook"}, faults: kubeconfigFaults()},
-		{flag: "--authorization-policy-file", beside: []string{"--authorization-mode=RBAC,ABAC"}, faults: map[string]faulty{
-			"unknown field": {`{"nonsense":1}`, "nonsense"}, "wrong type": {"\n" + `{"spec":1}`, "line 2"}, "a long line": {"#" + strings.Repeat("a", 2<<20), "bytes"}}},
+		{flag: "--authorization-webhook-config-file", beside: []string{"--authorization-mode=RBAC,Webhook"},
+			faults: kubeconfigFaults()},
+		{flag: "--authorization-policy-file", beside: []string{"--authorization-mode=RBAC,ABAC"},
+			faults: map[string]faulty{
+				"unknown field": {`{"nonsense":1}`, "nonsense"}, "wrong type": {"\n" + `{"spec":1}`, "line 2"},
+				"a long line": {"#" + strings.Repeat("a", 2<<20), "bytes"}}},
 		{flag: "--audit-policy-file", faults: objectFaults("audit.k8s.io/v1", "Policy", "rules")},
 		{flag: "--audit-webhook-config-file", faults: kubeconfigFaults()},
-		{flag: "--encryption-provider-config", faults: objectFaults("apiserver.config.k8s.io/v1", "EncryptionConfiguration", "resources"), secret: true},
+		{flag: "--encryption-provider-config",
+			faults: objectFaults("apiserver.config.k8s.io/v1", "EncryptionConfiguration", "resources"), secret: true},
 	} {
 		for _, faults := range []map[string]faulty{commonFaults, c.faults} {
 			for name, fault := range faults {
@@ -155,13 +172,19 @@ func TestWrongFiles(t *testing.T) {
 					if strings.Count(text, c.flag) != 1 {
 						t.Errorf("%q: want the flag once", text)
 					}
-					if names := fault.names; !strings.Contains(text, names) && (!c.secret || !strings.Contains(text, "it could show a key") && !strings.Contains(text, "it may be a key")) {
+					if names := fault.names; !strings.Contains(text, names) &&
+						(!c.secret ||
+							!strings.Contains(text, "it could show a key") &&
+								!strings.Contains(text, "it may be a key")) {
 						t.Errorf("%q: want %q", text, names)
 					}
-					if !slices.ContainsFunc([]string{"want ", "correct ", "put it there", "look at", "Look at", "take ", "make it", "give ", "not shown"}, func(step string) bool { return strings.Contains(text, step) }) {
+					if !slices.ContainsFunc(
+						[]string{"want ", "correct ", "put it there", "look at", "Look at", "take ", "make it", "give ",
+							"not shown"}, func(step string) bool { return strings.Contains(text, step) }) {
 						t.Errorf("%q: want a next step", text)
 					}
-					for _, word := range []string{"__internal", "no configuration has been provided", "KUBERNETES_MASTER", "invalid configuration", "json:", "yaml:", "struct", "Go value", "scheme",
+					for _, word := range []string{"__internal", "no configuration has been provided",
+						"KUBERNETES_MASTER", "invalid configuration", "json:", "yaml:", "struct", "Go value", "scheme",
 						"strict decoding", "is missing in", "v1.", "bufio", "crypto/", "stat ", "open ", "\n", "\x00"} {
 						if strings.Contains(text, word) {
 							t.Errorf("%q has %q", text, word)

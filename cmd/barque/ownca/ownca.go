@@ -22,10 +22,14 @@ type Flags struct {
 
 // Add adds the flags.
 func (o *Flags) Add(f *pflag.FlagSet) {
-	f.StringVar(&o.File, "ca-file", "", "with --ca: certificates of a CA of your own, PEM: the cluster's next CA, then each one's issuer, up to the root")
-	f.StringVar(&o.KeyFile, "ca-key-file", "", "with --ca: file with the key of that CA, for its owner only (mode 0600)")
-	f.BoolVar(&o.Joint, "joint", false, "with --ca: one CA for clients, servers and the front proxy, before you go back to an earlier version")
-	f.BoolVar(&o.BuiltIn, "built-in", false, "with --ca: exchange a CA of your own for one that the cluster makes itself")
+	f.StringVar(&o.File, "ca-file", "",
+		"with --ca: certificates of a CA of your own, PEM: the cluster's next CA, then each one's issuer, up to the root")
+	f.StringVar(&o.KeyFile, "ca-key-file", "",
+		"with --ca: file with the key of that CA, for its owner only (mode 0600)")
+	f.BoolVar(&o.Joint, "joint", false,
+		"with --ca: one CA for clients, servers and the front proxy, before you go back to an earlier version")
+	f.BoolVar(&o.BuiltIn, "built-in", false,
+		"with --ca: exchange a CA of your own for one that the cluster makes itself")
 }
 
 // Check returns an error for wrong flags. ca is set if the CA is exchanged, and other if a
@@ -35,13 +39,16 @@ func (o *Flags) Check(ca, other bool) error {
 	case !given && !o.BuiltIn && !o.Joint:
 		return nil
 	case !ca:
-		return errors.New("--ca-file, --ca-key-file, --built-in and --joint belong to the exchange of the CA: give --ca")
+		return errors.New(
+			"--ca-file, --ca-key-file, --built-in and --joint belong to the exchange of the CA: give --ca")
 	case other:
-		return errors.New("--undo and --force change a running exchange, --ca-file, --built-in and --joint begin one: give one of them")
+		return errors.New(
+			"--undo and --force change a running exchange, --ca-file, --built-in and --joint begin one: give one of them")
 	case given && o.BuiltIn:
 		return errors.New("--built-in is for a CA that the cluster makes itself: leave --ca-file and --ca-key-file out")
 	case given && (o.File == "" || o.KeyFile == ""):
-		return errors.New("--ca-file and --ca-key-file belong together: give both, the certificates of the CA and its key")
+		return errors.New(
+			"--ca-file and --ca-key-file belong together: give both, the certificates of the CA and its key")
 	}
 	return nil
 }

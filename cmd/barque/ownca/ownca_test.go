@@ -46,7 +46,8 @@ func TestRead(t *testing.T) {
 		t.Errorf("without files: %v, %v", given, err)
 	}
 	o.File, o.KeyFile = ca.Files()
-	if given, err := o.Read(); err != nil || !bytes.Equal(given.Chain, ca.Chain()) || !bytes.Equal(given.Key, ca.KeyPEM()) {
+	if given, err := o.Read(); err != nil || !bytes.Equal(given.Chain, ca.Chain()) ||
+		!bytes.Equal(given.Key, ca.KeyPEM()) {
 		t.Errorf("another CA is read: %v", err)
 	}
 	_, o.KeyFile = other.Files()

@@ -76,7 +76,8 @@ func write(w io.Writer, entries []revocation.Entry) error {
 		case e.Kind == revocation.Agent || e.Kind == revocation.User:
 			id = fmt.Sprintf("issued up to revision %d", e.Revision)
 		}
-		_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.Kind, e.Name, id, e.At.UTC().Format(time.RFC3339), e.Until.UTC().Format(time.RFC3339), e.By, e.Why)
+		_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.Kind, e.Name, id, e.At.UTC().Format(time.RFC3339),
+			e.Until.UTC().Format(time.RFC3339), e.By, e.Why)
 		if err != nil {
 			return err
 		}
@@ -104,7 +105,8 @@ server by removing it (barque cluster remove NAME), and those of an agent by del
 Node (barque kubectl delete node NAME).`,
 		Args: t.NoArgs,
 	}
-	cmd.Flags().StringVar(&file, "file", "", "file of the certificate, in PEM, or a kubeconfig with it; - reads the input")
+	cmd.Flags().StringVar(&file, "file", "",
+		"file of the certificate, in PEM, or a kubeconfig with it; - reads the input")
 	cmd.Flags().StringVar(&serial, "serial", "", "serial number of the certificate, in hexadecimal")
 	cmd.Flags().StringVar(&why, "why", "", "the reason, for the list")
 	cmd.Flags().BoolVar(&force, "force", false, "also revoke your own certificate, or one of a present member")
@@ -128,7 +130,8 @@ Node (barque kubectl delete node NAME).`,
 		if order.Name == "" {
 			order = named(c.Context(), client, config, order)
 		}
-		made, err := revoke(c.Context(), client, config, "revoke the certificate", order, "`barque cert revoked` shows whether it is revoked")
+		made, err := revoke(c.Context(), client, config, "revoke the certificate", order,
+			"`barque cert revoked` shows whether it is revoked")
 		if err != nil {
 			return err
 		}
@@ -159,15 +162,21 @@ func nextStep(made revocation.Made) string {
 	case made.Node == "":
 		return ""
 	case made.Role != pki.RoleServer:
-		return fmt.Sprintf("agent %[1]s had this certificate in use, and nobody manages its pods now: `barque cert readmit %[1]s` lets it in again", made.Node)
+		return fmt.Sprintf(
+			"agent %[1]s had this certificate in use, and nobody manages its pods now: `barque cert readmit %[1]s` lets it in again", made.Node)
 	case made.Use == credentials.AdminName:
-		return fmt.Sprintf("the admin.kubeconfig of server %[1]s has this certificate: `barque cert rotate --server %[1]s` gives it a new one", made.Node)
+		return fmt.Sprintf(
+			"the admin.kubeconfig of server %[1]s has this certificate: `barque cert rotate --server %[1]s` gives it a new one", made.Node)
 	}
-	return fmt.Sprintf("server %[1]s had this certificate in use (%[2]s): `barque cert rotate --server %[1]s` gives it new ones", made.Node, made.Use)
+	return fmt.Sprintf(
+		"server %[1]s had this certificate in use (%[2]s): `barque cert rotate --server %[1]s` gives it new ones",
+		made.Node, made.Use)
 }
 
 // revoke makes the order. shows is the sentence after an unknown outcome, about the way to look.
-func revoke(ctx context.Context, client rest.Interface, config *rest.Config, what string, order revocation.Order, shows string) (made revocation.Made, err error) {
+func revoke(
+	ctx context.Context, client rest.Interface, config *rest.Config, what string, order revocation.Order, shows string,
+) (made revocation.Made, err error) {
 	err = remote.Ask(ctx, config, what, func(ctx context.Context) (err error) {
 		made, err = remote.Revoke(ctx, client, order)
 		return err
@@ -260,7 +269,8 @@ stolen is not to be let in again: let the new machine join with a token.`,
 		if err != nil {
 			return err
 		}
-		made, err := revoke(c.Context(), client, config, "let the agent in again", order, "`barque cert revoked` shows whether it is revoked")
+		made, err := revoke(c.Context(), client, config, "let the agent in again", order,
+			"`barque cert revoked` shows whether it is revoked")
 		if err != nil {
 			return err
 		}

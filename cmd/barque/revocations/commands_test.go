@@ -29,13 +29,16 @@ func TestFilesOfCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := pki.TrustOf(ca).Issue(pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}, key.Public(), time.Now())
+	text, err := pki.TrustOf(ca).Issue(
+		pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client},
+		key.Public(), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Certificate().Raw})
 	kubeconfig := func(user string) []byte {
-		return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"user":"u","cluster":"k"}}],
+		return fmt.Appendf(nil,
+			`{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"user":"u","cluster":"k"}}],
 			"clusters":[{"name":"k","cluster":{"server":"https://10.0.0.1:6443","certificate-authority-data":%q}}],"users":[{"name":"u","user":{%s}}]}`, base64.StdEncoding.EncodeToString(authority), user)
 	}
 	dir := t.TempDir()
@@ -52,11 +55,14 @@ func TestFilesOfCertificates(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, want := range map[string]string{"user.crt": "", "with.kubeconfig": "", "names.kubeconfig": "", "ca.crt": "exchanged", "of-ca.kubeconfig": "exchanged",
-		"token.kubeconfig": "no PEM block", "gone.kubeconfig": "nobody.crt: no such file", "none.yaml": "no PEM block"} {
+	for name, want := range map[string]string{"user.crt": "", "with.kubeconfig": "", "names.kubeconfig": "",
+		"ca.crt": "exchanged", "of-ca.kubeconfig": "exchanged",
+		"token.kubeconfig": "no PEM block", "gone.kubeconfig": "nobody.crt: no such file",
+		"none.yaml": "no PEM block"} {
 		order, err := orderOf(new(cobra.Command), filepath.Join(dir, name), "")
 		if want != "" {
-			if err == nil || !strings.Contains(err.Error(), want) || errors.Is(err, revocation.ErrCA) != (want == "exchanged") {
+			if err == nil || !strings.Contains(err.Error(), want) ||
+				errors.Is(err, revocation.ErrCA) != (want == "exchanged") {
 				t.Errorf("%s: %v", name, err)
 			}
 			continue
@@ -76,16 +82,20 @@ func TestFilesOfCertificates(t *testing.T) {
 func TestTheNextStep(t *testing.T) {
 	for want, made := range map[string]revocation.Made{
 		"": {},
-		"admin.kubeconfig of server s3 has this certificate: `barque cert rotate --server s3`": {Node: "s3", Role: pki.RoleServer, Use: "admin"},
-		"in use (peer): `barque cert rotate --server s2`":                                      {Node: "s2", Role: pki.RoleServer, Use: "peer"},
-		"`barque cert readmit a1`":                                                             {Node: "a1", Role: pki.RoleAgent, Use: "api-client"},
+		"admin.kubeconfig of server s3 has this certificate: `barque cert rotate --server s3`": {Node: "s3",
+			Role: pki.RoleServer, Use: "admin"},
+		"in use (peer): `barque cert rotate --server s2`": {Node: "s2",
+			Role: pki.RoleServer, Use: "peer"},
+		"`barque cert readmit a1`": {Node: "a1",
+			Role: pki.RoleAgent, Use: "api-client"},
 	} {
 		if got := nextStep(made); (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("%+v: %q", made, got)
 		}
 	}
 	var out strings.Builder
-	if err := writeRevoked(&out, revocation.Entry{Kind: revocation.Certificate, ID: "0a"}); err != nil || out.String() != "certificate 0a is revoked\n" {
+	if err := writeRevoked(&out, revocation.Entry{Kind: revocation.Certificate, ID: "0a"}); err != nil ||
+		out.String() != "certificate 0a is revoked\n" {
 		t.Errorf("a certificate of nobody known: %q, %v", out.String(), err)
 	}
 }

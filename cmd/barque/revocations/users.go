@@ -74,7 +74,8 @@ func writeUsers(w io.Writer, all []users.Info) error {
 		if u.Revoked != "" {
 			status = "revoked"
 		}
-		_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", u.Name, groups, status, u.Issued.UTC().Format(time.RFC3339), u.Expires.UTC().Format(time.RFC3339), u.By, u.Serial)
+		_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", u.Name, groups, status,
+			u.Issued.UTC().Format(time.RFC3339), u.Expires.UTC().Format(time.RFC3339), u.By, u.Serial)
 		if err != nil {
 			return err
 		}
@@ -103,7 +104,8 @@ accounts' tokens (a day at most), users, join tokens, roles and bindings.`,
   barque user revoke --serial 5f1c09`,
 		Args: cobra.ArbitraryArgs, // a name, or a flag in its place
 	}
-	cmd.Flags().StringVar(&serial, "serial", "", "serial number of the one certificate to revoke, as 'barque user ls' shows it")
+	cmd.Flags().StringVar(&serial, "serial", "",
+		"serial number of the one certificate to revoke, as 'barque user ls' shows it")
 	cmd.Flags().StringVar(&why, "why", "", "the reason, for the list")
 	cmd.Flags().BoolVar(&force, "force", false, "also revoke a name that is not listed, or your own certificate")
 	format, kubeconfig := t.OutputFlag(cmd), t.KubeconfigFlag(cmd)
@@ -127,7 +129,8 @@ accounts' tokens (a day at most), users, join tokens, roles and bindings.`,
 		if order, err = onList(order, all); err != nil {
 			return err
 		}
-		made, err := revoke(c.Context(), client, config, "revoke the user's certificates", order, "`barque user ls` shows whether they are revoked")
+		made, err := revoke(c.Context(), client, config, "revoke the user's certificates", order,
+			"`barque user ls` shows whether they are revoked")
 		if err != nil {
 			return err
 		}
@@ -167,13 +170,19 @@ func userOrder(args []string, serial string) (revocation.Order, error) {
 func onList(o revocation.Order, all []users.Info) (revocation.Order, error) {
 	if o.User != "" {
 		if !o.Force && !slices.ContainsFunc(all, func(u users.Info) bool { return u.Name == o.User }) {
-			return o, &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("refused, nothing was changed: `barque user ls` lists no certificate of %q; certificates of the name that are not listed are revoked with --force", o.User)}
+			return o,
+				&exitcode.Error{Code: exitcode.Refused,
+					Err: fmt.Errorf(
+						"refused, nothing was changed: `barque user ls` lists no certificate of %q; certificates of the name that are not listed are revoked with --force", o.User)}
 		}
 		return o, nil
 	}
 	i := slices.IndexFunc(all, func(u users.Info) bool { return revocation.ParseSerial(u.Serial) == o.Serial })
 	if i < 0 {
-		return o, &exitcode.Error{Code: exitcode.Usage, Err: fmt.Errorf("`barque user ls` lists no certificate with the serial number %s; `barque cert revoke --serial` revokes any certificate", o.Serial)}
+		return o,
+			&exitcode.Error{Code: exitcode.Usage,
+				Err: fmt.Errorf(
+					"`barque user ls` lists no certificate with the serial number %s; `barque cert revoke --serial` revokes any certificate", o.Serial)}
 	}
 	o.Name, o.Until = all[i].Name, all[i].Expires
 	return o, nil
@@ -183,11 +192,16 @@ func onList(o revocation.Order, all []users.Info) (revocation.Order, error) {
 func left(made revocation.Entry, all []users.Info) (lines []string) {
 	for _, u := range all {
 		if u.By == made.Name && u.Name != made.Name && u.Revoked == "" {
-			lines = append(lines, fmt.Sprintf("%s has made a certificate for %s (%s), which counts until %s: `barque user revoke %s` revokes it",
-				made.Name, u.Name, strings.Join(u.Groups, ","), u.Expires.UTC().Format(time.RFC3339), u.Name))
+			lines = append(lines,
+				fmt.Sprintf(
+					"%s has made a certificate for %s (%s), which counts until %s: `barque user revoke %s` revokes it",
+					made.Name, u.Name, strings.Join(u.Groups, ","), u.Expires.UTC().Format(time.RFC3339), u.Name))
 		}
-		if made.Kind == revocation.Certificate && u.Name == made.Name && revocation.ParseSerial(u.Serial) != made.ID && u.Revoked == "" {
-			lines = append(lines, fmt.Sprintf("%s has another certificate, %s, which counts until %s", u.Name, u.Serial, u.Expires.UTC().Format(time.RFC3339)))
+		if made.Kind == revocation.Certificate && u.Name == made.Name && revocation.ParseSerial(u.Serial) != made.ID &&
+			u.Revoked == "" {
+			lines = append(lines,
+				fmt.Sprintf("%s has another certificate, %s, which counts until %s", u.Name, u.Serial,
+					u.Expires.UTC().Format(time.RFC3339)))
 		}
 	}
 	return lines

@@ -33,11 +33,13 @@ func TestOrdersByTheList(t *testing.T) {
 		says   string
 		code   int
 	}{
-		"a name":           {args: []string{"ann"}, want: revocation.Order{User: "ann"}},
-		"a wrong one":      {args: []string{"anne"}, says: "--force", code: exitcode.Refused},
-		"forced":           {args: []string{"anne"}, force: true, want: revocation.Order{User: "anne", Force: true}},
-		"a serial":         {serial: "abc", want: revocation.Order{Serial: "0abc", Name: "ann", Until: listOf()[0].Expires}},
-		"as openssl has":   {serial: "0A:BC", want: revocation.Order{Serial: "0abc", Name: "ann", Until: listOf()[0].Expires}},
+		"a name":      {args: []string{"ann"}, want: revocation.Order{User: "ann"}},
+		"a wrong one": {args: []string{"anne"}, says: "--force", code: exitcode.Refused},
+		"forced":      {args: []string{"anne"}, force: true, want: revocation.Order{User: "anne", Force: true}},
+		"a serial": {serial: "abc",
+			want: revocation.Order{Serial: "0abc", Name: "ann", Until: listOf()[0].Expires}},
+		"as openssl has": {serial: "0A:BC",
+			want: revocation.Order{Serial: "0abc", Name: "ann", Until: listOf()[0].Expires}},
 		"an unknown one":   {serial: "77", says: "barque cert revoke --serial", code: exitcode.Usage},
 		"neither":          {says: "either"},
 		"an empty name":    {args: []string{""}, says: "either"},
@@ -52,7 +54,8 @@ func TestOrdersByTheList(t *testing.T) {
 		switch {
 		case c.says != "":
 			var coded *exitcode.Error
-			if err == nil || !strings.Contains(err.Error(), c.says) || errors.As(err, &coded) != (c.code != 0) || coded != nil && coded.Code != c.code {
+			if err == nil || !strings.Contains(err.Error(), c.says) || errors.As(err, &coded) != (c.code != 0) ||
+				coded != nil && coded.Code != c.code {
 				t.Errorf("%s: %v", what, err)
 			}
 		case err != nil || got != c.want:
@@ -68,8 +71,9 @@ func TestLeft(t *testing.T) {
 		want []string
 	}{
 		"all of a user": {revocation.Entry{Kind: revocation.User, Name: "ann"}, []string{"user revoke bob"}},
-		"one of two":    {revocation.Entry{Kind: revocation.Certificate, Name: "ann", ID: "0abc"}, []string{"another certificate, 0d", "user revoke bob"}},
-		"of another":    {revocation.Entry{Kind: revocation.User, Name: "bob"}, nil},
+		"one of two": {revocation.Entry{Kind: revocation.Certificate, Name: "ann", ID: "0abc"},
+			[]string{"another certificate, 0d", "user revoke bob"}},
+		"of another": {revocation.Entry{Kind: revocation.User, Name: "bob"}, nil},
 	} {
 		lines := left(c.made, listOf())
 		if !slices.EqualFunc(lines, c.want, strings.Contains) {
@@ -89,8 +93,11 @@ func TestUsersAreListed(t *testing.T) {
 		t.Errorf("%s", out.String())
 	}
 	out.Reset()
-	err := write(&out, []revocation.Entry{{Kind: revocation.User, Name: "ann", Revision: 7}, {Kind: revocation.Certificate, Name: "bob", ID: "0a"}})
-	if err != nil || !strings.Contains(out.String(), "user\tann\tissued up to revision 7") || !strings.Contains(out.String(), "certificate\tbob\t0a\t") {
+	err := write(&out,
+		[]revocation.Entry{{Kind: revocation.User, Name: "ann", Revision: 7},
+			{Kind: revocation.Certificate, Name: "bob", ID: "0a"}})
+	if err != nil || !strings.Contains(out.String(), "user\tann\tissued up to revision 7") ||
+		!strings.Contains(out.String(), "certificate\tbob\t0a\t") {
 		t.Errorf("%s, %v", out.String(), err)
 	}
 }

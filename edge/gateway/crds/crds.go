@@ -71,7 +71,8 @@ func Install(ctx context.Context, client clientv1.CustomResourceDefinitionInterf
 		switch {
 		case apierrors.IsNotFound(err):
 			crd.Annotations[Installed] = "true"
-			if _, err := client.Create(ctx, crd, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			if _, err := client.Create(ctx, crd, metav1.CreateOptions{}); err != nil &&
+				!apierrors.IsAlreadyExists(err) {
 				return fmt.Errorf("create the definition %s: %w", crd.Name, err)
 			}
 		case err != nil:

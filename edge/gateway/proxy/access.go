@@ -83,7 +83,8 @@ func (a *action) ask(e *model.External, w http.ResponseWriter, r *http.Request, 
 	q.Header.Set("X-Auth-Request-Redirect", r.URL.RequestURI())
 	resp, err := a.proxy.out.external.RoundTrip(q)
 	if errors.Is(err, errForbidden) {
-		http.Error(w, "500 the address of the authentication is one of the node itself, which is not allowed", http.StatusInternalServerError)
+		http.Error(w, "500 the address of the authentication is one of the node itself, which is not allowed",
+			http.StatusInternalServerError)
 		return false
 	}
 	if err != nil {
@@ -240,14 +241,17 @@ type metrics struct {
 func newMetrics() *metrics {
 	return &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "barque_gateway_requests_total", Help: "Requests that the gateway of this node has answered, by the class of their status.",
+			Name: "barque_gateway_requests_total",
+			Help: "Requests that the gateway of this node has answered, by the class of their status.",
 		}, []string{"code"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "barque_gateway_request_duration_seconds", Help: "Time from a request's header to the end of its response.",
+			Name:    "barque_gateway_request_duration_seconds",
+			Help:    "Time from a request's header to the end of its response.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
 		}),
 		retries: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "barque_gateway_retries_total", Help: "Requests that were sent to another endpoint, because one did not answer.",
+			Name: "barque_gateway_retries_total",
+			Help: "Requests that were sent to another endpoint, because one did not answer.",
 		}),
 	}
 }
@@ -278,7 +282,9 @@ func (p *Proxy) done(w *recorder, x *exchange, took time.Duration) {
 		route = x.action.origin.Kind + " " + x.action.origin.String()
 	}
 	p.access.LogAttrs(r.Context(), slog.LevelInfo, "request",
-		slog.String("client", x.client.String()), slog.String("method", r.Method), slog.String("host", r.Host), slog.String("path", r.URL.RequestURI()),
-		slog.String("protocol", r.Proto), slog.Int("status", w.code), slog.Int64("bytes", w.bytes), slog.Float64("seconds", took.Seconds()),
+		slog.String("client", x.client.String()), slog.String("method", r.Method), slog.String("host", r.Host),
+		slog.String("path", r.URL.RequestURI()),
+		slog.String("protocol", r.Proto), slog.Int("status", w.code), slog.Int64("bytes", w.bytes),
+		slog.Float64("seconds", took.Seconds()),
 		slog.String("route", route), slog.String("endpoint", x.chosen), slog.Bool("tls", x.secure))
 }

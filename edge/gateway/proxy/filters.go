@@ -234,7 +234,8 @@ func (a *action) preflight(w http.ResponseWriter, r *http.Request, x *exchange) 
 		h := w.Header()
 		a.share(h, x)
 		h.Set("Access-Control-Allow-Methods", listed(c.Methods, c.AnyMethod, c.Credentials, asked))
-		if names := listed(c.Headers, c.AnyHeader, c.Credentials, r.Header.Get("Access-Control-Request-Headers")); names != "" {
+		if names := listed(c.Headers, c.AnyHeader, c.Credentials,
+			r.Header.Get("Access-Control-Request-Headers")); names != "" {
 			h.Set("Access-Control-Allow-Headers", names)
 		}
 		h.Set("Access-Control-Max-Age", strconv.Itoa(int(c.MaxAge/time.Second)))
@@ -261,7 +262,8 @@ func originMatches(pattern, origin string) bool {
 		return strings.EqualFold(pattern, origin)
 	}
 	o := strings.ToLower(origin)
-	return len(o) >= len(before)+len(after) && strings.HasPrefix(o, strings.ToLower(before)) && strings.HasSuffix(o, strings.ToLower(after))
+	return len(o) >= len(before)+len(after) && strings.HasPrefix(o, strings.ToLower(before)) &&
+		strings.HasSuffix(o, strings.ToLower(after))
 }
 
 // share lets the site of a request read the response.
@@ -270,7 +272,8 @@ func (a *action) share(h http.Header, x *exchange) {
 	if c == nil {
 		return
 	}
-	for _, name := range []string{"Access-Control-Allow-Origin", "Access-Control-Allow-Credentials", "Access-Control-Expose-Headers"} {
+	for _, name := range []string{"Access-Control-Allow-Origin", "Access-Control-Allow-Credentials",
+		"Access-Control-Expose-Headers"} {
 		h.Del(name)
 	}
 	if x.origin == "" {

@@ -54,16 +54,25 @@ var smuggled = []struct {
 	{"a list of lengths", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1, 1\r\n\r\na", 400},
 	{"a length that is no number", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: +1\r\n\r\na", 400},
 	{"an empty length", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length:\r\n\r\n", 400},
-	{"a long length", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: " + strings.Repeat("0", longestLine) + "1\r\n\r\na", 400},
-	{"both lengths", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
-	{"both lengths, the other way round", "POST / HTTP/1.1\r\nHost: x\r\ntransfer-encoding: Chunked\r\ncontent-LENGTH: 5\r\n\r\n0\r\n\r\n", 400},
-	{"both lengths, with spaces", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: \t chunked \t\r\n\r\n0\r\n\r\n", 400},
-	{"a length beside an unknown encoding", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: identity\r\n\r\nabcde", 400},
-	{"two encodings", "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n", 400},
-	{"an encoding twice", "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
+	{"a long length",
+		"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: " + strings.Repeat("0", longestLine) + "1\r\n\r\na", 400},
+	{"both lengths", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		400},
+	{"both lengths, the other way round",
+		"POST / HTTP/1.1\r\nHost: x\r\ntransfer-encoding: Chunked\r\ncontent-LENGTH: 5\r\n\r\n0\r\n\r\n", 400},
+	{"both lengths, with spaces",
+		"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: \t chunked \t\r\n\r\n0\r\n\r\n", 400},
+	{"a length beside an unknown encoding",
+		"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: identity\r\n\r\nabcde", 400},
+	{"two encodings",
+		"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
+		400},
+	{"an encoding twice",
+		"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
 	{"a list of encodings", "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400},
 	{"nearly an encoding", "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 400},
-	{"an encoding behind a control character", "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n", 400},
+	{"an encoding behind a control character",
+		"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n", 400},
 	{"an encoding in quotes", "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: \"chunked\"\r\n\r\n0\r\n\r\n", 400},
 	{"an unknown encoding", "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n0\r\n\r\n", 501},
 	{"an encoding in HTTP/1.0", "POST / HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
@@ -87,12 +96,16 @@ func TestSmuggling(t *testing.T) {
 	b.certs["c"] = certificateFor(t, "x")
 	seen := make(chan string, 256)
 	b.serve("s", func(w http.ResponseWriter, r *http.Request) { seen <- r.URL.Path })
-	b.listen(model.Listener{Port: 80}, model.Listener{Port: 443, Serve: model.HTTPS, Certificates: []types.NamespacedName{{Namespace: "n", Name: "c"}}})
-	b.route("r", []model.Rule{rule("/", model.Action{Backends: to("s")})}, model.Place{Port: 80, Hosts: []string{""}}, model.Place{Port: 443, Serve: model.HTTPS, Hosts: []string{""}})
+	b.listen(model.Listener{Port: 80},
+		model.Listener{Port: 443, Serve: model.HTTPS,
+			Certificates: []types.NamespacedName{{Namespace: "n", Name: "c"}}})
+	b.route("r", []model.Rule{rule("/", model.Action{Backends: to("s")})}, model.Place{Port: 80, Hosts: []string{""}},
+		model.Place{Port: 443, Serve: model.HTTPS, Hosts: []string{""}})
 	dial := map[string]func() (net.Conn, error){
 		"plain": func() (net.Conn, error) { return net.Dial("tcp", b.addr(80)) },
 		"secure": func() (net.Conn, error) {
-			return tls.Dial("tcp", b.addr(443), &tls.Config{ServerName: "x", InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+			return tls.Dial("tcp", b.addr(443),
+				&tls.Config{ServerName: "x", InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
 		},
 	}
 	for kind, dial := range dial {
@@ -113,7 +126,8 @@ func TestSmuggling(t *testing.T) {
 				}
 				// Behind requests whose ends are known.
 				before := "POST /first HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabcPOST /first HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n0\r\nX: y\r\n\r\n"
-				if got := statuses(t, conn(t), 3, before+c.request); len(got) != 3 || got[0] != 200 || got[1] != 200 || got[2] != c.want {
+				if got := statuses(t, conn(t), 3, before+c.request); len(got) != 3 || got[0] != 200 || got[1] != 200 ||
+					got[2] != c.want {
 					t.Errorf("behind others: %v", got)
 				}
 			})
@@ -182,7 +196,8 @@ func parsed(c net.Conn) (all []string) {
 			return all
 		}
 		body, err := io.ReadAll(req.Body)
-		all = append(all, fmt.Sprintf("%s %s %d %v %q", req.Method, req.RequestURI, req.ContentLength, req.TransferEncoding, body))
+		all = append(all,
+			fmt.Sprintf("%s %s %d %v %q", req.Method, req.RequestURI, req.ContentLength, req.TransferEncoding, body))
 		if err != nil {
 			return all
 		}
@@ -196,7 +211,9 @@ func FuzzFraming(f *testing.F) {
 		f.Add([]byte(c.request+"GET / HTTP/1.1\r\nHost: x\r\n\r\n"), 7)
 	}
 	f.Add([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 3)
-	f.Add([]byte("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n"), 1)
+	f.Add(
+		[]byte(
+			"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n"), 1)
 	f.Fuzz(func(t *testing.T, data []byte, size int) {
 		whole := parsed(&framed{Conn: &pieces{r: bytes.NewReader(data), size: 1 << 20}})
 		cut := parsed(&framed{Conn: &pieces{r: bytes.NewReader(data), size: max(1, size%64)}})
@@ -204,7 +221,8 @@ func FuzzFraming(f *testing.F) {
 			t.Errorf("at once %q, in pieces %q", whole, cut)
 		}
 		// Without the check there may be more, and those before are the same.
-		if plain := parsed(&pieces{r: bytes.NewReader(data), size: 1 << 20}); len(whole) > len(plain) || !slices.Equal(whole, plain[:len(whole)]) {
+		if plain := parsed(&pieces{r: bytes.NewReader(data), size: 1 << 20}); len(whole) > len(plain) ||
+			!slices.Equal(whole, plain[:len(whole)]) {
 			t.Errorf("unchecked %q, checked %q", plain, whole)
 		}
 	})

@@ -41,12 +41,14 @@ func (p *Proxy) compile(r *model.Route) *compiled {
 			a.mirrors = append(a.mirrors, p.backend(&a.Mirrors[j].Backend))
 		}
 		a.reverse = &httputil.ReverseProxy{
-			Rewrite: rewrite, Transport: forward{}, ModifyResponse: modify, ErrorHandler: a.failed, BufferPool: &buffers, ErrorLog: quiet,
+			Rewrite: rewrite, Transport: forward{}, ModifyResponse: modify, ErrorHandler: a.failed,
+			BufferPool: &buffers, ErrorLog: quiet,
 		}
 		c.actions = append(c.actions, a)
 	}
 	if len(r.Stream) > 0 {
-		c.stream = &action{Action: &model.Action{Backends: r.Stream}, proxy: p, origin: r.Origin, backends: p.backends(r.Stream)}
+		c.stream = &action{Action: &model.Action{Backends: r.Stream}, proxy: p, origin: r.Origin,
+			backends: p.backends(r.Stream)}
 	}
 	return c
 }
@@ -124,7 +126,8 @@ func (o *port) serve(w *recorder, r *http.Request, x *exchange) {
 		w.Header().Set("Connection", "close")
 	}
 	name, ok := hostOf(r.Host)
-	if !ok || r.Method == http.MethodConnect || !strings.HasPrefix(r.URL.Path, "/") && r.RequestURI != "*" || dots(r.URL.Path) {
+	if !ok || r.Method == http.MethodConnect || !strings.HasPrefix(r.URL.Path, "/") && r.RequestURI != "*" ||
+		dots(r.URL.Path) {
 		w.Header().Set("Connection", "close") // what follows may be meant for somebody else
 		http.Error(w, "400 bad request: the host or the path is not valid", http.StatusBadRequest)
 		return
@@ -133,7 +136,8 @@ func (o *port) serve(w *recorder, r *http.Request, x *exchange) {
 	if x.secure {
 		serve = model.HTTPS
 		if o.misdirected(r.TLS.ServerName, name) {
-			http.Error(w, "421 misdirected request: another connection is needed for this host", http.StatusMisdirectedRequest)
+			http.Error(w, "421 misdirected request: another connection is needed for this host",
+				http.StatusMisdirectedRequest)
 			return
 		}
 	}
@@ -286,7 +290,8 @@ func (x *exchange) forwarded(out *http.Request) {
 	// A field of the same name with an underscore is another one here, and the same for some
 	// backends.
 	for name := range out.Header {
-		if strings.Contains(name, "_") && strings.HasPrefix(strings.ToLower(strings.ReplaceAll(name, "_", "-")), "x-forwarded-") {
+		if strings.Contains(name, "_") &&
+			strings.HasPrefix(strings.ToLower(strings.ReplaceAll(name, "_", "-")), "x-forwarded-") {
 			out.Header.Del(name)
 			delete(out.Header, name)
 		}
@@ -328,7 +333,8 @@ func (a *action) failed(w http.ResponseWriter, r *http.Request, err error) {
 	var certificate *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &large):
-		a.answer(w, r, http.StatusRequestEntityTooLarge, grpcUnavailable, fmt.Sprintf("the body is larger than %d bytes", large.Limit))
+		a.answer(w, r, http.StatusRequestEntityTooLarge, grpcUnavailable,
+			fmt.Sprintf("the body is larger than %d bytes", large.Limit))
 	case errors.Is(err, httpserver.ErrSlowBody):
 		a.answer(w, r, http.StatusRequestTimeout, grpcUnavailable, err.Error())
 	case errors.Is(context.Cause(r.Context()), errTimeout):

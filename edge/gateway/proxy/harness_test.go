@@ -60,7 +60,8 @@ func (e elsewhere) Accept() (net.Conn, error) {
 }
 
 func newBench(t *testing.T, config Config) *bench {
-	b := &bench{t: t, services: map[string][]netip.AddrPort{}, app: map[string]string{}, certs: map[string]*tls.Certificate{}, cas: map[string]*Authority{}, sockets: map[uint16]net.Addr{}}
+	b := &bench{t: t, services: map[string][]netip.AddrPort{}, app: map[string]string{},
+		certs: map[string]*tls.Certificate{}, cas: map[string]*Authority{}, sockets: map[uint16]net.Addr{}}
 	b.opened = sync.NewCond(&b.mu)
 	config.Listen = func(port uint16) (net.Listener, error) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -195,7 +196,8 @@ func certificateFor(t *testing.T, name string, uris ...string) *tls.Certificate 
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{name}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{name}, NotBefore: time.Unix(0, 0),
+		NotAfter: time.Unix(1<<33, 0)}
 	for _, u := range uris {
 		uri, err := url.Parse(u)
 		if err != nil {

@@ -29,13 +29,14 @@ import (
 
 func tcp(addr string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr)) }
 
-// TestConnectionsOfASource: one source has no more than its part, and its newcomers are closed. Other
-// sources get through. Trusted proxies, balancers and exempt sources have only the total.
+// TestConnectionsOfASource: one source has no more than its part, and its newcomers are closed.
+// Other sources get through. Trusted proxies, balancers and exempt sources have only the total.
 func TestConnectionsOfASource(t *testing.T) {
 	const mine, most = 3, 12
 	prefix := netip.MustParsePrefix
 	b := newBench(t, Config{
-		OfSource: mine, Connections: most, TrustedHops: []netip.Prefix{prefix("198.51.100.0/24")}, Exempt: []netip.Prefix{prefix("203.0.113.0/24")},
+		OfSource: mine, Connections: most, TrustedHops: []netip.Prefix{prefix("198.51.100.0/24")},
+		Exempt: []netip.Prefix{prefix("203.0.113.0/24")},
 	})
 	b.serve("s", func(http.ResponseWriter, *http.Request) {})
 	b.route("r", []model.Rule{rule("/", model.Action{Backends: to("s")})})
@@ -96,16 +97,18 @@ func slowly(t *testing.T, backend http.HandlerFunc, client func(t *testing.T, co
 			},
 			Drain: time.Second,
 		}, NewEndpoints(func(types.NamespacedName) (*corev1.Service, []*discoveryv1.EndpointSlice) {
-			return &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}, []*discoveryv1.EndpointSlice{{
-				Ports:     []discoveryv1.EndpointPort{{Name: ptr.To(""), Port: ptr.To(int32(80))}},
-				Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.9"}}},
-			}}
+			return &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}},
+				[]*discoveryv1.EndpointSlice{{
+					Ports:     []discoveryv1.EndpointPort{{Name: ptr.To(""), Port: ptr.To(int32(80))}},
+					Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.9"}}},
+				}}
 		}))
 		ctx, stop := context.WithCancel(t.Context())
 		running.Go(func() { _ = p.Run(ctx) })
 		origin := model.Origin{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: "n", Name: "r"}}
 		p.SetRoutes(map[model.Origin]*model.Route{origin: {
-			Origin: origin, Places: []model.Place{{Port: 80, Hosts: []string{""}}}, Rules: []model.Rule{rule("/", model.Action{Backends: to("s")})},
+			Origin: origin, Places: []model.Place{{Port: 80, Hosts: []string{""}}},
+			Rules: []model.Rule{rule("/", model.Action{Backends: to("s")})},
 		}})
 		p.SetListeners([]model.Listener{{Port: 80, Serve: model.HTTP}})
 		near, far := net.Pipe()
@@ -120,24 +123,25 @@ func slowly(t *testing.T, backend http.HandlerFunc, client func(t *testing.T, co
 
 // TestASlowBodyEnds: a client that sends a byte now and then does not hold a backend for long.
 func TestASlowBodyEnds(t *testing.T) {
-	slowly(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }, func(t *testing.T, conn net.Conn) {
-		var sent atomic.Int64
-		var sending sync.WaitGroup
-		defer sending.Wait()
-		defer conn.Close()
-		sending.Go(func() { // ends when the connection is closed
-			_, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
-			for ; err == nil; time.Sleep(time.Second) {
-				_, err = conn.Write([]byte("x"))
-				sent.Add(1)
+	slowly(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) },
+		func(t *testing.T, conn net.Conn) {
+			var sent atomic.Int64
+			var sending sync.WaitGroup
+			defer sending.Wait()
+			defer conn.Close()
+			sending.Go(func() { // ends when the connection is closed
+				_, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
+				for ; err == nil; time.Sleep(time.Second) {
+					_, err = conn.Write([]byte("x"))
+					sent.Add(1)
+				}
+			})
+			_ = conn.SetReadDeadline(time.Now().Add(time.Hour))
+			response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil || response.StatusCode != http.StatusRequestTimeout {
+				t.Errorf("after %d bytes: %v, %v", sent.Load(), response, err)
 			}
 		})
-		_ = conn.SetReadDeadline(time.Now().Add(time.Hour))
-		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil || response.StatusCode != http.StatusRequestTimeout {
-			t.Errorf("after %d bytes: %v, %v", sent.Load(), response, err)
-		}
-	})
 }
 
 // TestAClientThatReadsNothing loses its connection.
@@ -175,7 +179,9 @@ func TestAuthenticationOfTheNodeItself(t *testing.T) {
 	hosts := []string{"127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0", "169.254.169.254"}
 	for _, host := range hosts {
 		rules = append(rules, rule("/"+host, model.Action{
-			Backends: to("s"), Access: model.Access{External: &model.External{URL: "http://" + net.JoinHostPort(strings.Trim(host, "[]"), port)}},
+			Backends: to("s"),
+			Access: model.Access{
+				External: &model.External{URL: "http://" + net.JoinHostPort(strings.Trim(host, "[]"), port)}},
 		}))
 	}
 	b.route("r", rules)
@@ -195,7 +201,8 @@ func TestAuthenticationOfTheNodeItself(t *testing.T) {
 // TestAddressesOfTheMachine: what is reachable for others is none of them.
 func TestAddressesOfTheMachine(t *testing.T) {
 	for addr, is := range map[string]bool{
-		"127.0.0.1": true, "127.8.8.8": true, "::1": true, "169.254.169.254": true, "fe80::1": true, "0.0.0.0": true, "::": true, "224.0.0.1": true,
+		"127.0.0.1": true, "127.8.8.8": true, "::1": true, "169.254.169.254": true, "fe80::1": true, "0.0.0.0": true,
+		"::": true, "224.0.0.1": true,
 		"255.255.255.255": true, "192.0.2.1": false, "2001:db8::1": false,
 	} {
 		if got := OfMachine(netip.MustParseAddr(addr)); got != is {
@@ -232,7 +239,8 @@ func (*received) SetWriteDeadline(time.Time) error { return nil }
 func greetingOf(f *testing.F, name string) []byte {
 	near, far := net.Pipe()
 	go func() { // ends when the pipe is closed
-		_ = tls.Client(near, &tls.Config{ServerName: name, InsecureSkipVerify: true, NextProtos: []string{"h2"}}).Handshake()
+		_ = tls.Client(near,
+			&tls.Config{ServerName: name, InsecureSkipVerify: true, NextProtos: []string{"h2"}}).Handshake()
 	}()
 	greeting := make([]byte, longestHello)
 	n, err := far.Read(greeting)
@@ -263,8 +271,8 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// FuzzGreet: whatever a client sends first to a port of all kinds, the connection is closed or handed
-// on, and its place is free in the end.
+// FuzzGreet: whatever a client sends first to a port of all kinds, the connection is closed or
+// handed on, and its place is free in the end.
 func FuzzGreet(f *testing.F) {
 	whole := greetingOf(f, "a.example.com")
 	f.Add(whole, false)
@@ -276,9 +284,12 @@ func FuzzGreet(f *testing.F) {
 		if balancer {
 			config.Balancers = []netip.Prefix{netip.MustParsePrefix("192.0.2.7/32")}
 		}
-		p := New(config, NewEndpoints(func(types.NamespacedName) (*corev1.Service, []*discoveryv1.EndpointSlice) { return nil, nil }))
+		p := New(config,
+			NewEndpoints(
+				func(types.NamespacedName) (*corev1.Service, []*discoveryv1.EndpointSlice) { return nil, nil }))
 		p.SetListeners([]model.Listener{
-			{Port: 443, Serve: model.HTTPS, Hostname: "a.example.com", SelfSigned: true}, {Port: 443, Serve: model.Passthrough, Hostname: "b.example.com"},
+			{Port: 443, Serve: model.HTTPS, Hostname: "a.example.com", SelfSigned: true},
+			{Port: 443, Serve: model.Passthrough, Hostname: "b.example.com"},
 			{Port: 443, Serve: model.Terminate, Hostname: "c.example.com", SelfSigned: true},
 		})
 		queue := newQueue(tcp("192.0.2.1:443"))

@@ -99,10 +99,11 @@ type outgoing struct {
 }
 
 // OfMachine reports whether an address is one of this machine, or one that means nothing beyond its
-// links. What listens there believes that programs of the node ask, as a cloud's metadata service at
-// 169.254.169.254 does.
+// links. What listens there believes that programs of the node ask, as a cloud's metadata service
+// at 169.254.169.254 does.
 func OfMachine(addr netip.Addr) bool {
-	if addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsMulticast() || addr.IsUnspecified() || addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+	if addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsMulticast() || addr.IsUnspecified() ||
+		addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
 		return true
 	}
 	own, err := net.InterfaceAddrs()
@@ -114,16 +115,17 @@ func OfMachine(addr netip.Addr) bool {
 
 // guarded dials addresses that are not forbidden. It looks at what a name has resolved to.
 func guarded(forbidden func(netip.Addr) bool) func(ctx context.Context, network, address string) (net.Conn, error) {
-	return (&net.Dialer{Timeout: connectTimeout, KeepAlive: 30 * time.Second, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
-		at, err := netip.ParseAddrPort(address)
-		if err != nil {
-			return err
-		}
-		if addr := at.Addr().Unmap().WithZone(""); forbidden(addr) {
-			return fmt.Errorf("%w: %s", errForbidden, addr)
-		}
-		return nil
-	}}).DialContext
+	return (&net.Dialer{Timeout: connectTimeout, KeepAlive: 30 * time.Second,
+		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+			at, err := netip.ParseAddrPort(address)
+			if err != nil {
+				return err
+			}
+			if addr := at.Addr().Unmap().WithZone(""); forbidden(addr) {
+				return fmt.Errorf("%w: %s", errForbidden, addr)
+			}
+			return nil
+		}}).DialContext
 }
 
 func newOutgoing(config *Config) *outgoing {
@@ -141,7 +143,8 @@ func newOutgoing(config *Config) *outgoing {
 		return plain(ctx, network, address)
 	}
 	o := &outgoing{
-		dial: dial, authority: config.Authority, secure: map[tlsKey]*secured{}, streams: map[uint16]map[net.Conn]bool{}, ended: make(chan struct{}),
+		dial: dial, authority: config.Authority, secure: map[tlsKey]*secured{}, streams: map[uint16]map[net.Conn]bool{},
+		ended: make(chan struct{}),
 	}
 	o.plain, o.h2c, o.external = o.transport(), o.transport(), o.transport()
 	o.external.DialContext = guarded(config.Forbidden)
@@ -152,7 +155,8 @@ func newOutgoing(config *Config) *outgoing {
 
 func (o *outgoing) transport() *http.Transport {
 	return &http.Transport{
-		DialContext: o.dial, MaxIdleConnsPerHost: idlePerBackend, IdleConnTimeout: idleBackend, DisableCompression: true,
+		DialContext: o.dial, MaxIdleConnsPerHost: idlePerBackend, IdleConnTimeout: idleBackend,
+		DisableCompression:     true,
 		MaxResponseHeaderBytes: maxResponse, TLSHandshakeTimeout: connectTimeout, ExpectContinueTimeout: time.Second,
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
 	}
@@ -283,7 +287,8 @@ func (x *exchange) endpoint(tried []netip.AddrPort) (netip.AddrPort, bool) {
 	addr, ok := pool.pick(tried)
 	if ok {
 		x.cookie = &http.Cookie{
-			Name: affinity.Cookie, Value: cookieOf(addr), Path: cmp.Or(affinity.Path, "/"), HttpOnly: true, MaxAge: int(affinity.MaxAge / time.Second),
+			Name: affinity.Cookie, Value: cookieOf(addr), Path: cmp.Or(affinity.Path, "/"), HttpOnly: true,
+			MaxAge: int(affinity.MaxAge / time.Second),
 			Secure: affinity.Secure || affinity.SameSite == "None", SameSite: sameSite(affinity.SameSite),
 		}
 	}

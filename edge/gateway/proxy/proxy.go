@@ -120,8 +120,9 @@ func New(config Config, endpoints *Endpoints) *Proxy {
 	}
 	p := &Proxy{
 		config: config, endpoints: endpoints, out: newOutgoing(&config), open: connlimit.New(connlimit.Limits{
-			Total: cmp.Or(config.Connections, maxConnections), PerSource: cmp.Or(config.OfSource, MaxOfSource), Anonymous: true,
-			Exempt: slices.Concat(config.TrustedHops, config.Balancers, config.Exempt),
+			Total: cmp.Or(config.Connections, maxConnections), PerSource: cmp.Or(config.OfSource, MaxOfSource),
+			Anonymous: true,
+			Exempt:    slices.Concat(config.TrustedHops, config.Balancers, config.Exempt),
 		}, config.Logger), metrics: newMetrics(), mirrors: make(chan struct{}, maxMirrors),
 		ports: map[uint16]*port{}, routes: map[model.Origin]*compiled{}, wake: make(chan struct{}, 1),
 	}
@@ -342,8 +343,9 @@ func (o *port) start(socket net.Listener) {
 	protocols.SetUnencryptedHTTP2(true)
 	logger := o.proxy.config.Logger
 	o.server = &http.Server{
-		Handler: o, Protocols: &protocols, MaxHeaderBytes: maxHeader, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		Handler: o, Protocols: &protocols, MaxHeaderBytes: maxHeader, ReadHeaderTimeout: headerTimeout,
+		IdleTimeout: idleTimeout,
+		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 		ConnState: func(c net.Conn, state http.ConnState) {
 			if f, ok := c.(interface{ upgrade() }); ok && state == http.StateHijacked {
 				f.upgrade()

@@ -43,13 +43,17 @@ func TestPathsAndHosts(t *testing.T) {
 		rule("/", model.Action{Backends: to("root")}), rule("/app", model.Action{Backends: to("app")}),
 		{Matches: []model.Match{{Kind: model.Exact, Path: "/app/exact"}}, Action: model.Action{Backends: to("exact")}},
 	})
-	b.route("host", []model.Rule{rule("/only", model.Action{Backends: to("host")})}, model.Place{Port: 80, Hosts: []string{"a.example.com"}})
-	b.route("star", []model.Rule{rule("/", model.Action{Backends: to("star")})}, model.Place{Port: 80, Hosts: []string{"*.example.org"}, OneLabel: true})
+	b.route("host", []model.Rule{rule("/only", model.Action{Backends: to("host")})},
+		model.Place{Port: 80, Hosts: []string{"a.example.com"}})
+	b.route("star", []model.Rule{rule("/", model.Action{Backends: to("star")})},
+		model.Place{Port: 80, Hosts: []string{"*.example.org"}, OneLabel: true})
 	for target, want := range map[string]string{
-		"http://x/": "root /", "http://x/app": "app /app", "http://x/app/": "app /app/", "http://x/app/b": "app /app/b", "http://x/apple": "root /apple",
+		"http://x/": "root /", "http://x/app": "app /app", "http://x/app/": "app /app/", "http://x/app/b": "app /app/b",
+		"http://x/apple":     "root /apple",
 		"http://x/app/exact": "exact /app/exact", "http://x/app/exact/": "app /app/exact/",
-		"http://A.example.com:80/only": "host /only", "http://a.example.com/other": "root /other", "http://b.example.com/only": "root /only",
-		"http://a.example.org/": "star /", "http://a.b.example.org/": "root /", "http://example.org/": "root /",
+		"http://A.example.com:80/only": "host /only", "http://a.example.com/other": "root /other",
+		"http://b.example.com/only": "root /only",
+		"http://a.example.org/":     "star /", "http://a.b.example.org/": "root /", "http://example.org/": "root /",
 	} {
 		if got := text(t, b.get(target)); got != want {
 			t.Errorf("%s: got %q, want %q", target, got, want)
@@ -68,7 +72,9 @@ func TestRouteGoesAndComes(t *testing.T) {
 	if got := text(t, b.get("http://x/")); got != "one /" {
 		t.Error(got)
 	}
-	b.proxy.SetRoutes(map[model.Origin]*model.Route{{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: "n", Name: "r"}}: nil})
+	b.proxy.SetRoutes(
+		map[model.Origin]*model.Route{
+			{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: "n", Name: "r"}}: nil})
 	if code := b.get("http://x/").StatusCode; code != http.StatusNotFound {
 		t.Errorf("after the route has gone: %d", code)
 	}
@@ -92,7 +98,8 @@ func TestBackendErrors(t *testing.T) {
 	b.service("empty")
 	b.listen(model.Listener{Port: 80})
 	b.route("r", []model.Rule{
-		rule("/missing", model.Action{Backends: to("missing")}), rule("/empty", model.Action{Backends: to("empty")}), rule("/none", model.Action{}),
+		rule("/missing", model.Action{Backends: to("missing")}), rule("/empty", model.Action{Backends: to("empty")}),
+		rule("/none", model.Action{}),
 		rule("/invalid", model.Action{Backends: []model.Backend{{Weight: 1, Invalid: "not permitted"}}}),
 	})
 	for path, want := range map[string]int{"/missing": 500, "/empty": 503, "/none": 500, "/invalid": 500} {
@@ -147,7 +154,9 @@ func TestRetriesIdempotentOnly(t *testing.T) {
 		if code := b.get("http://x/").StatusCode; code != 200 {
 			t.Errorf("GET: %d", code)
 		}
-		if b.do(httptest.NewRequest(http.MethodPost, "http://x/", strings.NewReader("x"))).StatusCode == http.StatusBadGateway {
+		if b.do(
+			httptest.NewRequest(http.MethodPost, "http://x/",
+				strings.NewReader("x"))).StatusCode == http.StatusBadGateway {
 			failed++
 		}
 	}
@@ -165,13 +174,15 @@ func TestForwardedHeaders(t *testing.T) {
 		wantProto string
 	}{
 		{"of a stranger", nil, "1.2.3.4", "127.0.0.1", "127.0.0.1", "http"},
-		{"of a trusted hop", []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, "6.6.6.6, 1.2.3.4", "6.6.6.6, 1.2.3.4, 127.0.0.1", "1.2.3.4", "https"},
+		{"of a trusted hop", []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, "6.6.6.6, 1.2.3.4",
+			"6.6.6.6, 1.2.3.4, 127.0.0.1", "1.2.3.4", "https"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t, Config{TrustedHops: c.trusted})
 			b.serve("s", func(w http.ResponseWriter, r *http.Request) {
 				h := r.Header
-				fmt.Fprintf(w, "%s|%s|%s|%s|%v", h.Get("X-Forwarded-For"), h.Get("X-Real-Ip"), h.Get("X-Forwarded-Proto"), h.Get("X-Forwarded-Host"), h["X_forwarded_for"])
+				fmt.Fprintf(w, "%s|%s|%s|%s|%v", h.Get("X-Forwarded-For"), h.Get("X-Real-Ip"),
+					h.Get("X-Forwarded-Proto"), h.Get("X-Forwarded-Host"), h["X_forwarded_for"])
 			})
 			b.listen(model.Listener{Port: 80})
 			b.route("r", []model.Rule{rule("/", model.Action{Backends: to("s")})})
@@ -196,15 +207,24 @@ func TestFilters(t *testing.T) {
 	regex := model.Match{Kind: model.Regex, Path: "/re(/|$)(.*)", Pattern: mustCompile("^/re(/|$)(.*)")}
 	b.listen(model.Listener{Port: 80})
 	b.route("r", []model.Rule{
-		rule("/full", model.Action{Backends: to("s"), Filters: model.Filters{Rewrite: &model.Rewrite{Hostname: "other", Path: model.PathChange{Full: &full}}}}),
-		rule("/prefix", model.Action{Backends: to("s"), Filters: model.Filters{Rewrite: &model.Rewrite{Path: model.PathChange{Prefix: &prefix}}}}),
-		{Matches: []model.Match{regex}, Action: model.Action{Backends: to("s"), Filters: model.Filters{Rewrite: &model.Rewrite{Path: model.PathChange{Groups: &groups}}}}},
+		rule("/full",
+			model.Action{Backends: to("s"),
+				Filters: model.Filters{
+					Rewrite: &model.Rewrite{Hostname: "other", Path: model.PathChange{Full: &full}}}}),
+		rule("/prefix",
+			model.Action{Backends: to("s"),
+				Filters: model.Filters{Rewrite: &model.Rewrite{Path: model.PathChange{Prefix: &prefix}}}}),
+		{Matches: []model.Match{regex},
+			Action: model.Action{Backends: to("s"),
+				Filters: model.Filters{Rewrite: &model.Rewrite{Path: model.PathChange{Groups: &groups}}}}},
 		rule("/headers", model.Action{Backends: to("s"), Filters: model.Filters{
-			Request: model.Headers{Add: []model.Header{{Name: "X-Added", Value: "2"}}}, Response: model.Headers{Remove: []string{"X-Gone"}},
+			Request:  model.Headers{Add: []model.Header{{Name: "X-Added", Value: "2"}}},
+			Response: model.Headers{Remove: []string{"X-Gone"}},
 		}}),
 	})
 	for target, want := range map[string]string{
-		"http://x/full/a?q=1": "other /full?q=1 ", "http://x/prefix/a%2Fb?q": "x /new/a/b?q ", "http://x/prefix": "x /new ", "http://x/re/a/b": "x /a/b ",
+		"http://x/full/a?q=1": "other /full?q=1 ", "http://x/prefix/a%2Fb?q": "x /new/a/b?q ",
+		"http://x/prefix": "x /new ", "http://x/re/a/b": "x /a/b ",
 		"http://x/re": "x / ",
 	} {
 		if got := text(t, b.get(target)); got != want {
@@ -226,10 +246,12 @@ func TestRedirects(t *testing.T) {
 	b.route("r", []model.Rule{
 		rule("/tls", model.Action{Redirect: &model.Redirect{Scheme: "https", Code: 301}}),
 		rule("/port", model.Action{Redirect: &model.Redirect{Scheme: "https", Port: 8443, Code: 302}}),
-		rule("/host", model.Action{Redirect: &model.Redirect{Hostname: "b", Path: model.PathChange{Prefix: &prefix}, Code: 302}}),
+		rule("/host",
+			model.Action{Redirect: &model.Redirect{Hostname: "b", Path: model.PathChange{Prefix: &prefix}, Code: 302}}),
 	})
 	for target, want := range map[string]string{
-		"http://a/tls?q=1": "https://a/tls?q=1", "http://a:80/tls": "https://a/tls", "http://a/port": "https://a:8443/port", "http://a/host/x": "http://b/new/x",
+		"http://a/tls?q=1": "https://a/tls?q=1", "http://a:80/tls": "https://a/tls",
+		"http://a/port": "https://a:8443/port", "http://a/host/x": "http://b/new/x",
 	} {
 		if got := b.get(target).Header.Get("Location"); got != want {
 			t.Errorf("%s: got %q, want %q", target, got, want)
@@ -290,7 +312,8 @@ func TestTLSByName(t *testing.T) {
 		model.Listener{Port: 443, Serve: model.HTTPS, Hostname: "two.example.com", Certificates: secret("two")},
 		model.Listener{Port: 443, Serve: model.HTTPS, Hostname: "three.example.com", SelfSigned: true},
 	)
-	b.route("r", []model.Rule{rule("/", model.Action{Backends: to("s")})}, model.Place{Port: 443, Serve: model.HTTPS, Hosts: []string{"one.example.com", "two.example.com"}})
+	b.route("r", []model.Rule{rule("/", model.Action{Backends: to("s")})},
+		model.Place{Port: 443, Serve: model.HTTPS, Hosts: []string{"one.example.com", "two.example.com"}})
 	shown := func(name string) (string, error) {
 		c, err := tls.Dial("tcp", b.addr(443), &tls.Config{ServerName: name, InsecureSkipVerify: true})
 		if err != nil {
@@ -299,7 +322,8 @@ func TestTLSByName(t *testing.T) {
 		defer c.Close()
 		return c.ConnectionState().PeerCertificates[0].DNSNames[0], nil
 	}
-	for name, want := range map[string]string{"one.example.com": "one.example.com", "two.example.com": "two.example.com", "three.example.com": "gateway.invalid"} {
+	for name, want := range map[string]string{"one.example.com": "one.example.com",
+		"two.example.com": "two.example.com", "three.example.com": "gateway.invalid"} {
 		if got, err := shown(name); err != nil || got != want {
 			t.Errorf("%s: got %q, %v", name, got, err)
 		}
@@ -338,7 +362,8 @@ func TestPassthrough(t *testing.T) {
 	b.listen(model.Listener{Port: 443, Serve: model.Passthrough, Hostname: "*.example.com"})
 	origin := model.Origin{Kind: "TLSRoute", NamespacedName: types.NamespacedName{Namespace: "n", Name: "r"}}
 	b.proxy.SetRoutes(map[model.Origin]*model.Route{origin: {
-		Origin: origin, Stream: to("s"), Places: []model.Place{{Port: 443, Serve: model.Passthrough, Hosts: []string{"a.example.com"}}},
+		Origin: origin, Stream: to("s"),
+		Places: []model.Place{{Port: 443, Serve: model.Passthrough, Hosts: []string{"a.example.com"}}},
 	}})
 	c, err := tls.Dial("tcp", b.addr(443), &tls.Config{ServerName: "a.example.com", InsecureSkipVerify: true})
 	if err != nil {
@@ -348,7 +373,8 @@ func TestPassthrough(t *testing.T) {
 	if !c.ConnectionState().PeerCertificates[0].Equal(backend.Certificate()) {
 		t.Error("the certificate is not the backend's")
 	}
-	if _, err := tls.Dial("tcp", b.addr(443), &tls.Config{ServerName: "b.example.com", InsecureSkipVerify: true}); err == nil {
+	if _, err := tls.Dial("tcp", b.addr(443),
+		&tls.Config{ServerName: "b.example.com", InsecureSkipVerify: true}); err == nil {
 		t.Error("a name without a route was connected")
 	}
 }
@@ -370,22 +396,29 @@ func TestAccess(t *testing.T) {
 	}))
 	t.Cleanup(auth.Close)
 	b.listen(model.Listener{Port: 80})
-	loopback, others := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	loopback, others := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		[]netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 	b.route("r", []model.Rule{
 		rule("/allow", model.Action{Backends: to("s"), Access: model.Access{Allow: loopback}}),
 		rule("/others", model.Action{Backends: to("s"), Access: model.Access{Allow: others}}),
 		rule("/deny", model.Action{Backends: to("s"), Access: model.Access{Deny: loopback}}),
 		rule("/basic", model.Action{Backends: to("s"), Access: model.Access{Basic: &model.Basic{Realm: "r"}}}),
-		rule("/ask", model.Action{Backends: to("s"), Access: model.Access{External: &model.External{URL: auth.URL, Headers: []string{"X-User"}}}}),
-		rule("/signin", model.Action{Backends: to("s"), Access: model.Access{External: &model.External{URL: auth.URL, SignIn: "https://login/"}}}),
+		rule("/ask",
+			model.Action{Backends: to("s"),
+				Access: model.Access{External: &model.External{URL: auth.URL, Headers: []string{"X-User"}}}}),
+		rule("/signin",
+			model.Action{Backends: to("s"),
+				Access: model.Access{External: &model.External{URL: auth.URL, SignIn: "https://login/"}}}),
 		rule("/body", model.Action{Backends: to("s"), MaxBody: 3}),
 	})
 	for _, c := range []struct {
 		path, user, password string
 		want                 int
 	}{
-		{"/allow", "", "", 200}, {"/others", "", "", 403}, {"/deny", "", "", 403}, {"/basic", "", "", 401}, {"/basic", "ann", "wrong", 401},
-		{"/basic", "eve", "secret", 401}, {"/basic", "ann", "secret", 200}, {"/ask", "", "", 401}, {"/ask", "ann", "x", 200}, {"/signin", "", "", 302},
+		{"/allow", "", "", 200}, {"/others", "", "", 403}, {"/deny", "", "", 403}, {"/basic", "", "", 401},
+		{"/basic", "ann", "wrong", 401},
+		{"/basic", "eve", "secret", 401}, {"/basic", "ann", "secret", 200}, {"/ask", "", "", 401},
+		{"/ask", "ann", "x", 200}, {"/signin", "", "", 302},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "http://x"+c.path, nil)
 		if c.user != "" {
@@ -400,7 +433,8 @@ func TestAccess(t *testing.T) {
 		}
 	}
 	for body, want := range map[string]int{"abc": 200, "abcd": 413} {
-		if code := b.do(httptest.NewRequest(http.MethodPost, "http://x/body", strings.NewReader(body))).StatusCode; code != want {
+		if code := b.do(
+			httptest.NewRequest(http.MethodPost, "http://x/body", strings.NewReader(body))).StatusCode; code != want {
 			t.Errorf("%q: got %d, want %d", body, code, want)
 		}
 	}
@@ -415,8 +449,13 @@ func TestWeightsAndCanary(t *testing.T) {
 	none := to("none")
 	none[0].Weight = 0
 	b.route("r", []model.Rule{rule("/", model.Action{Backends: append(to("a"), none...)})})
-	b.route("canary", []model.Rule{rule("/", model.Action{Backends: to("canary"), Canary: &model.Canary{Header: "X-Canary", Cookie: "c", Total: 100}})})
-	for _, c := range []struct{ header, cookie, want string }{{"", "", "a /"}, {"always", "", "canary /"}, {"never", "always", "a /"}, {"", "always", "canary /"}} {
+	b.route("canary",
+		[]model.Rule{
+			rule("/",
+				model.Action{Backends: to("canary"),
+					Canary: &model.Canary{Header: "X-Canary", Cookie: "c", Total: 100}})})
+	for _, c := range []struct{ header, cookie, want string }{{"", "", "a /"}, {"always", "", "canary /"},
+		{"never", "always", "a /"}, {"", "always", "canary /"}} {
 		r := httptest.NewRequest(http.MethodGet, "http://x/", nil)
 		if c.header != "" {
 			r.Header.Set("X-Canary", c.header)
@@ -456,7 +495,12 @@ func TestCORS(t *testing.T) {
 		w.Header().Set("Access-Control-Allow-Origin", "of the backend")
 	})
 	b.listen(model.Listener{Port: 80})
-	b.route("r", []model.Rule{rule("/", model.Action{Backends: to("s"), CORS: &model.CORS{Origins: []string{"https://*.example.com"}, Methods: []string{"GET"}, Expose: []string{"X-A", "X-B"}, Credentials: true}})})
+	b.route("r",
+		[]model.Rule{
+			rule("/",
+				model.Action{Backends: to("s"),
+					CORS: &model.CORS{Origins: []string{"https://*.example.com"}, Methods: []string{"GET"},
+						Expose: []string{"X-A", "X-B"}, Credentials: true}})})
 	for _, c := range []struct {
 		method, origin, want string
 		code                 int

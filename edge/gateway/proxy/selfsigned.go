@@ -24,7 +24,8 @@ func selfSigned() (*tls.Certificate, error) {
 	}
 	now := time.Now()
 	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: "no certificate for this host"}, DNSNames: []string{"gateway.invalid"},
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "no certificate for this host"},
+		DNSNames:  []string{"gateway.invalid"},
 		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(1, 0, 0),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}

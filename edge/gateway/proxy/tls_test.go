@@ -75,18 +75,23 @@ func TestTerminate(t *testing.T) {
 	b.certs["end"], b.certs["web"] = certificateFor(t, "end.example.com"), certificateFor(t, "web.example.com")
 	own := certificateFor(t, "pass.example.com")
 	b.service("plain", addrOf(echo(t, listener(t), "plain ")))
-	b.service("pass", addrOf(echo(t, tls.NewListener(listener(t), &tls.Config{Certificates: []tls.Certificate{*own}}), "pass ")))
+	b.service("pass",
+		addrOf(echo(t, tls.NewListener(listener(t), &tls.Config{Certificates: []tls.Certificate{*own}}), "pass ")))
 	b.serve("web", says("web"))
 	secret := func(name string) []types.NamespacedName { return []types.NamespacedName{{Namespace: "n", Name: name}} }
 	b.listen(
-		model.Listener{Port: 443, Serve: model.Terminate, Hostname: "*.example.com", Certificates: secret("end"), Isolated: true},
-		model.Listener{Port: 443, Serve: model.Terminate, Hostname: "alone.example.com", Certificates: secret("end"), Isolated: true},
+		model.Listener{Port: 443, Serve: model.Terminate, Hostname: "*.example.com", Certificates: secret("end"),
+			Isolated: true},
+		model.Listener{Port: 443, Serve: model.Terminate, Hostname: "alone.example.com", Certificates: secret("end"),
+			Isolated: true},
 		model.Listener{Port: 443, Serve: model.Passthrough, Hostname: "pass.example.com", Isolated: true},
-		model.Listener{Port: 443, Serve: model.HTTPS, Hostname: "web.example.com", Certificates: secret("web"), Isolated: true},
+		model.Listener{Port: 443, Serve: model.HTTPS, Hostname: "web.example.com", Certificates: secret("web"),
+			Isolated: true},
 	)
 	b.stream("end", model.Terminate, "*.example.com", to("plain"))
 	b.stream("pass", model.Passthrough, "pass.example.com", to("pass"))
-	b.route("web", []model.Rule{rule("/", model.Action{Backends: to("web")})}, model.Place{Port: 443, Serve: model.HTTPS, Hosts: []string{"web.example.com"}})
+	b.route("web", []model.Rule{rule("/", model.Action{Backends: to("web")})},
+		model.Place{Port: 443, Serve: model.HTTPS, Hosts: []string{"web.example.com"}})
 	for _, c := range []struct{ name, text, want, certificate string }{
 		{"end.example.com", "hello", "plain hello", "end.example.com"},
 		{"END.example.com", "hello", "plain hello", "end.example.com"},
@@ -109,7 +114,8 @@ func TestTerminate(t *testing.T) {
 	}
 	t.Run("HTTPS beside it", func(t *testing.T) {
 		client := &http.Transport{
-			TLSClientConfig: &tls.Config{ServerName: "web.example.com", InsecureSkipVerify: true}, DisableKeepAlives: true,
+			TLSClientConfig:   &tls.Config{ServerName: "web.example.com", InsecureSkipVerify: true},
+			DisableKeepAlives: true,
 		}
 		r := httptest.NewRequest(http.MethodGet, "https://"+b.addr(443)+"/x", nil)
 		r.Host, r.RequestURI = "web.example.com", ""
@@ -153,7 +159,8 @@ func configMaps(names ...string) (all []types.NamespacedName) {
 func TestVerifiedBackend(t *testing.T) {
 	b := newBench(t, Config{})
 	own, other := certificateFor(t, "backend.example.com", "spiffe://x/y"), certificateFor(t, "backend.example.com")
-	backend := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.TLS.ServerName) }))
+	backend := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.TLS.ServerName) }))
 	backend.TLS = &tls.Config{Certificates: []tls.Certificate{*own}}
 	backend.StartTLS()
 	t.Cleanup(backend.Close)
@@ -171,12 +178,22 @@ func TestVerifiedBackend(t *testing.T) {
 		{"another CA", model.Verify{Hostname: "backend.example.com", Authorities: configMaps("other")}, 502},
 		{"no CA that is there", model.Verify{Hostname: "backend.example.com", Authorities: configMaps("gone")}, 502},
 		{"the system's CAs", model.Verify{Hostname: "backend.example.com"}, 502},
-		{"invalid", model.Verify{Hostname: "backend.example.com", Authorities: configMaps("own"), Invalid: "options"}, 502},
-		{"a URI", model.Verify{Hostname: "x.example.com", Names: []string{"spiffe://x/y"}, Authorities: configMaps("own")}, 200},
-		{"another URI", model.Verify{Hostname: "backend.example.com", Names: []string{"spiffe://x/z"}, Authorities: configMaps("own")}, 502},
-		{"a name with a star", model.Verify{Hostname: "x.example.com", Names: []string{"a.org", "*.example.com"}, Authorities: configMaps("own")}, 200},
-		{"another name with a star", model.Verify{Hostname: "x.example.com", Names: []string{"*.com"}, Authorities: configMaps("own")}, 502},
-		{"a URI of another CA", model.Verify{Hostname: "x.example.com", Names: []string{"spiffe://x/y"}, Authorities: configMaps("other")}, 502},
+		{"invalid", model.Verify{Hostname: "backend.example.com", Authorities: configMaps("own"), Invalid: "options"},
+			502},
+		{"a URI",
+			model.Verify{Hostname: "x.example.com", Names: []string{"spiffe://x/y"}, Authorities: configMaps("own")},
+			200},
+		{"another URI",
+			model.Verify{Hostname: "backend.example.com", Names: []string{"spiffe://x/z"},
+				Authorities: configMaps("own")}, 502},
+		{"a name with a star",
+			model.Verify{Hostname: "x.example.com", Names: []string{"a.org", "*.example.com"},
+				Authorities: configMaps("own")}, 200},
+		{"another name with a star",
+			model.Verify{Hostname: "x.example.com", Names: []string{"*.com"}, Authorities: configMaps("own")}, 502},
+		{"a URI of another CA",
+			model.Verify{Hostname: "x.example.com", Names: []string{"spiffe://x/y"}, Authorities: configMaps("other")},
+			502},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b.route("r", []model.Rule{rule("/", model.Action{Backends: verified("s", &c.verify)})})
@@ -203,7 +220,12 @@ func TestChangedCA(t *testing.T) {
 	t.Cleanup(backend.Close)
 	b.service("s", addrOf(backend.Listener.Addr()))
 	b.listen(model.Listener{Port: 80})
-	b.route("r", []model.Rule{rule("/", model.Action{Backends: verified("s", &model.Verify{Hostname: "backend.example.com", Authorities: configMaps("ca")})})})
+	b.route("r",
+		[]model.Rule{
+			rule("/",
+				model.Action{
+					Backends: verified("s",
+						&model.Verify{Hostname: "backend.example.com", Authorities: configMaps("ca")})})})
 	for _, step := range []struct {
 		name string
 		ca   *Authority
@@ -227,15 +249,21 @@ func TestChangedCA(t *testing.T) {
 func TestVerifiedStream(t *testing.T) {
 	b := newBench(t, Config{})
 	own := certificateFor(t, "backend.example.com")
-	b.certs["end"], b.cas["own"], b.cas["other"] = certificateFor(t, "end.example.com"), ca(own), ca(certificateFor(t, "backend.example.com"))
-	b.service("s", addrOf(echo(t, tls.NewListener(listener(t), &tls.Config{Certificates: []tls.Certificate{*own}}), "")))
-	b.listen(model.Listener{Port: 443, Serve: model.Terminate, Hostname: "", Certificates: []types.NamespacedName{{Namespace: "n", Name: "end"}}})
-	b.stream("r", model.Terminate, "", verified("s", &model.Verify{Hostname: "backend.example.com", Authorities: configMaps("own")}))
+	b.certs["end"], b.cas["own"], b.cas["other"] = certificateFor(t, "end.example.com"), ca(own),
+		ca(certificateFor(t, "backend.example.com"))
+	b.service("s",
+		addrOf(echo(t, tls.NewListener(listener(t), &tls.Config{Certificates: []tls.Certificate{*own}}), "")))
+	b.listen(
+		model.Listener{Port: 443, Serve: model.Terminate, Hostname: "",
+			Certificates: []types.NamespacedName{{Namespace: "n", Name: "end"}}})
+	b.stream("r", model.Terminate, "",
+		verified("s", &model.Verify{Hostname: "backend.example.com", Authorities: configMaps("own")}))
 	if got, _, err := b.spoken("end.example.com", "hello"); err != nil || got != "hello" {
 		t.Errorf("got %q, %v", got, err)
 	}
 	for _, name := range []string{"other", "gone"} {
-		b.stream("r", model.Terminate, "", verified("s", &model.Verify{Hostname: "backend.example.com", Authorities: configMaps(name)}))
+		b.stream("r", model.Terminate, "",
+			verified("s", &model.Verify{Hostname: "backend.example.com", Authorities: configMaps(name)}))
 		if got, _, err := b.spoken("end.example.com", "hello"); err == nil && got != "" {
 			t.Errorf("%s: got %q", name, got)
 		}

@@ -97,7 +97,8 @@ func readV2(r *bufio.Reader) (netip.AddrPort, error) {
 	case head[13] == 0x11 && len(body) >= 12:
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(body[:4])), binary.BigEndian.Uint16(body[8:])), nil
 	case head[13] == 0x21 && len(body) >= 36:
-		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(body[:16])).Unmap(), binary.BigEndian.Uint16(body[32:])), nil
+		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(body[:16])).Unmap(), binary.BigEndian.Uint16(body[32:])),
+			nil
 	case head[13] == 0x11 || head[13] == 0x21:
 		return netip.AddrPort{}, fmt.Errorf("%w: too short for its addresses", ErrHeader)
 	}

@@ -41,12 +41,15 @@ type reader func(a *annotations, in *networkingv1.Ingress, text string) error
 // refusedAnnotations are pieces of nginx's configuration. They cannot have an effect, and what they
 // do is often protection: an Ingress that has one is not served.
 var refusedAnnotations = []string{
-	"configuration-snippet", "server-snippet", "auth-snippet", "stream-snippet", "modsecurity-snippet", "enable-modsecurity", "auth-tls-secret",
+	"configuration-snippet", "server-snippet", "auth-snippet", "stream-snippet", "modsecurity-snippet",
+	"enable-modsecurity", "auth-tls-secret",
 	"auth-tls-verify-client", "limit-rps", "limit-rpm", "limit-connections",
 }
 
 // harmless are annotations of which nothing depends: they tune nginx's own workings.
-var harmless = []string{"proxy-buffering", "proxy-buffer-size", "proxy-buffers-number", "proxy-request-buffering", "client-body-buffer-size", "enable-access-log", "enable-rewrite-log", "service-upstream", "connection-proxy-header", "proxy-http-version"}
+var harmless = []string{"proxy-buffering", "proxy-buffer-size", "proxy-buffers-number", "proxy-request-buffering",
+	"client-body-buffer-size", "enable-access-log", "enable-rewrite-log", "service-upstream", "connection-proxy-header",
+	"proxy-http-version"}
 
 // readers are by the name behind the prefix. Some read others as well; those are in companions.
 var readers = map[string]reader{
@@ -66,13 +69,15 @@ var readers = map[string]reader{
 	},
 	"proxy-connect-timeout": seconds(func(a *annotations, d time.Duration) { a.action.Timeouts.Connect = d }),
 	"proxy-read-timeout":    seconds(func(a *annotations, d time.Duration) { a.action.Timeouts.Read = d }),
-	"proxy-send-timeout":    seconds(func(a *annotations, d time.Duration) { a.action.Timeouts.Read = max(a.action.Timeouts.Read, d) }),
+	"proxy-send-timeout": seconds(
+		func(a *annotations, d time.Duration) { a.action.Timeouts.Read = max(a.action.Timeouts.Read, d) }),
 	"upstream-vhost": func(a *annotations, _ *networkingv1.Ingress, text string) error {
 		a.action.Filters.Request.Set = append(a.action.Filters.Request.Set, model.Header{Name: "Host", Value: text})
 		return nil
 	},
 	"x-forwarded-prefix": func(a *annotations, _ *networkingv1.Ingress, text string) error {
-		a.action.Filters.Request.Set = append(a.action.Filters.Request.Set, model.Header{Name: "X-Forwarded-Prefix", Value: text})
+		a.action.Filters.Request.Set = append(a.action.Filters.Request.Set,
+			model.Header{Name: "X-Forwarded-Prefix", Value: text})
 		return nil
 	},
 	"whitelist-source-range": sources(func(a *annotations, all []netip.Prefix) { a.action.Access.Allow = all }),
@@ -101,20 +106,24 @@ var readers = map[string]reader{
 
 // companions are read with the annotation that they belong to, and have no effect without it.
 var companions = map[string]string{
-	"cors-allow-origin": "enable-cors", "cors-allow-methods": "enable-cors", "cors-allow-headers": "enable-cors", "cors-expose-headers": "enable-cors",
+	"cors-allow-origin": "enable-cors", "cors-allow-methods": "enable-cors", "cors-allow-headers": "enable-cors",
+	"cors-expose-headers":    "enable-cors",
 	"cors-allow-credentials": "enable-cors", "cors-max-age": "enable-cors",
 	"auth-secret": "auth-type", "auth-secret-type": "auth-type", "auth-realm": "auth-type",
 	"auth-method": "auth-url", "auth-signin": "auth-url", "auth-response-headers": "auth-url",
-	"session-cookie-name": "affinity", "session-cookie-path": "affinity", "session-cookie-max-age": "affinity", "session-cookie-expires": "affinity",
+	"session-cookie-name": "affinity", "session-cookie-path": "affinity", "session-cookie-max-age": "affinity",
+	"session-cookie-expires":  "affinity",
 	"session-cookie-samesite": "affinity", "session-cookie-secure": "affinity", "affinity-mode": "affinity",
-	"canary-by-header": "canary", "canary-by-header-value": "canary", "canary-by-header-pattern": "canary", "canary-by-cookie": "canary",
-	"canary-weight": "canary", "canary-weight-total": "canary",
+	"canary-by-header": "canary", "canary-by-header-value": "canary", "canary-by-header-pattern": "canary",
+	"canary-by-cookie": "canary",
+	"canary-weight":    "canary", "canary-weight-total": "canary",
 	"permanent-redirect-code": "permanent-redirect",
 }
 
 // protective annotations limit clients, or a canary's share: an Ingress is not served where one
 // cannot be read.
-var protective = []string{"whitelist-source-range", "allowlist-source-range", "denylist-source-range", "auth-type", "auth-url", "canary"}
+var protective = []string{"whitelist-source-range", "allowlist-source-range", "denylist-source-range", "auth-type",
+	"auth-url", "canary"}
 
 // known returns the annotations without their prefix.
 func known(in *networkingv1.Ingress) map[string]string {
@@ -195,7 +204,8 @@ func (a *annotations) onHTTP(rules []model.Rule, tls bool) []model.Rule {
 	}
 	redirected := slices.Clone(rules)
 	for i := range redirected {
-		redirected[i].Action = model.Action{Redirect: &model.Redirect{Scheme: "https", Code: http.StatusPermanentRedirect}}
+		redirected[i].Action = model.Action{
+			Redirect: &model.Redirect{Scheme: "https", Code: http.StatusPermanentRedirect}}
 	}
 	return redirected
 }
@@ -299,9 +309,11 @@ func readCORS(a *annotations, in *networkingv1.Ingress, text string) error {
 		return fields(otherwise)
 	}
 	c := &model.CORS{
-		Origins: given("cors-allow-origin", "*"), Methods: given("cors-allow-methods", "GET, PUT, POST, DELETE, PATCH, OPTIONS"),
-		Headers: given("cors-allow-headers", "DNT,Keep-Alive,User-Agent,X-Requested-With,If-Modified-Since,Cache-Control,Content-Type,Range,Authorization"),
-		Expose:  given("cors-expose-headers", ""), Credentials: true, MaxAge: 1728000 * time.Second,
+		Origins: given("cors-allow-origin", "*"),
+		Methods: given("cors-allow-methods", "GET, PUT, POST, DELETE, PATCH, OPTIONS"),
+		Headers: given("cors-allow-headers",
+			"DNT,Keep-Alive,User-Agent,X-Requested-With,If-Modified-Since,Cache-Control,Content-Type,Range,Authorization"),
+		Expose: given("cors-expose-headers", ""), Credentials: true, MaxAge: 1728000 * time.Second,
 	}
 	if t, ok := all["cors-allow-credentials"]; ok {
 		on, err := strconv.ParseBool(t)
@@ -341,7 +353,8 @@ func readBasic(a *annotations, in *networkingv1.Ingress, text string) error {
 	if kind != "" && kind != "auth-file" && kind != "auth-map" {
 		return fmt.Errorf("auth-secret-type: want auth-file or auth-map")
 	}
-	a.action.Access.Basic = &model.Basic{Realm: all["auth-realm"], Secret: types.NamespacedName{Namespace: namespace, Name: name}, Map: kind == "auth-map"}
+	a.action.Access.Basic = &model.Basic{Realm: all["auth-realm"],
+		Secret: types.NamespacedName{Namespace: namespace, Name: name}, Map: kind == "auth-map"}
 	return nil
 }
 
@@ -354,7 +367,8 @@ func readExternal(a *annotations, in *networkingv1.Ingress, text string) error {
 	if strings.Contains(all["auth-signin"], "$") {
 		return fmt.Errorf("auth-signin: variables of nginx are not supported; the original URL is added as rd")
 	}
-	a.action.Access.External = &model.External{URL: text, Method: all["auth-method"], SignIn: all["auth-signin"], Headers: fields(all["auth-response-headers"])}
+	a.action.Access.External = &model.External{URL: text, Method: all["auth-method"], SignIn: all["auth-signin"],
+		Headers: fields(all["auth-response-headers"])}
 	return nil
 }
 
@@ -366,7 +380,8 @@ func readAffinity(a *annotations, in *networkingv1.Ingress, text string) error {
 	if m := all["affinity-mode"]; m != "" && m != "balanced" && m != "persistent" {
 		return fmt.Errorf("affinity-mode: want balanced or persistent")
 	}
-	f := &model.Affinity{Cookie: "INGRESSCOOKIE", Path: all["session-cookie-path"], SameSite: all["session-cookie-samesite"], Secure: all["session-cookie-secure"] == "true"}
+	f := &model.Affinity{Cookie: "INGRESSCOOKIE", Path: all["session-cookie-path"],
+		SameSite: all["session-cookie-samesite"], Secure: all["session-cookie-secure"] == "true"}
 	if name := all["session-cookie-name"]; name != "" {
 		if (&http.Cookie{Name: name, Value: "x"}).Valid() != nil {
 			return fmt.Errorf("session-cookie-name: %q is no name of a cookie", name)
@@ -392,7 +407,8 @@ func readCanary(a *annotations, in *networkingv1.Ingress, text string) error {
 		return err
 	}
 	all := known(in)
-	c := &model.Canary{Header: all["canary-by-header"], HeaderValue: all["canary-by-header-value"], Cookie: all["canary-by-cookie"], Total: 100}
+	c := &model.Canary{Header: all["canary-by-header"], HeaderValue: all["canary-by-header-value"],
+		Cookie: all["canary-by-cookie"], Total: 100}
 	if p := all["canary-by-header-pattern"]; p != "" && c.HeaderValue == "" {
 		if c.HeaderPattern, err = regexp.Compile(p); err != nil {
 			return fmt.Errorf("canary-by-header-pattern: %w", err)

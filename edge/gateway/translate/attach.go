@@ -75,7 +75,8 @@ func parentOf(c Cluster, ports Ports, o *object, ref *gatewayv1.ParentReference)
 		return p, false
 	}
 	p.kind = string(value(ref.Kind, "Gateway"))
-	p.name = types.NamespacedName{Namespace: string(value(ref.Namespace, gatewayv1.Namespace(o.meta.Namespace))), Name: string(ref.Name)}
+	p.name = types.NamespacedName{Namespace: string(value(ref.Namespace, gatewayv1.Namespace(o.meta.Namespace))),
+		Name: string(ref.Name)}
 	switch p.kind {
 	case "Gateway":
 		g := c.Gateway(p.name)
@@ -111,18 +112,25 @@ func attach(c Cluster, ports Ports, o *object, route *model.Route) Route {
 			continue
 		}
 		reason, message := out.place(c, o, &ref, &p)
-		accepted := condition(string(gatewayv1.RouteConditionAccepted), string(reason), message, reason == gatewayv1.RouteReasonAccepted, o.meta.Generation)
-		found := condition(string(gatewayv1.RouteConditionResolvedRefs), string(gatewayv1.RouteReasonResolvedRefs), "", true, o.meta.Generation)
+		accepted := condition(string(gatewayv1.RouteConditionAccepted), string(reason), message,
+			reason == gatewayv1.RouteReasonAccepted, o.meta.Generation)
+		found := condition(string(gatewayv1.RouteConditionResolvedRefs), string(gatewayv1.RouteReasonResolvedRefs), "",
+			true, o.meta.Generation)
 		if o.resolved.reason != "" {
-			found = condition(string(gatewayv1.RouteConditionResolvedRefs), string(o.resolved.reason), o.resolved.message, false, o.meta.Generation)
+			found = condition(string(gatewayv1.RouteConditionResolvedRefs), string(o.resolved.reason),
+				o.resolved.message, false, o.meta.Generation)
 		}
-		out.Parents = append(out.Parents, gatewayv1.RouteParentStatus{ParentRef: ref, ControllerName: GatewayController, Conditions: []metav1.Condition{accepted, found}})
+		out.Parents = append(out.Parents,
+			gatewayv1.RouteParentStatus{ParentRef: ref, ControllerName: GatewayController,
+				Conditions: []metav1.Condition{accepted, found}})
 	}
 	return out
 }
 
 // place adds the places of one parent, and returns whether the route is accepted there.
-func (r *Route) place(c Cluster, o *object, ref *gatewayv1.ParentReference, p *parent) (gatewayv1.RouteConditionReason, string) {
+func (r *Route) place(
+	c Cluster, o *object, ref *gatewayv1.ParentReference, p *parent,
+) (gatewayv1.RouteConditionReason, string) {
 	if o.refused != "" {
 		return gatewayv1.RouteReasonUnsupportedValue, o.refused
 	}
@@ -157,7 +165,8 @@ func (r *Route) place(c Cluster, o *object, ref *gatewayv1.ParentReference, p *p
 	case named == 0:
 		return gatewayv1.RouteReasonNoMatchingParent, "the " + p.kind + " has no listener of that name and port"
 	case allowed == 0:
-		return gatewayv1.RouteReasonNotAllowedByListeners, fmt.Sprintf("no listener allows a %s of the namespace %s", o.kind, o.meta.Namespace)
+		return gatewayv1.RouteReasonNotAllowedByListeners,
+			fmt.Sprintf("no listener allows a %s of the namespace %s", o.kind, o.meta.Namespace)
 	case hosts == 0:
 		return gatewayv1.RouteReasonNoMatchingListenerHostname, "no listener has one of the hostnames"
 	}

@@ -93,7 +93,9 @@ func (t *Gateway) Conditions(sets []ListenerSet, addressed bool) []metav1.Condit
 			serving += open(sets[i].Listeners)
 		}
 	}
-	set := func(kind gatewayv1.GatewayConditionType, reason gatewayv1.GatewayConditionReason, message string, ok bool) metav1.Condition {
+	set := func(
+		kind gatewayv1.GatewayConditionType, reason gatewayv1.GatewayConditionReason, message string, ok bool,
+	) metav1.Condition {
 		return condition(string(kind), string(reason), message, ok, t.gateway.Generation)
 	}
 	accepted, programmed := gatewayv1.GatewayConditionAccepted, gatewayv1.GatewayConditionProgrammed
@@ -152,7 +154,9 @@ type clash struct {
 func translateListener(c Cluster, ports Ports, of holder, l *gatewayv1.Listener, rival clash) Listener {
 	out := Listener{Name: string(l.Name), spec: l}
 	out.Model = model.Listener{Port: uint16(l.Port), Hostname: lowerName(l.Hostname), Isolated: true}
-	set := func(kind gatewayv1.ListenerConditionType, reason gatewayv1.ListenerConditionReason, message string, ok bool) {
+	set := func(
+		kind gatewayv1.ListenerConditionType, reason gatewayv1.ListenerConditionReason, message string, ok bool,
+	) {
 		out.Conditions = append(out.Conditions, condition(string(kind), string(reason), message, ok, of.generation))
 	}
 	if rival.reason == "" {
@@ -175,7 +179,8 @@ func translateListener(c Cluster, ports Ports, of holder, l *gatewayv1.Listener,
 	}
 	resolved, why := gatewayv1.ListenerReasonResolvedRefs, ""
 	if unknown {
-		resolved, why = gatewayv1.ListenerReasonInvalidRouteKinds, "allowedRoutes.kinds has a kind that this protocol does not have"
+		resolved, why = gatewayv1.ListenerReasonInvalidRouteKinds,
+			"allowedRoutes.kinds has a kind that this protocol does not have"
 		serves = serves && len(kinds) > 0
 	}
 	if needsCertificate(l) {
@@ -208,7 +213,8 @@ func tlsMode(l *gatewayv1.Listener) gatewayv1.TLSModeType {
 
 // needsCertificate reports whether the gateway ends the TLS of a listener.
 func needsCertificate(l *gatewayv1.Listener) bool {
-	return l.Protocol == gatewayv1.HTTPSProtocolType || l.Protocol == gatewayv1.TLSProtocolType && tlsMode(l) == gatewayv1.TLSModeTerminate
+	return l.Protocol == gatewayv1.HTTPSProtocolType ||
+		l.Protocol == gatewayv1.TLSProtocolType && tlsMode(l) == gatewayv1.TLSModeTerminate
 }
 
 func acceptListener(ports Ports, l *gatewayv1.Listener, m *model.Listener) (gatewayv1.ListenerConditionReason, string) {
@@ -229,10 +235,12 @@ func acceptListener(ports Ports, l *gatewayv1.Listener, m *model.Listener) (gate
 			return gatewayv1.ListenerReasonUnsupportedValue, "TLS needs tls.mode Passthrough or Terminate"
 		}
 	default:
-		return gatewayv1.ListenerReasonUnsupportedProtocol, fmt.Sprintf("the protocol %s is not supported; HTTP, HTTPS and TLS are", l.Protocol)
+		return gatewayv1.ListenerReasonUnsupportedProtocol,
+			fmt.Sprintf("the protocol %s is not supported; HTTP, HTTPS and TLS are", l.Protocol)
 	}
 	if !slices.Contains(ports.Allowed, uint16(l.Port)) {
-		return gatewayv1.ListenerReasonPortUnavailable, fmt.Sprintf("port %d is not among those of --gateway-ports", l.Port)
+		return gatewayv1.ListenerReasonPortUnavailable,
+			fmt.Sprintf("port %d is not among those of --gateway-ports", l.Port)
 	}
 	if by := ports.Taken[uint16(l.Port)]; by != "" {
 		return gatewayv1.ListenerReasonPortUnavailable, takenText(uint16(l.Port), by)
@@ -251,10 +259,12 @@ func siblings(all []gatewayv1.Listener, l *gatewayv1.Listener) clash {
 			continue
 		}
 		if secure(other) != secure(l) {
-			return clash{gatewayv1.ListenerReasonProtocolConflict, fmt.Sprintf("the listener %s has another protocol on port %d", other.Name, l.Port)}
+			return clash{gatewayv1.ListenerReasonProtocolConflict,
+				fmt.Sprintf("the listener %s has another protocol on port %d", other.Name, l.Port)}
 		}
 		if lowerName(other.Hostname) == lowerName(l.Hostname) {
-			return clash{gatewayv1.ListenerReasonHostnameConflict, fmt.Sprintf("the listener %s has the same hostname on port %d", other.Name, l.Port)}
+			return clash{gatewayv1.ListenerReasonHostnameConflict,
+				fmt.Sprintf("the listener %s has the same hostname on port %d", other.Name, l.Port)}
 		}
 	}
 	return clash{}
@@ -266,7 +276,9 @@ func secure(l *gatewayv1.Listener) bool { return l.Protocol != gatewayv1.HTTPPro
 func elsewhere(ports Ports, l *gatewayv1.Listener) clash {
 	if mode, known := ports.Modes[uint16(l.Port)]; supported(l.Protocol) && known && mode != secure(l) {
 		return clash{gatewayv1.ListenerReasonProtocolConflict,
-			fmt.Sprintf("port %d has another protocol for Ingresses or an older Gateway, and all share the nodes' addresses", l.Port)}
+			fmt.Sprintf(
+				"port %d has another protocol for Ingresses or an older Gateway, and all share the nodes' addresses",
+				l.Port)}
 	}
 	return clash{}
 }
@@ -303,7 +315,9 @@ func routeKinds(l *gatewayv1.Listener) (kinds []gatewayv1.RouteGroupKind, unknow
 }
 
 // certificatesOf returns the Secrets that a listener may use, and the fault of another one.
-func certificatesOf(c Cluster, of holder, l *gatewayv1.Listener) (all []types.NamespacedName, reason gatewayv1.ListenerConditionReason, message string) {
+func certificatesOf(
+	c Cluster, of holder, l *gatewayv1.Listener,
+) (all []types.NamespacedName, reason gatewayv1.ListenerConditionReason, message string) {
 	if l.TLS == nil || len(l.TLS.CertificateRefs) == 0 {
 		return nil, gatewayv1.ListenerReasonInvalidCertificateRef, "the listener has no certificate"
 	}
@@ -312,19 +326,23 @@ func certificatesOf(c Cluster, of holder, l *gatewayv1.Listener) (all []types.Na
 			reason, message = gatewayv1.ListenerReasonInvalidCertificateRef, fmt.Sprintf("%s is no Secret", ref.Name)
 			continue
 		}
-		secret := types.NamespacedName{Namespace: string(value(ref.Namespace, gatewayv1.Namespace(of.namespace))), Name: string(ref.Name)}
+		secret := types.NamespacedName{Namespace: string(value(ref.Namespace, gatewayv1.Namespace(of.namespace))),
+			Name: string(ref.Name)}
 		if !granted(c, of.kind, of.namespace, "", "Secret", secret) {
 			reason, message = gatewayv1.ListenerReasonRefNotPermitted,
-				fmt.Sprintf("no ReferenceGrant in %s lets a %s of %s refer to the Secret %s", secret.Namespace, of.kind, of.namespace, secret.Name)
+				fmt.Sprintf("no ReferenceGrant in %s lets a %s of %s refer to the Secret %s", secret.Namespace, of.kind,
+					of.namespace, secret.Name)
 			continue
 		}
 		if of.secrets != nil && !slices.Contains(of.secrets, secret) {
 			reason, message = gatewayv1.ListenerReasonInvalidCertificateRef,
-				fmt.Sprintf("the %s names more than %d Secrets, and %s is none of the first", of.kind, MostSecrets, secret)
+				fmt.Sprintf("the %s names more than %d Secrets, and %s is none of the first", of.kind, MostSecrets,
+					secret)
 			continue
 		}
 		if err := c.Certificate(secret); err != nil {
-			reason, message = gatewayv1.ListenerReasonInvalidCertificateRef, fmt.Sprintf("the Secret %s: %v", secret, err)
+			reason, message = gatewayv1.ListenerReasonInvalidCertificateRef,
+				fmt.Sprintf("the Secret %s: %v", secret, err)
 			continue
 		}
 		all = append(all, secret)

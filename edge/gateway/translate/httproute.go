@@ -29,7 +29,8 @@ func TranslateHTTPRoute(c Cluster, ports Ports, r *gatewayv1.HTTPRoute) Route {
 }
 
 func originOf(o *object) model.Origin {
-	return model.Origin{Kind: o.kind, NamespacedName: types.NamespacedName{Namespace: o.meta.Namespace, Name: o.meta.Name}}
+	return model.Origin{Kind: o.kind,
+		NamespacedName: types.NamespacedName{Namespace: o.meta.Namespace, Name: o.meta.Name}}
 }
 
 func httpRule(c Cluster, o *object, r *gatewayv1.HTTPRouteRule) (rule model.Rule, err error) {
@@ -141,7 +142,8 @@ func httpFilters(c Cluster, o *object, filters []gatewayv1.HTTPRouteFilter, a *m
 				Path: pathChange(d.Path), Code: value(d.StatusCode, http.StatusFound),
 			}
 		case f.Type == gatewayv1.HTTPRouteFilterURLRewrite && f.URLRewrite != nil:
-			a.Filters.Rewrite = &model.Rewrite{Hostname: string(value(f.URLRewrite.Hostname, "")), Path: pathChange(f.URLRewrite.Path)}
+			a.Filters.Rewrite = &model.Rewrite{Hostname: string(value(f.URLRewrite.Hostname, "")),
+				Path: pathChange(f.URLRewrite.Path)}
 		case f.Type == gatewayv1.HTTPRouteFilterRequestMirror && f.RequestMirror != nil:
 			a.Mirrors = append(a.Mirrors, mirror(c, o, f.RequestMirror))
 		case f.Type == gatewayv1.HTTPRouteFilterCORS && f.CORS != nil:
@@ -219,33 +221,42 @@ func backendOf(c Cluster, o *object, ref *gatewayv1.BackendRef) model.Backend {
 	b := model.Backend{Weight: value(ref.Weight, 1)}
 	kind := string(value(ref.Kind, "Service"))
 	if value(ref.Group, "") != "" || kind != "Service" {
-		b.Invalid = o.resolved.fail(gatewayv1.RouteReasonInvalidKind, fmt.Sprintf("the backend %s is a %s; only Services are supported", ref.Name, kind))
+		b.Invalid = o.resolved.fail(gatewayv1.RouteReasonInvalidKind,
+			fmt.Sprintf("the backend %s is a %s; only Services are supported", ref.Name, kind))
 		return b
 	}
-	b.Service = types.NamespacedName{Namespace: string(value(ref.Namespace, gatewayv1.Namespace(o.meta.Namespace))), Name: string(ref.Name)}
+	b.Service = types.NamespacedName{Namespace: string(value(ref.Namespace, gatewayv1.Namespace(o.meta.Namespace))),
+		Name: string(ref.Name)}
 	o.resolved.services = append(o.resolved.services, b.Service)
 	if !granted(c, o.kind, o.meta.Namespace, "", "Service", b.Service) {
 		b.Invalid = o.resolved.fail(gatewayv1.RouteReasonRefNotPermitted,
-			fmt.Sprintf("no ReferenceGrant in %s lets a %s of %s refer to the Service %s", b.Service.Namespace, o.kind, o.meta.Namespace, b.Service.Name))
+			fmt.Sprintf("no ReferenceGrant in %s lets a %s of %s refer to the Service %s", b.Service.Namespace, o.kind,
+				o.meta.Namespace, b.Service.Name))
 		return b
 	}
 	service := c.Service(b.Service)
 	if service == nil {
-		b.Invalid = o.resolved.fail(gatewayv1.RouteReasonBackendNotFound, fmt.Sprintf("there is no Service %s", b.Service))
+		b.Invalid = o.resolved.fail(gatewayv1.RouteReasonBackendNotFound,
+			fmt.Sprintf("there is no Service %s", b.Service))
 		return b
 	}
 	if b.Port = value(ref.Port, 0); b.Port == 0 {
-		b.Invalid = o.resolved.fail(gatewayv1.RouteReasonInvalidKind, fmt.Sprintf("the reference to the Service %s needs a port", b.Service))
+		b.Invalid = o.resolved.fail(gatewayv1.RouteReasonInvalidKind,
+			fmt.Sprintf("the reference to the Service %s needs a port", b.Service))
 		return b
 	}
 	i := slices.IndexFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == b.Port })
 	switch {
 	case i < 0:
-		b.Invalid = o.resolved.fail(gatewayv1.RouteReasonBackendNotFound, fmt.Sprintf("the Service %s has no port %d", b.Service, b.Port))
+		b.Invalid = o.resolved.fail(gatewayv1.RouteReasonBackendNotFound,
+			fmt.Sprintf("the Service %s has no port %d", b.Service, b.Port))
 	case service.Spec.Type == corev1.ServiceTypeExternalName:
-		b.Invalid = o.resolved.fail(gatewayv1.RouteReasonUnsupportedProtocol, fmt.Sprintf("the Service %s is an ExternalName, which is no backend", b.Service))
+		b.Invalid = o.resolved.fail(gatewayv1.RouteReasonUnsupportedProtocol,
+			fmt.Sprintf("the Service %s is an ExternalName, which is no backend", b.Service))
 	case o.kind == "HTTPRoute" && !spoken(service.Spec.Ports[i].AppProtocol):
-		b.Invalid = o.resolved.fail(gatewayv1.RouteReasonUnsupportedProtocol, fmt.Sprintf("the appProtocol %s of the Service %s is not supported", *service.Spec.Ports[i].AppProtocol, b.Service))
+		b.Invalid = o.resolved.fail(gatewayv1.RouteReasonUnsupportedProtocol,
+			fmt.Sprintf("the appProtocol %s of the Service %s is not supported", *service.Spec.Ports[i].AppProtocol,
+				b.Service))
 	default:
 		b.Verify = verifyOf(c, b.Service, service.Spec.Ports[i].Name)
 	}

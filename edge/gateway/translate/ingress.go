@@ -29,7 +29,9 @@ type Ingress struct {
 // TranslateIngress translates an Ingress of our class.
 func TranslateIngress(c Cluster, ports Ports, in *networkingv1.Ingress) Ingress {
 	name := types.NamespacedName{Namespace: in.Namespace, Name: in.Name}
-	out := Ingress{Model: &model.Route{Origin: model.Origin{Kind: "Ingress", NamespacedName: name}, Created: in.CreationTimestamp.Time}}
+	out := Ingress{
+		Model: &model.Route{Origin: model.Origin{Kind: "Ingress", NamespacedName: name},
+			Created: in.CreationTimestamp.Time}}
 	options := readAnnotations(in)
 	out.Problems, out.Refused = options.problems, options.refused
 	if out.Refused {
@@ -37,7 +39,8 @@ func TranslateIngress(c Cluster, ports Ports, in *networkingv1.Ingress) Ingress 
 	}
 	certificates, more := certificatesOfIngress(in)
 	if more {
-		out.Problems = append(out.Problems, fmt.Sprintf("spec.tls names more than %d Secrets: the first %d are used", MostSecrets, MostSecrets))
+		out.Problems = append(out.Problems,
+			fmt.Sprintf("spec.tls names more than %d Secrets: the first %d are used", MostSecrets, MostSecrets))
 	}
 	plain, secure := hostsOf(in)
 	// One place for each host: a rule of one host is not one of another.
@@ -137,7 +140,8 @@ func (out *Ingress) place(port uint16, serve model.Serve, host string, rules []m
 // one; false without TLS.
 func secretOf(in *networkingv1.Ingress, host string) (string, bool) {
 	for _, t := range in.Spec.TLS {
-		if len(t.Hosts) == 0 || slices.ContainsFunc(t.Hosts, func(h string) bool { return covers(strings.ToLower(h), host) }) {
+		if len(t.Hosts) == 0 ||
+			slices.ContainsFunc(t.Hosts, func(h string) bool { return covers(strings.ToLower(h), host) }) {
 			return t.SecretName, true
 		}
 	}
@@ -154,12 +158,12 @@ func covers(name, host string) bool {
 	return star && dot && parent == suffix
 }
 
-// MostSecrets is how many Secrets with certificates an Ingress, a Gateway or a ListenerSet may name.
-// A gateway watches each.
+// MostSecrets is how many Secrets with certificates an Ingress, a Gateway or a ListenerSet may
+// name. A gateway watches each.
 const MostSecrets = 100
 
-// IngressSecrets returns the Secrets that an Ingress may use for TLS and for passwords; none for one
-// that is not served.
+// IngressSecrets returns the Secrets that an Ingress may use for TLS and for passwords; none for
+// one that is not served.
 func IngressSecrets(in *networkingv1.Ingress) (certificates, users []types.NamespacedName) {
 	options := readAnnotations(in)
 	if options.refused {
@@ -187,7 +191,9 @@ func certificatesOfIngress(in *networkingv1.Ingress) (all []types.NamespacedName
 	return all, false
 }
 
-func (out *Ingress) path(c Cluster, in *networkingv1.Ingress, options *annotations, p *networkingv1.HTTPIngressPath) model.Rule {
+func (out *Ingress) path(
+	c Cluster, in *networkingv1.Ingress, options *annotations, p *networkingv1.HTTPIngressPath,
+) model.Rule {
 	m := model.Match{Path: p.Path}
 	if m.Path == "" {
 		m.Path = "/"
@@ -224,7 +230,9 @@ func withoutGroups(target string) string {
 	return path
 }
 
-func (out *Ingress) backend(c Cluster, in *networkingv1.Ingress, options *annotations, ref *networkingv1.IngressBackend) model.Backend {
+func (out *Ingress) backend(
+	c Cluster, in *networkingv1.Ingress, options *annotations, ref *networkingv1.IngressBackend,
+) model.Backend {
 	b := model.Backend{Weight: 1, Protocol: options.protocol}
 	problem := func(text string) model.Backend {
 		b.Invalid = text

@@ -31,7 +31,9 @@ func TestListenerIsolation(t *testing.T) {
 		{"one", all, "80:abc.foo.example.com"},
 	} {
 		t.Run(c.listener+" "+c.hostnames, func(t *testing.T) {
-			r := read[gatewayv1.HTTPRoute](t, "metadata: {name: r, namespace: a}\nspec:\n  parentRefs: [{name: g, sectionName: "+c.listener+"}]\n  hostnames: "+c.hostnames)
+			r := read[gatewayv1.HTTPRoute](t,
+				"metadata: {name: r, namespace: a}\nspec:\n  parentRefs: [{name: g, sectionName: "+c.listener+
+					"}]\n  hostnames: "+c.hostnames)
 			got := TranslateHTTPRoute(w, ports, r)
 			var places []string
 			for _, p := range got.Model.Places {

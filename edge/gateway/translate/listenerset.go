@@ -27,7 +27,8 @@ func Parent(s *gatewayv1.ListenerSet) (types.NamespacedName, bool) {
 	if value(p.Group, gatewayv1.GroupName) != gatewayv1.GroupName || value(p.Kind, "Gateway") != "Gateway" {
 		return types.NamespacedName{}, false
 	}
-	return types.NamespacedName{Namespace: string(value(p.Namespace, gatewayv1.Namespace(s.Namespace))), Name: string(p.Name)}, true
+	return types.NamespacedName{Namespace: string(value(p.Namespace, gatewayv1.Namespace(s.Namespace))),
+		Name: string(p.Name)}, true
 }
 
 // GatewayOf returns the Gateway of our class that a set names, or nil.
@@ -46,7 +47,8 @@ func GatewayOf(c Cluster, s *gatewayv1.ListenerSet) *gatewayv1.Gateway {
 // setsOf are the sets that name a Gateway, in the order in which their listeners count.
 func setsOf(c Cluster, g *gatewayv1.Gateway) []*gatewayv1.ListenerSet {
 	return slices.SortedFunc(slices.Values(c.ListenerSets(nameOf(g))), func(a, b *gatewayv1.ListenerSet) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace),
+			cmp.Compare(a.Name, b.Name))
 	})
 }
 
@@ -92,15 +94,20 @@ func TranslateListenerSet(c Cluster, ports Ports, g *gatewayv1.Gateway, set *gat
 	return translateListenerSet(c, ports, g, set, taken)
 }
 
-func translateListenerSet(c Cluster, ports Ports, g *gatewayv1.Gateway, s *gatewayv1.ListenerSet, taken claims) ListenerSet {
+func translateListenerSet(
+	c Cluster, ports Ports, g *gatewayv1.Gateway, s *gatewayv1.ListenerSet, taken claims,
+) ListenerSet {
 	out := ListenerSet{Set: s}
 	if !allowsSet(c, g, s) {
-		out.refused = [2]gatewayv1.ListenerSetConditionReason{gatewayv1.ListenerSetReasonNotAllowed, gatewayv1.ListenerSetReasonNotAllowed}
-		out.message = fmt.Sprintf("the Gateway allows no ListenerSets of the namespace %s; see its spec.allowedListeners", s.Namespace)
+		out.refused = [2]gatewayv1.ListenerSetConditionReason{gatewayv1.ListenerSetReasonNotAllowed,
+			gatewayv1.ListenerSetReasonNotAllowed}
+		out.message = fmt.Sprintf(
+			"the Gateway allows no ListenerSets of the namespace %s; see its spec.allowedListeners", s.Namespace)
 		return out
 	}
 	if refusedGateway(g) != "" {
-		out.refused = [2]gatewayv1.ListenerSetConditionReason{gatewayv1.ListenerSetReasonParentNotAccepted, parentNotProgrammed}
+		out.refused = [2]gatewayv1.ListenerSetConditionReason{gatewayv1.ListenerSetReasonParentNotAccepted,
+			parentNotProgrammed}
 		out.message = "the Gateway is not accepted"
 		return out
 	}
@@ -115,7 +122,8 @@ func translateListenerSet(c Cluster, ports Ports, g *gatewayv1.Gateway, s *gatew
 		out.Listeners = append(out.Listeners, translateListener(c, ports, of, l, rival))
 	}
 	if out.Accepted = open(out.Listeners) > 0; !out.Accepted {
-		out.refused = [2]gatewayv1.ListenerSetConditionReason{gatewayv1.ListenerSetReasonListenersNotValid, gatewayv1.ListenerSetReasonListenersNotValid}
+		out.refused = [2]gatewayv1.ListenerSetConditionReason{gatewayv1.ListenerSetReasonListenersNotValid,
+			gatewayv1.ListenerSetReasonListenersNotValid}
 		out.message = "no listener is valid"
 	}
 	return out
@@ -127,12 +135,15 @@ const parentNotProgrammed gatewayv1.ListenerSetConditionReason = "ParentNotProgr
 // Conditions returns those of the set. addressed says that the gateway has addresses in this
 // cluster.
 func (t *ListenerSet) Conditions(addressed bool) []metav1.Condition {
-	set := func(kind gatewayv1.ListenerSetConditionType, reason gatewayv1.ListenerSetConditionReason, message string, ok bool) metav1.Condition {
+	set := func(
+		kind gatewayv1.ListenerSetConditionType, reason gatewayv1.ListenerSetConditionReason, message string, ok bool,
+	) metav1.Condition {
 		return condition(string(kind), string(reason), message, ok, t.Set.Generation)
 	}
 	accepted, programmed := gatewayv1.ListenerSetConditionAccepted, gatewayv1.ListenerSetConditionProgrammed
 	if !t.Accepted {
-		return []metav1.Condition{set(accepted, t.refused[0], t.message, false), set(programmed, t.refused[1], t.message, false)}
+		return []metav1.Condition{set(accepted, t.refused[0], t.message, false),
+			set(programmed, t.refused[1], t.message, false)}
 	}
 	out := []metav1.Condition{set(accepted, gatewayv1.ListenerSetReasonAccepted, "", true)}
 	if open(t.Listeners) < len(t.Listeners) {
@@ -186,9 +197,11 @@ func (c claims) rival(l *gatewayv1.Listener) clash {
 	case !taken || l.Protocol == gatewayv1.UDPProtocolType:
 		return clash{}
 	case !supported(l.Protocol) || mode != secure(l):
-		return clash{gatewayv1.ListenerReasonProtocolConflict, fmt.Sprintf("the Gateway or an older ListenerSet has port %d with another protocol", l.Port)}
+		return clash{gatewayv1.ListenerReasonProtocolConflict,
+			fmt.Sprintf("the Gateway or an older ListenerSet has port %d with another protocol", l.Port)}
 	case c.names[claim{l.Port, lowerName(l.Hostname)}]:
-		return clash{gatewayv1.ListenerReasonHostnameConflict, fmt.Sprintf("the Gateway or an older ListenerSet has that hostname on port %d", l.Port)}
+		return clash{gatewayv1.ListenerReasonHostnameConflict,
+			fmt.Sprintf("the Gateway or an older ListenerSet has that hostname on port %d", l.Port)}
 	}
 	return clash{}
 }

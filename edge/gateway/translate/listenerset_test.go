@@ -14,7 +14,9 @@ import (
 
 // setOf returns a set of the Gateway a/g, made at a second.
 func setOf(t *testing.T, namespace, name string, second int64, listeners string) *gatewayv1.ListenerSet {
-	s := read[gatewayv1.ListenerSet](t, "metadata: {name: "+name+", namespace: "+namespace+"}\nspec:\n  parentRef: {name: g, namespace: a}\n  listeners:\n"+listeners)
+	s := read[gatewayv1.ListenerSet](t,
+		"metadata: {name: "+name+", namespace: "+namespace+
+			"}\nspec:\n  parentRef: {name: g, namespace: a}\n  listeners:\n"+listeners)
 	s.CreationTimestamp = metav1.Unix(second, 0)
 	return s
 }
@@ -27,7 +29,8 @@ func setGateway(t *testing.T, from, listeners string) *gatewayv1.Gateway {
 const accepted = "Accepted=True/Accepted Conflicted=False/NoConflicts ResolvedRefs=True/ResolvedRefs Programmed=True/Programmed"
 
 func conflicted(reason string) string {
-	return "Accepted=False/" + reason + " Conflicted=True/" + reason + " ResolvedRefs=True/ResolvedRefs Programmed=False/" + reason
+	return "Accepted=False/" + reason + " Conflicted=True/" + reason +
+		" ResolvedRefs=True/ResolvedRefs Programmed=False/" + reason
 }
 
 // TestListenerSets: the listeners of the Gateway count first, then those of older sets.
@@ -41,14 +44,17 @@ func TestListenerSets(t *testing.T) {
 `)
 	newer := setOf(t, "a", "newer", 2, "  - {name: two, port: 80, protocol: HTTP, hostname: two.example.com}\n")
 	foreign := setOf(t, "b", "foreign", 0, "  - {name: two, port: 80, protocol: HTTP, hostname: two.example.com}\n")
-	w := world{gateways: map[types.NamespacedName]*gatewayv1.Gateway{key("a", "g"): gateway}, sets: []*gatewayv1.ListenerSet{newer, older, foreign}}
+	w := world{gateways: map[types.NamespacedName]*gatewayv1.Gateway{key("a", "g"): gateway},
+		sets: []*gatewayv1.ListenerSet{newer, older, foreign}}
 	none := "Accepted=False/UnsupportedProtocol Conflicted=False/NoConflicts ResolvedRefs=True/ResolvedRefs Programmed=False/Invalid"
 	want := map[string]struct {
 		set       string
 		listeners []string
 	}{
-		"older":   {"Accepted=True/ListenersNotValid Programmed=True/Programmed", []string{accepted, conflicted("HostnameConflict"), conflicted("ProtocolConflict"), none}},
-		"newer":   {"Accepted=False/ListenersNotValid Programmed=False/ListenersNotValid", []string{conflicted("HostnameConflict")}},
+		"older": {"Accepted=True/ListenersNotValid Programmed=True/Programmed",
+			[]string{accepted, conflicted("HostnameConflict"), conflicted("ProtocolConflict"), none}},
+		"newer": {"Accepted=False/ListenersNotValid Programmed=False/ListenersNotValid",
+			[]string{conflicted("HostnameConflict")}},
 		"foreign": {"Accepted=False/NotAllowed Programmed=False/NotAllowed", nil},
 	}
 	sets := TranslateListenerSets(w, ports, gateway)
@@ -68,7 +74,8 @@ func TestListenerSets(t *testing.T) {
 					listeners = append(listeners, reasons(l.Conditions))
 				}
 				if !slices.Equal(listeners, want[s.Set.Name].listeners) {
-					t.Errorf("\n got %s\nwant %s", strings.Join(listeners, "\n     "), strings.Join(want[s.Set.Name].listeners, "\n     "))
+					t.Errorf("\n got %s\nwant %s", strings.Join(listeners, "\n     "),
+						strings.Join(want[s.Set.Name].listeners, "\n     "))
 				}
 			}
 		})
@@ -78,7 +85,8 @@ func TestListenerSets(t *testing.T) {
 	if have := reasons(translated.Listeners[0].Conditions); have != accepted {
 		t.Error(have)
 	}
-	if have := reasons(sets[1].Conditions(false)); have != "Accepted=True/ListenersNotValid Programmed=False/ParentNotProgrammed" {
+	if have := reasons(
+		sets[1].Conditions(false)); have != "Accepted=True/ListenersNotValid Programmed=False/ParentNotProgrammed" {
 		t.Errorf("without a node: %s", have)
 	}
 }
@@ -89,7 +97,9 @@ func TestListenerSetOfARefusedGateway(t *testing.T) {
 	gateway.Spec.Addresses = []gatewayv1.GatewaySpecAddress{{Value: "192.0.2.1"}}
 	set := setOf(t, "b", "s", 1, "  - {name: two, port: 80, protocol: HTTP, hostname: two.example.com}\n")
 	got := TranslateListenerSet(world{sets: []*gatewayv1.ListenerSet{set}}, ports, gateway, set)
-	if have := reasons(got.Conditions(true)); have != "Accepted=False/ParentNotAccepted Programmed=False/ParentNotProgrammed" || len(got.Listeners) > 0 {
+	if have := reasons(
+		got.Conditions(true)); have != "Accepted=False/ParentNotAccepted Programmed=False/ParentNotProgrammed" ||
+		len(got.Listeners) > 0 {
 		t.Errorf("%s with %d listeners", have, len(got.Listeners))
 	}
 }
@@ -100,7 +110,9 @@ func TestGatewayOfValidSets(t *testing.T) {
 	set := setOf(t, "b", "s", 1, "  - {name: two, port: 80, protocol: HTTP}\n")
 	w := world{sets: []*gatewayv1.ListenerSet{set}}
 	translated := TranslateGateway(w, ports, gateway)
-	if have := reasons(translated.Conditions(TranslateListenerSets(w, ports, gateway), true)); have != "Accepted=True/ListenersNotValid Programmed=True/Programmed" {
+	if have := reasons(
+		translated.Conditions(TranslateListenerSets(w, ports, gateway),
+			true)); have != "Accepted=True/ListenersNotValid Programmed=True/Programmed" {
 		t.Error(have)
 	}
 }
@@ -108,7 +120,8 @@ func TestGatewayOfValidSets(t *testing.T) {
 // TestPortOfAListenerSet: a set shares the ports of all Gateways, and is as old as its Gateway at
 // most.
 func TestPortOfAListenerSet(t *testing.T) {
-	gateway, other := setGateway(t, "All", "  - {name: one, port: 80, protocol: HTTP}\n"), gatewayOf(t, "  - {name: l, port: 8080, protocol: HTTP}\n")
+	gateway, other := setGateway(t, "All", "  - {name: one, port: 80, protocol: HTTP}\n"),
+		gatewayOf(t, "  - {name: l, port: 8080, protocol: HTTP}\n")
 	set := setOf(t, "b", "s", 1, "  - {name: two, port: 8080, protocol: HTTPS, tls: {}}\n")
 	other.Name, other.CreationTimestamp, gateway.CreationTimestamp = "other", metav1.Unix(3, 0), metav1.Unix(2, 0)
 	w := world{sets: []*gatewayv1.ListenerSet{set}}
@@ -127,25 +140,34 @@ func TestPortOfAListenerSet(t *testing.T) {
 }
 
 func TestRoutesOfAListenerSet(t *testing.T) {
-	gateway := setGateway(t, "Selector, selector: {matchLabels: {team: x}}", "  - {name: one, port: 80, protocol: HTTP, hostname: one.example.com, allowedRoutes: {namespaces: {from: All}}}\n")
+	gateway := setGateway(t, "Selector, selector: {matchLabels: {team: x}}",
+		"  - {name: one, port: 80, protocol: HTTP, hostname: one.example.com, allowedRoutes: {namespaces: {from: All}}}\n")
 	set := setOf(t, "b", "s", 1, "  - {name: two, port: 80, protocol: HTTP, hostname: two.example.com}\n")
-	refused := setOf(t, "c", "s", 1, "  - {name: three, port: 80, protocol: HTTP, hostname: three.example.com, allowedRoutes: {namespaces: {from: All}}}\n")
+	refused := setOf(t, "c", "s", 1,
+		"  - {name: three, port: 80, protocol: HTTP, hostname: three.example.com, allowedRoutes: {namespaces: {from: All}}}\n")
 	w := world{
 		gateways: map[types.NamespacedName]*gatewayv1.Gateway{key("a", "g"): gateway},
 		sets:     []*gatewayv1.ListenerSet{set, refused}, labels: map[string]map[string]string{"b": {"team": "x"}},
 	}
 	for _, c := range []struct{ name, namespace, parents, want, places string }{
 		{"to the set", "b", "[{kind: ListenerSet, name: s}]", "Accepted=True/Accepted", "two.example.com"},
-		{"to a listener of the set", "b", "[{kind: ListenerSet, name: s, sectionName: two, port: 80}]", "Accepted=True/Accepted", "two.example.com"},
-		{"to no listener of the set", "b", "[{kind: ListenerSet, name: s, sectionName: one}]", "Accepted=False/NoMatchingParent", ""},
+		{"to a listener of the set", "b", "[{kind: ListenerSet, name: s, sectionName: two, port: 80}]",
+			"Accepted=True/Accepted", "two.example.com"},
+		{"to no listener of the set", "b", "[{kind: ListenerSet, name: s, sectionName: one}]",
+			"Accepted=False/NoMatchingParent", ""},
 		{"to the Gateway only", "b", "[{name: g, namespace: a}]", "Accepted=True/Accepted", "one.example.com"},
-		{"to the set's listener by the Gateway", "b", "[{name: g, namespace: a, sectionName: two}]", "Accepted=False/NoMatchingParent", ""},
-		{"of another namespace", "a", "[{kind: ListenerSet, name: s, namespace: b}]", "Accepted=False/NotAllowedByListeners", ""},
+		{"to the set's listener by the Gateway", "b", "[{name: g, namespace: a, sectionName: two}]",
+			"Accepted=False/NoMatchingParent", ""},
+		{"of another namespace", "a", "[{kind: ListenerSet, name: s, namespace: b}]",
+			"Accepted=False/NotAllowedByListeners", ""},
 		{"to a set that is not allowed", "c", "[{kind: ListenerSet, name: s}]", "Accepted=False/NoMatchingParent", ""},
-		{"to both", "b", "[{kind: ListenerSet, name: s}, {name: g, namespace: a}]", "Accepted=True/Accepted Accepted=True/Accepted", "two.example.com one.example.com"},
+		{"to both", "b", "[{kind: ListenerSet, name: s}, {name: g, namespace: a}]",
+			"Accepted=True/Accepted Accepted=True/Accepted", "two.example.com one.example.com"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := TranslateHTTPRoute(w, ports, read[gatewayv1.HTTPRoute](t, "metadata: {name: r, namespace: "+c.namespace+"}\nspec: {parentRefs: "+c.parents+"}"))
+			got := TranslateHTTPRoute(w, ports,
+				read[gatewayv1.HTTPRoute](t,
+					"metadata: {name: r, namespace: "+c.namespace+"}\nspec: {parentRefs: "+c.parents+"}"))
 			var have, places []string
 			for _, p := range got.Parents {
 				have = append(have, reasons(p.Conditions[:1]))
@@ -167,11 +189,15 @@ func TestRoutesOfAListenerSet(t *testing.T) {
 // allowed reads nothing.
 func TestSecretsOfAListenerSet(t *testing.T) {
 	grant := func(kind string) *gatewayv1.ReferenceGrant {
-		return read[gatewayv1.ReferenceGrant](t, "spec: {from: [{group: gateway.networking.k8s.io, kind: "+kind+", namespace: b}], to: [{group: '', kind: Secret}]}")
+		return read[gatewayv1.ReferenceGrant](t,
+			"spec: {from: [{group: gateway.networking.k8s.io, kind: "+kind+
+				", namespace: b}], to: [{group: '', kind: Secret}]}")
 	}
-	set := setOf(t, "b", "s", 1, "  - {name: two, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: own}, {name: shared, namespace: c}]}}\n")
+	set := setOf(t, "b", "s", 1,
+		"  - {name: two, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: own}, {name: shared, namespace: c}]}}\n")
 	gateway := setGateway(t, "All", "  - {name: one, port: 80, protocol: HTTP}\n")
-	w := world{gateways: map[types.NamespacedName]*gatewayv1.Gateway{key("a", "g"): gateway}, grants: map[string][]*gatewayv1.ReferenceGrant{"c": {grant("Gateway")}}}
+	w := world{gateways: map[types.NamespacedName]*gatewayv1.Gateway{key("a", "g"): gateway},
+		grants: map[string][]*gatewayv1.ReferenceGrant{"c": {grant("Gateway")}}}
 	if got := SetSecrets(w, set); !slices.Equal(got, []types.NamespacedName{key("b", "own")}) {
 		t.Errorf("with a grant to Gateways: %v", got)
 	}
@@ -195,7 +221,9 @@ func TestTLSRoutePlaces(t *testing.T) {
   - {name: pass, port: 443, protocol: TLS, hostname: pass.example.com, tls: {mode: Passthrough}}
   - {name: end, port: 443, protocol: TLS, hostname: end.example.com, tls: {mode: Terminate, certificateRefs: [{name: cert}]}}
 `)}}
-	got := TranslateTLSRoute(w, ports, read[gatewayv1.TLSRoute](t, "metadata: {name: r, namespace: a}\nspec: {parentRefs: [{name: g}], hostnames: ['*.example.com']}"))
+	got := TranslateTLSRoute(w, ports,
+		read[gatewayv1.TLSRoute](t,
+			"metadata: {name: r, namespace: a}\nspec: {parentRefs: [{name: g}], hostnames: ['*.example.com']}"))
 	want := map[string]model.Serve{"pass.example.com": model.Passthrough, "end.example.com": model.Terminate}
 	for _, p := range got.Model.Places {
 		if serve, ok := want[p.Hosts[0]]; !ok || p.Serve != serve {

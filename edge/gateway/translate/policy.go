@@ -24,7 +24,8 @@ type Policy struct {
 func Targets(p *gatewayv1.BackendTLSPolicy) (all []types.NamespacedName) {
 	for i := range p.Spec.TargetRefs {
 		t := &p.Spec.TargetRefs[i]
-		if name := (types.NamespacedName{Namespace: p.Namespace, Name: string(t.Name)}); t.Group == "" && t.Kind == "Service" && !slices.Contains(all, name) {
+		if name := (types.NamespacedName{Namespace: p.Namespace, Name: string(t.Name)}); t.Group == "" &&
+			t.Kind == "Service" && !slices.Contains(all, name) {
 			all = append(all, name)
 		}
 	}
@@ -48,7 +49,8 @@ func TranslatePolicy(c Cluster, p *gatewayv1.BackendTLSPolicy) Policy {
 	why := verify.Invalid
 	switch {
 	case why != "" && resolved.Status == metav1.ConditionFalse:
-		accepted = policyCondition(p, gatewayv1.PolicyConditionAccepted, gatewayv1.BackendTLSPolicyReasonNoValidCACertificate, why)
+		accepted = policyCondition(p, gatewayv1.PolicyConditionAccepted,
+			gatewayv1.BackendTLSPolicyReasonNoValidCACertificate, why)
 	case why != "":
 		accepted = policyCondition(p, gatewayv1.PolicyConditionAccepted, gatewayv1.PolicyReasonInvalid, why)
 	default:
@@ -59,7 +61,10 @@ func TranslatePolicy(c Cluster, p *gatewayv1.BackendTLSPolicy) Policy {
 	return Policy{Verify: verify, Conditions: []metav1.Condition{accepted, resolved}}
 }
 
-func policyCondition(p *gatewayv1.BackendTLSPolicy, kind gatewayv1.PolicyConditionType, reason gatewayv1.PolicyConditionReason, message string) metav1.Condition {
+func policyCondition(
+	p *gatewayv1.BackendTLSPolicy, kind gatewayv1.PolicyConditionType, reason gatewayv1.PolicyConditionReason,
+	message string,
+) metav1.Condition {
 	ok := reason == gatewayv1.PolicyReasonAccepted || reason == gatewayv1.BackendTLSPolicyReasonResolvedRefs
 	return condition(string(kind), string(reason), message, ok, p.Generation)
 }
@@ -82,12 +87,14 @@ func verification(c Cluster, p *gatewayv1.BackendTLSPolicy) (*model.Verify, meta
 	reason, message := gatewayv1.BackendTLSPolicyReasonResolvedRefs, ""
 	for _, ref := range v.CACertificateRefs {
 		if ref.Group != "" || ref.Kind != "ConfigMap" {
-			reason, message = gatewayv1.BackendTLSPolicyReasonInvalidKind, fmt.Sprintf("%s is a %s; only ConfigMaps are supported", ref.Name, ref.Kind)
+			reason, message = gatewayv1.BackendTLSPolicyReasonInvalidKind,
+				fmt.Sprintf("%s is a %s; only ConfigMaps are supported", ref.Name, ref.Kind)
 			continue
 		}
 		name := types.NamespacedName{Namespace: p.Namespace, Name: string(ref.Name)}
 		if err := c.Authority(name); err != nil {
-			reason, message = gatewayv1.BackendTLSPolicyReasonInvalidCACertificateRef, fmt.Sprintf("the ConfigMap %s: %v", name, err)
+			reason, message = gatewayv1.BackendTLSPolicyReasonInvalidCACertificateRef,
+				fmt.Sprintf("the ConfigMap %s: %v", name, err)
 			continue
 		}
 		out.Authorities = append(out.Authorities, name)
@@ -97,8 +104,10 @@ func verification(c Cluster, p *gatewayv1.BackendTLSPolicy) (*model.Verify, meta
 		out.Invalid = "options are not supported"
 	case len(v.CACertificateRefs) > 0 && len(out.Authorities) == 0:
 		out.Invalid = message
-	case len(v.CACertificateRefs) == 0 && value(v.WellKnownCACertificates, "") != gatewayv1.WellKnownCACertificatesSystem:
-		out.Invalid = fmt.Sprintf("wellKnownCACertificates %q is not supported; System is", value(v.WellKnownCACertificates, ""))
+	case len(v.CACertificateRefs) == 0 &&
+		value(v.WellKnownCACertificates, "") != gatewayv1.WellKnownCACertificatesSystem:
+		out.Invalid = fmt.Sprintf("wellKnownCACertificates %q is not supported; System is",
+			value(v.WellKnownCACertificates, ""))
 	}
 	return out, policyCondition(p, gatewayv1.BackendTLSPolicyConditionResolvedRefs, reason, message)
 }
@@ -112,9 +121,13 @@ func precedence(c Cluster, p *gatewayv1.BackendTLSPolicy) (reason gatewayv1.Poli
 		}
 		name := types.NamespacedName{Namespace: p.Namespace, Name: string(t.Name)}
 		service, section := c.Service(name), string(value(t.SectionName, ""))
-		if service == nil || section != "" && !slices.ContainsFunc(service.Spec.Ports, func(port corev1.ServicePort) bool { return port.Name == section }) {
+		if service == nil ||
+			section != "" &&
+				!slices.ContainsFunc(service.Spec.Ports,
+					func(port corev1.ServicePort) bool { return port.Name == section }) {
 			if reason == "" {
-				reason, message = gatewayv1.PolicyReasonTargetNotFound, fmt.Sprintf("there is no Service %s with the port %q", name, section)
+				reason, message = gatewayv1.PolicyReasonTargetNotFound,
+					fmt.Sprintf("there is no Service %s with the port %q", name, section)
 				if section == "" {
 					message = fmt.Sprintf("there is no Service %s", name)
 				}
@@ -125,7 +138,8 @@ func precedence(c Cluster, p *gatewayv1.BackendTLSPolicy) (reason gatewayv1.Poli
 		if first == nil || nameOf(first) == nameOf(p) {
 			return "", ""
 		}
-		reason, message = gatewayv1.PolicyReasonConflicted, fmt.Sprintf("the older policy %s is for the same target", first.Name)
+		reason, message = gatewayv1.PolicyReasonConflicted,
+			fmt.Sprintf("the older policy %s is for the same target", first.Name)
 	}
 	return reason, message
 }
@@ -134,11 +148,13 @@ func precedence(c Cluster, p *gatewayv1.BackendTLSPolicy) (reason gatewayv1.Poli
 func firstPolicy(c Cluster, service types.NamespacedName, section string) (first *gatewayv1.BackendTLSPolicy) {
 	for _, p := range c.Policies(service) {
 		if !slices.ContainsFunc(p.Spec.TargetRefs, func(t gatewayv1.LocalPolicyTargetReferenceWithSectionName) bool {
-			return t.Group == "" && t.Kind == "Service" && string(t.Name) == service.Name && string(value(t.SectionName, "")) == section
+			return t.Group == "" && t.Kind == "Service" && string(t.Name) == service.Name &&
+				string(value(t.SectionName, "")) == section
 		}) {
 			continue
 		}
-		if first == nil || cmp.Or(p.CreationTimestamp.Compare(first.CreationTimestamp.Time), cmp.Compare(p.Name, first.Name)) < 0 {
+		if first == nil ||
+			cmp.Or(p.CreationTimestamp.Compare(first.CreationTimestamp.Time), cmp.Compare(p.Name, first.Name)) < 0 {
 			first = p
 		}
 	}

@@ -106,7 +106,9 @@ func nameOf(o metav1.Object) types.NamespacedName {
 
 // takenText says why nothing is served at a port of the nodes.
 func takenText(port uint16, by string) string {
-	return fmt.Sprintf("the port %d of the nodes is in use by %s; give that Service another port, or an address of an AddressPool", port, by)
+	return fmt.Sprintf(
+		"the port %d of the nodes is in use by %s; give that Service another port, or an address of an AddressPool",
+		port, by)
 }
 
 func supported(p gatewayv1.ProtocolType) bool {
@@ -124,17 +126,21 @@ func condition(kind, reason, message string, ok bool, generation int64) metav1.C
 	if ok {
 		status = metav1.ConditionTrue
 	}
-	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: generation}
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message,
+		ObservedGeneration: generation}
 }
 
 // ClassStatus returns the conditions of a class.
 func ClassStatus(c *gatewayv1.GatewayClass) []metav1.Condition {
 	if c.Spec.ParametersRef != nil {
-		return []metav1.Condition{condition(string(gatewayv1.GatewayClassConditionStatusAccepted), string(gatewayv1.GatewayClassReasonInvalidParameters),
-			"this controller has no parameters", false, c.Generation)}
+		return []metav1.Condition{
+			condition(string(gatewayv1.GatewayClassConditionStatusAccepted),
+				string(gatewayv1.GatewayClassReasonInvalidParameters),
+				"this controller has no parameters", false, c.Generation)}
 	}
-	return []metav1.Condition{condition(string(gatewayv1.GatewayClassConditionStatusAccepted), string(gatewayv1.GatewayClassReasonAccepted),
-		"the gateway of every node serves this class", true, c.Generation)}
+	return []metav1.Condition{
+		condition(string(gatewayv1.GatewayClassConditionStatusAccepted), string(gatewayv1.GatewayClassReasonAccepted),
+			"the gateway of every node serves this class", true, c.Generation)}
 }
 
 // granted reports whether a ReferenceGrant lets an object of another namespace refer to one.
@@ -149,7 +155,8 @@ func granted(c Cluster, kind, from string, toGroup, toKind string, to types.Name
 			continue
 		}
 		if slices.ContainsFunc(g.Spec.To, func(t gatewayv1.ReferenceGrantTo) bool {
-			return string(t.Group) == toGroup && string(t.Kind) == toKind && (t.Name == nil || *t.Name == "" || string(*t.Name) == to.Name)
+			return string(t.Group) == toGroup && string(t.Kind) == toKind &&
+				(t.Name == nil || *t.Name == "" || string(*t.Name) == to.Name)
 		}) {
 			return true
 		}

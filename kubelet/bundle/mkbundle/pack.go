@@ -59,12 +59,14 @@ func packOne(file, dir string, component *format.Component) error {
 	component.SHA256 = hex.EncodeToString(sum[:])
 	component.Executable = !strings.HasSuffix(component.Name, ".tar")
 	// One goroutine: the encoder's output must not depend on the machine.
-	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithEncoderConcurrency(1))
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBestCompression),
+		zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return err
 	}
 	defer encoder.Close()
-	if err := replaceFile(filepath.Join(dir, component.Name+format.PackedSuffix), encoder.EncodeAll(content, nil)); err != nil {
+	if err := replaceFile(filepath.Join(dir, component.Name+format.PackedSuffix),
+		encoder.EncodeAll(content, nil)); err != nil {
 		return fmt.Errorf("pack %s: %w", file, err)
 	}
 	return nil

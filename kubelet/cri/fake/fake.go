@@ -53,7 +53,8 @@ func New(images ...string) *Runtime {
 	r := &Runtime{
 		boxes: map[string]*runtimeapi.PodSandbox{}, containers: map[string]*runtimeapi.ContainerStatus{},
 		box: map[string]string{}, labels: map[string]map[string]string{}, images: map[string]*runtimeapi.Image{},
-		listeners: map[int]chan *runtimeapi.ContainerEventResponse{}, ended: map[string]chan struct{}{}, Stubborn: map[string]bool{},
+		listeners: map[int]chan *runtimeapi.ContainerEventResponse{}, ended: map[string]chan struct{}{},
+		Stubborn: map[string]bool{},
 	}
 	for _, name := range images {
 		r.images[name] = &runtimeapi.Image{Id: name, RepoTags: []string{name}}
@@ -90,7 +91,8 @@ func (r *Runtime) tellLocked(boxID string) {
 	if box == nil {
 		return
 	}
-	event := &runtimeapi.ContainerEventResponse{PodSandboxStatus: &runtimeapi.PodSandboxStatus{Id: boxID, Metadata: box.Metadata}}
+	event := &runtimeapi.ContainerEventResponse{
+		PodSandboxStatus: &runtimeapi.PodSandboxStatus{Id: boxID, Metadata: box.Metadata}}
 	for _, c := range r.listeners {
 		select {
 		case c <- event:
@@ -211,14 +213,18 @@ func (r *Runtime) ListPodSandboxes(_ context.Context, selector map[string]string
 	var list []*runtimeapi.PodSandbox
 	for _, b := range r.boxes {
 		if matches(b.Labels, selector) {
-			list = append(list, &runtimeapi.PodSandbox{Id: b.Id, Metadata: b.Metadata, State: b.State, CreatedAt: b.CreatedAt, Labels: b.Labels})
+			list = append(list,
+				&runtimeapi.PodSandbox{Id: b.Id, Metadata: b.Metadata, State: b.State, CreatedAt: b.CreatedAt,
+					Labels: b.Labels})
 		}
 	}
 	return list, nil
 }
 
 // CreateContainer implements cri.Runtime.
-func (r *Runtime) CreateContainer(ctx context.Context, boxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+func (r *Runtime) CreateContainer(
+	ctx context.Context, boxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig,
+) (string, error) {
 	if err := r.making(ctx, "CreateContainer", config.Metadata.Name); err != nil {
 		return "", err
 	}
@@ -228,8 +234,10 @@ func (r *Runtime) CreateContainer(ctx context.Context, boxID string, config *run
 		return "", notFound(boxID)
 	}
 	id := r.id("container")
-	r.containers[id] = &runtimeapi.ContainerStatus{Id: id, Metadata: config.Metadata, Labels: config.Labels, Annotations: config.Annotations,
-		Image: config.Image, ImageRef: config.Image.Image, State: runtimeapi.ContainerState_CONTAINER_CREATED, CreatedAt: int64(r.next),
+	r.containers[id] = &runtimeapi.ContainerStatus{Id: id, Metadata: config.Metadata, Labels: config.Labels,
+		Annotations: config.Annotations,
+		Image:       config.Image, ImageRef: config.Image.Image, State: runtimeapi.ContainerState_CONTAINER_CREATED,
+		CreatedAt: int64(r.next),
 		LogPath:   filepath.Join(sandbox.GetLogDirectory(), config.LogPath),
 		Resources: &runtimeapi.ContainerResources{Linux: config.GetLinux().GetResources()}}
 	r.box[id], r.labels[id] = boxID, config.Labels
@@ -298,7 +306,8 @@ func (r *Runtime) endLocked(id string, code int32, reason string) {
 }
 
 func cloneStatus(c *runtimeapi.ContainerStatus) *runtimeapi.ContainerStatus {
-	return &runtimeapi.ContainerStatus{Id: c.Id, Metadata: c.Metadata, Labels: c.Labels, Annotations: c.Annotations, Image: c.Image,
+	return &runtimeapi.ContainerStatus{Id: c.Id, Metadata: c.Metadata, Labels: c.Labels, Annotations: c.Annotations,
+		Image:    c.Image,
 		ImageRef: c.ImageRef, State: c.State, CreatedAt: c.CreatedAt, StartedAt: c.StartedAt, FinishedAt: c.FinishedAt,
 		ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message, LogPath: c.LogPath, Resources: c.Resources}
 }
@@ -350,7 +359,9 @@ func (r *Runtime) RemoveContainer(_ context.Context, id string) error {
 }
 
 // UpdateContainerResources implements cri.Runtime.
-func (r *Runtime) UpdateContainerResources(_ context.Context, id string, resources *runtimeapi.LinuxContainerResources) error {
+func (r *Runtime) UpdateContainerResources(
+	_ context.Context, id string, resources *runtimeapi.LinuxContainerResources,
+) error {
 	r.mu.Lock()
 	c := r.containers[id]
 	r.mu.Unlock()
@@ -395,8 +406,9 @@ func (r *Runtime) ListContainers(_ context.Context, selector map[string]string) 
 	var list []*runtimeapi.Container
 	for id, c := range r.containers {
 		if matches(r.labels[id], selector) {
-			list = append(list, &runtimeapi.Container{Id: id, PodSandboxId: r.box[id], Metadata: c.Metadata, Labels: c.Labels,
-				State: c.State, CreatedAt: c.CreatedAt, Image: c.Image, ImageRef: c.ImageRef})
+			list = append(list,
+				&runtimeapi.Container{Id: id, PodSandboxId: r.box[id], Metadata: c.Metadata, Labels: c.Labels,
+					State: c.State, CreatedAt: c.CreatedAt, Image: c.Image, ImageRef: c.ImageRef})
 		}
 	}
 	return list, nil
@@ -430,14 +442,19 @@ func (r *Runtime) Attach(context.Context, *runtimeapi.AttachRequest) (string, er
 }
 
 // ListContainerStats implements cri.Runtime.
-func (r *Runtime) ListContainerStats(_ context.Context, selector map[string]string) ([]*runtimeapi.ContainerStats, error) {
+func (r *Runtime) ListContainerStats(
+	_ context.Context, selector map[string]string,
+) ([]*runtimeapi.ContainerStats, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var list []*runtimeapi.ContainerStats
 	for id, c := range r.containers {
 		if used, ok := r.memory[c.Metadata.Name]; ok && matches(r.labels[id], selector) {
-			list = append(list, &runtimeapi.ContainerStats{Attributes: &runtimeapi.ContainerAttributes{Id: id, Metadata: c.Metadata, Labels: c.Labels},
-				Memory: &runtimeapi.MemoryUsage{UsageBytes: &runtimeapi.UInt64Value{Value: used}, WorkingSetBytes: &runtimeapi.UInt64Value{Value: used}}})
+			list = append(list,
+				&runtimeapi.ContainerStats{
+					Attributes: &runtimeapi.ContainerAttributes{Id: id, Metadata: c.Metadata, Labels: c.Labels},
+					Memory: &runtimeapi.MemoryUsage{UsageBytes: &runtimeapi.UInt64Value{Value: used},
+						WorkingSetBytes: &runtimeapi.UInt64Value{Value: used}}})
 		}
 	}
 	return list, nil
@@ -502,7 +519,9 @@ func (r *Runtime) ImageStatus(_ context.Context, image string) (*runtimeapi.Imag
 }
 
 // PullImage implements cri.Images.
-func (r *Runtime) PullImage(_ context.Context, image string, _ *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
+func (r *Runtime) PullImage(
+	_ context.Context, image string, _ *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig,
+) (string, error) {
 	if err := r.refuse("PullImage", image); err != nil {
 		return "", err
 	}

@@ -350,7 +350,9 @@ func (p *Plan) start(f *Facts, c *v1.Container, ended *Container) {
 	ref, ok := f.Images[c.Name]
 	switch {
 	case ok:
-		p.Start = append(p.Start, Start{Container: c, Attempt: nextAttempt(f, c.Name), Round: f.round(), ImageRef: ref, Restart: ended != nil})
+		p.Start = append(p.Start,
+			Start{Container: c, Attempt: nextAttempt(f, c.Name), Round: f.round(), ImageRef: ref,
+				Restart: ended != nil})
 	case !f.Pulling[c.Name]:
 		p.Pull = append(p.Pull, c)
 	}
@@ -366,7 +368,8 @@ func (p *Plan) showTrouble(f *Facts, c *v1.Container, t Trouble) {
 		p.wait(c.Name, t.Reason, t.Message)
 		return
 	}
-	p.wait(c.Name, ReasonImagePullBackOff, fmt.Sprintf("Back-off pulling image %q: %s: %s", c.Image, t.Reason, t.Message))
+	p.wait(c.Name, ReasonImagePullBackOff,
+		fmt.Sprintf("Back-off pulling image %q: %s: %s", c.Image, t.Reason, t.Message))
 }
 
 // nextAttempt numbers the next container of that name, so that it goes on over restarts of the

@@ -114,63 +114,103 @@ func TestDecide(t *testing.T) {
 			Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("a", 1)}}}, []string{"start a 1"}},
 		{"the second is not", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Images: images,
 			Backoffs: map[string]Backoff{"a": {Delay: 10 * time.Second, Last: epoch}},
-			Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("a", 0)}}}, []string{"a CrashLoopBackOff"}},
-		{"what is started again is shown to be held back until it runs", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Images: images,
-			Backoffs: map[string]Backoff{"a": {Delay: 10 * time.Second, Last: epoch.Add(-20 * time.Second)}},
-			Observed: Observed{Sandboxes: box(true), Containers: []Container{func() Container {
-				c := exited("a", 0)
-				c.FinishedAt = epoch.Add(-10 * time.Second)
-				return c
-			}()}}}, []string{"start a 1", "a CrashLoopBackOff"}},
+			Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("a", 0)}}},
+			[]string{"a CrashLoopBackOff"}},
+		{"what is started again is shown to be held back until it runs",
+			Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Images: images,
+				Backoffs: map[string]Backoff{"a": {Delay: 10 * time.Second, Last: epoch.Add(-20 * time.Second)}},
+				Observed: Observed{Sandboxes: box(true), Containers: []Container{func() Container {
+					c := exited("a", 0)
+					c.FinishedAt = epoch.Add(-10 * time.Second)
+					return c
+				}()}}}, []string{"start a 1", "a CrashLoopBackOff"}},
 		{"OnFailure leaves success alone", Facts{Pod: podWith(v1.RestartPolicyOnFailure, "a", "b"), Images: images,
-			Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("a", 0), exited("b", 2)}}}, []string{"start b 1"}},
+			Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("a", 0), exited("b", 2)}}},
+			[]string{"start b 1"}},
 		{"Never starts once", Facts{Pod: podWith(v1.RestartPolicyNever, "a"), Images: images,
 			Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("a", 2)}}}, nil},
 		{"Never, and the runtime forgot", Facts{Pod: lostPod, Images: images}, nil},
-		{"a dead sandbox is replaced when nothing runs in it", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Images: images,
-			Observed: Observed{Sandboxes: box(false), Containers: []Container{exited("a", 0)}}}, []string{"stop box", "sandbox 1"}},
+		{"a dead sandbox is replaced when nothing runs in it",
+			Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Images: images,
+				Observed: Observed{Sandboxes: box(false), Containers: []Container{exited("a", 0)}}},
+			[]string{"stop box", "sandbox 1"}},
 		{"what runs in a dead sandbox is killed first", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Images: images,
 			Observed: Observed{Sandboxes: box(false), Containers: []Container{running("a")}}}, []string{"kill a"}},
 		{"a dead sandbox of a done pod stays", Facts{Pod: podWith(v1.RestartPolicyNever, "a"),
 			Observed: Observed{Sandboxes: box(false), Containers: []Container{exited("a", 0)}}}, nil},
 		{"what runs in a former sandbox is killed", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Images: images,
 			Observed: Observed{Sandboxes: box(true), Containers: []Container{old}}}, []string{"kill a"}},
-		{"init containers run alone and first", Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "i", false), Images: images,
-			Observed: Observed{Sandboxes: box(true)}}, []string{"start i 0"}},
-		{"one that runs holds back the rest", Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "i", false), Images: images,
-			Observed: Observed{Sandboxes: box(true), Containers: []Container{running("i")}}}, nil},
-		{"one that succeeded lets them run", Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "i", false), Images: images,
-			Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("i", 0)}}}, []string{"start a 0"}},
-		{"one that failed is tried again", Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "i", false), Images: images,
-			Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("i", 1)}}}, []string{"start i 1"}},
-		{"one that failed for good ends it", Facts{Pod: withInit(podWith(v1.RestartPolicyNever, "a"), "i", false), Images: images,
-			Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("i", 1)}}}, nil},
-		{"init is not repeated beside running containers", Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "i", false), Images: images,
-			Health: started("a"), Observed: Observed{Sandboxes: box(true), Containers: []Container{running("a")}}}, nil},
-		{"a sidecar that has not started holds back the rest", Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "s", true), Images: images,
-			Observed: Observed{Sandboxes: box(true), Containers: []Container{running("s")}}}, nil},
-		{"one that has started does not", Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "s", true), Images: images,
-			Health: started("s"), Observed: Observed{Sandboxes: box(true), Containers: []Container{running("s")}}}, []string{"start a 0"}},
-		{"a sidecar restarts beside Never", Facts{Pod: withInit(podWith(v1.RestartPolicyNever, "a"), "s", true), Images: images,
-			Health: started("a"), Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("s", 0), running("a")}}}, []string{"start s 1"}},
-		{"a failed probe kills", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Health: map[string]Health{"a-id": {Started: true, Failed: "liveness"}},
-			Observed: Observed{Sandboxes: box(true), Containers: []Container{running("a")}}}, []string{"kill a"}},
-		{"but once", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Health: map[string]Health{"a-id": {Failed: "liveness"}}, Killing: map[string]bool{"a-id": true},
-			Observed: Observed{Sandboxes: box(true), Containers: []Container{running("a")}}}, nil},
+		{"init containers run alone and first",
+			Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "i", false), Images: images,
+				Observed: Observed{Sandboxes: box(true)}}, []string{"start i 0"}},
+		{"one that runs holds back the rest",
+			Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "i", false), Images: images,
+				Observed: Observed{Sandboxes: box(true), Containers: []Container{running("i")}}}, nil},
+		{"one that succeeded lets them run",
+			Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "i", false), Images: images,
+				Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("i", 0)}}},
+			[]string{"start a 0"}},
+		{"one that failed is tried again",
+			Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "i", false), Images: images,
+				Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("i", 1)}}},
+			[]string{"start i 1"}},
+		{"one that failed for good ends it",
+			Facts{Pod: withInit(podWith(v1.RestartPolicyNever, "a"), "i", false), Images: images,
+				Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("i", 1)}}}, nil},
+		{"init is not repeated beside running containers",
+			Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "i", false), Images: images,
+				Health: started("a"), Observed: Observed{Sandboxes: box(true), Containers: []Container{running("a")}}},
+			nil},
+		{"a sidecar that has not started holds back the rest",
+			Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "s", true), Images: images,
+				Observed: Observed{Sandboxes: box(true), Containers: []Container{running("s")}}}, nil},
+		{"one that has started does not",
+			Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "s", true), Images: images,
+				Health: started("s"), Observed: Observed{Sandboxes: box(true), Containers: []Container{running("s")}}},
+			[]string{"start a 0"}},
+		{"a sidecar restarts beside Never",
+			Facts{Pod: withInit(podWith(v1.RestartPolicyNever, "a"), "s", true), Images: images,
+				Health:   started("a"),
+				Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("s", 0), running("a")}}},
+			[]string{"start s 1"}},
+		{"a failed probe kills",
+			Facts{Pod: podWith(v1.RestartPolicyAlways, "a"),
+				Health:   map[string]Health{"a-id": {Started: true, Failed: "liveness"}},
+				Observed: Observed{Sandboxes: box(true), Containers: []Container{running("a")}}}, []string{"kill a"}},
+		{"but once",
+			Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Health: map[string]Health{"a-id": {Failed: "liveness"}},
+				Killing:  map[string]bool{"a-id": true},
+				Observed: Observed{Sandboxes: box(true), Containers: []Container{running("a")}}}, nil},
 		{"another image kills", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Health: started("a"),
 			Observed: Observed{Sandboxes: box(true), Containers: []Container{changed}}}, []string{"kill a"}},
-		{"a hook holds back the next container", Facts{Pod: podWith(v1.RestartPolicyAlways, "a", "b"), Images: images, Hooks: map[string]bool{"a-id": true},
-			Observed: Observed{Sandboxes: box(true), Containers: []Container{running("a")}}}, nil},
-		{"a container that was made and never started is removed", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Images: images,
-			Observed: Observed{Sandboxes: box(true), Containers: []Container{{ID: "x", Name: "a", SandboxID: "box", State: Created}}}}, []string{"remove x"}},
-		{"a failed pull shows its error", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Observed: Observed{Sandboxes: box(true)},
-			Troubles: map[string]Trouble{"a": {Reason: ReasonErrImagePull, Since: epoch, RetryAt: epoch.Add(10 * time.Second)}}}, []string{"a ErrImagePull"}},
+		{"a hook holds back the next container",
+			Facts{Pod: podWith(v1.RestartPolicyAlways, "a", "b"), Images: images, Hooks: map[string]bool{"a-id": true},
+				Observed: Observed{Sandboxes: box(true), Containers: []Container{running("a")}}}, nil},
+		{"a container that was made and never started is removed",
+			Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Images: images,
+				Observed: Observed{Sandboxes: box(true),
+					Containers: []Container{{ID: "x", Name: "a", SandboxID: "box", State: Created}}}},
+			[]string{"remove x"}},
+		{"a failed pull shows its error",
+			Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Observed: Observed{Sandboxes: box(true)},
+				Troubles: map[string]Trouble{
+					"a": {Reason: ReasonErrImagePull, Since: epoch, RetryAt: epoch.Add(10 * time.Second)}}},
+			[]string{"a ErrImagePull"}},
 		{"then its back-off", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Observed: Observed{Sandboxes: box(true)},
-			Troubles: map[string]Trouble{"a": {Reason: ReasonErrImagePull, Since: epoch.Add(-5 * time.Second), RetryAt: epoch.Add(5 * time.Second)}}}, []string{"a ImagePullBackOff"}},
-		{"then it is tried again", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Observed: Observed{Sandboxes: box(true)},
-			Troubles: map[string]Trouble{"a": {Reason: ReasonErrImagePull, Since: epoch.Add(-9 * time.Second), RetryAt: epoch}}}, []string{"pull a", "a ImagePullBackOff"}},
-		{"which changes nothing that is shown", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Observed: Observed{Sandboxes: box(true)}, Pulling: map[string]bool{"a": true},
-			Troubles: map[string]Trouble{"a": {Reason: ReasonErrImagePull, Since: epoch.Add(-9 * time.Second), RetryAt: epoch}}}, []string{"a ImagePullBackOff"}},
+			Troubles: map[string]Trouble{
+				"a": {Reason: ReasonErrImagePull, Since: epoch.Add(-5 * time.Second),
+					RetryAt: epoch.Add(5 * time.Second)}}}, []string{"a ImagePullBackOff"}},
+		{"then it is tried again",
+			Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Observed: Observed{Sandboxes: box(true)},
+				Troubles: map[string]Trouble{
+					"a": {Reason: ReasonErrImagePull, Since: epoch.Add(-9 * time.Second), RetryAt: epoch}}},
+			[]string{"pull a", "a ImagePullBackOff"}},
+		{"which changes nothing that is shown",
+			Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Observed: Observed{Sandboxes: box(true)},
+				Pulling: map[string]bool{"a": true},
+				Troubles: map[string]Trouble{
+					"a": {Reason: ReasonErrImagePull, Since: epoch.Add(-9 * time.Second), RetryAt: epoch}}},
+			[]string{"a ImagePullBackOff"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.facts.Now = epoch
@@ -189,12 +229,26 @@ func TestDecideEnd(t *testing.T) {
 		want  []string
 		ended bool
 	}{
-		{"containers first", Facts{Observed: Observed{Sandboxes: box(true), Containers: []Container{running("a"), running("b"), running("s")}}}, []string{"kill a", "kill b"}, false},
-		{"those that still end hold it up", Facts{Killing: map[string]bool{"a-id": true}, Observed: Observed{Sandboxes: box(true), Containers: []Container{running("a"), running("s")}}}, nil, false},
-		{"then the last sidecar", Facts{Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("a", 0), running("s"), running("i")}}}, []string{"kill i"}, false},
-		{"then the first", Facts{Observed: Observed{Sandboxes: box(true), Containers: []Container{running("s"), exited("i", 0)}}}, []string{"kill s"}, false},
-		{"then the sandbox", Facts{Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("s", 0)}}}, []string{"stop box"}, false},
-		{"then it has ended", Facts{Observed: Observed{Sandboxes: box(false), Containers: []Container{exited("a", 0)}}}, nil, true},
+		{"containers first",
+			Facts{
+				Observed: Observed{Sandboxes: box(true),
+					Containers: []Container{running("a"), running("b"), running("s")}}}, []string{"kill a", "kill b"},
+			false},
+		{"those that still end hold it up",
+			Facts{Killing: map[string]bool{"a-id": true},
+				Observed: Observed{Sandboxes: box(true), Containers: []Container{running("a"), running("s")}}}, nil,
+			false},
+		{"then the last sidecar",
+			Facts{
+				Observed: Observed{Sandboxes: box(true),
+					Containers: []Container{exited("a", 0), running("s"), running("i")}}}, []string{"kill i"}, false},
+		{"then the first",
+			Facts{Observed: Observed{Sandboxes: box(true), Containers: []Container{running("s"), exited("i", 0)}}},
+			[]string{"kill s"}, false},
+		{"then the sandbox", Facts{Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("s", 0)}}},
+			[]string{"stop box"}, false},
+		{"then it has ended", Facts{Observed: Observed{Sandboxes: box(false), Containers: []Container{exited("a", 0)}}},
+			nil, true},
 		{"or never was", Facts{}, nil, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -232,7 +286,9 @@ func TestDecideProperties(t *testing.T) {
 			last := f.Observed.Newest(s.Container.Name)
 			check(last == nil || last.State == Exited, "a container is started beside itself")
 			check(last == nil || s.Attempt == last.Attempt+1, "an attempt is not counted")
-			check(last == nil || last.SandboxID != "box" || restarts.Again(f.Pod, s.Container, last.ExitCode) || f.former(last), "a container is restarted against its policy")
+			check(
+				last == nil || last.SandboxID != "box" || restarts.Again(f.Pod, s.Container, last.ExitCode) ||
+					f.former(last), "a container is restarted against its policy")
 			if last != nil && s.Restart {
 				check(!f.Now.Before(f.Backoffs[s.Container.Name].due(last.FinishedAt)), "a back-off is cut short")
 			}
@@ -255,8 +311,9 @@ func randomFacts(rng *rand.Rand) Facts {
 	if rng.IntN(2) == 0 {
 		withInit(pod, "i", false)
 	}
-	f := Facts{Pod: pod, Now: epoch.Add(time.Duration(rng.IntN(30)) * time.Second), Health: map[string]Health{}, Killing: map[string]bool{},
-		Images: map[string]string{}, Backoffs: map[string]Backoff{}, Hooks: map[string]bool{}}
+	f := Facts{Pod: pod, Now: epoch.Add(time.Duration(rng.IntN(30)) * time.Second), Health: map[string]Health{},
+		Killing: map[string]bool{},
+		Images:  map[string]string{}, Backoffs: map[string]Backoff{}, Hooks: map[string]bool{}}
 	if rng.IntN(8) > 0 {
 		f.Observed.Sandboxes = box(rng.IntN(4) > 0)
 	}
@@ -304,7 +361,8 @@ func endsWithin(f Facts, rounds int) bool {
 				c.State = Exited
 			}
 		}
-		f.Observed.Containers = slices.DeleteFunc(f.Observed.Containers, func(c Container) bool { return slices.Contains(p.RemoveContainers, c.ID) })
+		f.Observed.Containers = slices.DeleteFunc(f.Observed.Containers,
+			func(c Container) bool { return slices.Contains(p.RemoveContainers, c.ID) })
 		for i := range f.Observed.Sandboxes {
 			if slices.Contains(p.StopSandboxes, f.Observed.Sandboxes[i].ID) {
 				f.Observed.Sandboxes[i].Ready = false
@@ -324,7 +382,8 @@ func TestBackoff(t *testing.T) {
 		now = b.due(ended)
 		b = b.Next(ended, now)
 	}
-	want := []time.Duration{0, 10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 300 * time.Second, 300 * time.Second}
+	want := []time.Duration{0, 10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second,
+		160 * time.Second, 300 * time.Second, 300 * time.Second}
 	if !slices.Equal(waits, want) {
 		t.Errorf("waits %v, want %v", waits, want)
 	}
@@ -338,7 +397,8 @@ func TestBackoff(t *testing.T) {
 func TestAnUpgradeGivesLimitsWithoutRestart(t *testing.T) {
 	pod := podWith(v1.RestartPolicyAlways, "a")
 	pod.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}}
-	pod.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+	pod.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{
+		{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
 	requested := int64(0)
 	for name, c := range map[string]struct {
 		request *int64
@@ -354,7 +414,9 @@ func TestAnUpgradeGivesLimitsWithoutRestart(t *testing.T) {
 	} {
 		has := running("a")
 		has.MemoryRequest, has.Limits = c.request, &Limits{Shares: 2, Memory: c.memory}
-		p := Decide(Facts{Pod: pod, Observed: Observed{Sandboxes: box(true), Containers: []Container{has}}, Now: epoch, Resized: c.resized})
+		p := Decide(
+			Facts{Pod: pod, Observed: Observed{Sandboxes: box(true), Containers: []Container{has}}, Now: epoch,
+				Resized: c.resized})
 		var got []string
 		for _, k := range p.Kill {
 			got = append(got, "kill "+k.Name)
@@ -373,8 +435,10 @@ func TestAnUpgradeGivesLimitsWithoutRestart(t *testing.T) {
 func TestResizeBehindAHook(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	pod := podWith(v1.RestartPolicyAlways, "a", "b")
-	pod.Spec.InitContainers = []v1.Container{{Name: "s1", Image: "img", RestartPolicy: &always}, {Name: "s2", Image: "img", RestartPolicy: &always}}
-	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
+	pod.Spec.InitContainers = []v1.Container{{Name: "s1", Image: "img", RestartPolicy: &always},
+		{Name: "s2", Image: "img", RestartPolicy: &always}}
+	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{
+		{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
 	pod.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}}
 	var containers []Container
 	health := map[string]Health{}

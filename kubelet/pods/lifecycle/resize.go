@@ -30,7 +30,8 @@ func LimitsOf(pod *v1.Pod, c *v1.Container) Limits {
 	if !ok {
 		request = cpu
 	}
-	return Limits{Shares: cgroups.Shares(request.MilliValue()), Quota: cgroups.Quota(cpu.MilliValue()), Memory: memory.Value()}
+	return Limits{Shares: cgroups.Shares(request.MilliValue()), Quota: cgroups.Quota(cpu.MilliValue()),
+		Memory: memory.Value()}
 }
 
 // Resources returns the limits in the runtime's form.
@@ -90,7 +91,9 @@ type ResizeState struct {
 
 // actualResources returns the resources of a container: its allocation, except where the runtime
 // still enforces other limits.
-func actualResources(pod *v1.Pod, c *v1.Container, last *Container, before *v1.ContainerStatus) *v1.ResourceRequirements {
+func actualResources(
+	pod *v1.Pod, c *v1.Container, last *Container, before *v1.ContainerStatus,
+) *v1.ResourceRequirements {
 	actual := c.Resources.DeepCopy()
 	actual.Claims = nil
 	if last == nil || last.State != Running || last.Limits != nil && *last.Limits == LimitsOf(pod, c) {
@@ -108,7 +111,10 @@ func actualResources(pod *v1.Pod, c *v1.Container, last *Container, before *v1.C
 	}
 	has, wants, had := *last.Limits, LimitsOf(pod, c), LimitsOf(pod, &v1.Container{Resources: earlier})
 	// An amount is shown as it was written, as long as the value is the same.
-	show := func(list *v1.ResourceList, name v1.ResourceName, has, wants, had int64, earlier v1.ResourceList, read func() *resource.Quantity) {
+	show := func(
+		list *v1.ResourceList, name v1.ResourceName, has, wants, had int64, earlier v1.ResourceList,
+		read func() *resource.Quantity,
+	) {
 		_, own := (*list)[name]
 		q, ok := earlier[name]
 		if has == wants || !own && !ok { // that of its pod is not the container's
@@ -122,24 +128,26 @@ func actualResources(pod *v1.Pod, c *v1.Container, last *Container, before *v1.C
 			delete(*list, name)
 		}
 	}
-	show(&actual.Requests, v1.ResourceCPU, has.Shares, wants.Shares, had.Shares, earlier.Requests, func() *resource.Quantity {
-		if has.Shares <= cgroups.Shares(0) {
-			return nil
-		}
-		return resource.NewMilliQuantity((has.Shares*1000+1023)/1024, resource.DecimalSI)
-	})
+	show(&actual.Requests, v1.ResourceCPU, has.Shares, wants.Shares, had.Shares, earlier.Requests,
+		func() *resource.Quantity {
+			if has.Shares <= cgroups.Shares(0) {
+				return nil
+			}
+			return resource.NewMilliQuantity((has.Shares*1000+1023)/1024, resource.DecimalSI)
+		})
 	show(&actual.Limits, v1.ResourceCPU, has.Quota, wants.Quota, had.Quota, earlier.Limits, func() *resource.Quantity {
 		if has.Quota == 0 {
 			return nil
 		}
 		return resource.NewMilliQuantity(has.Quota*1000/cgroups.Period, resource.DecimalSI)
 	})
-	show(&actual.Limits, v1.ResourceMemory, has.Memory, wants.Memory, had.Memory, earlier.Limits, func() *resource.Quantity {
-		if has.Memory == 0 {
-			return nil
-		}
-		return resource.NewQuantity(has.Memory, resource.BinarySI)
-	})
+	show(&actual.Limits, v1.ResourceMemory, has.Memory, wants.Memory, had.Memory, earlier.Limits,
+		func() *resource.Quantity {
+			if has.Memory == 0 {
+				return nil
+			}
+			return resource.NewQuantity(has.Memory, resource.BinarySI)
+		})
 	// Nothing enforces a request of memory: it comes with all else.
 	if q, ok := earlier.Requests[v1.ResourceMemory]; ok {
 		set(&actual.Requests, v1.ResourceMemory, q)
@@ -193,13 +201,15 @@ func setResources(in *StatusInput, s *v1.PodStatus) {
 	switch active := in.Resize.InProgress; {
 	case before.Resources != nil && (active || in.Ending):
 		has = before.Resources.DeepCopy()
-		if active && podinfo.Condition(before, v1.PodResizeInProgress) != nil && !apiequality.Semantic.DeepEqual(before.AllocatedResources, given.Requests) {
+		if active && podinfo.Condition(before, v1.PodResizeInProgress) != nil &&
+			!apiequality.Semantic.DeepEqual(before.AllocatedResources, given.Requests) {
 			raise(&has.Requests, before.AllocatedResources) // some of it may have been carried out
 		}
 	case active: // an earlier version has recorded none
 		containers := *in.Pod
 		containers.Spec.Resources = nil
-		containers.Status = v1.PodStatus{InitContainerStatuses: s.InitContainerStatuses, ContainerStatuses: s.ContainerStatuses}
+		containers.Status = v1.PodStatus{InitContainerStatuses: s.InitContainerStatuses,
+			ContainerStatuses: s.ContainerStatuses}
 		still := total(&containers, true)
 		has = given.DeepCopy()
 		raise(&has.Requests, still.Requests)

@@ -14,8 +14,9 @@ import (
 func withRule(c *v1.Container, policy v1.ContainerRestartPolicy) {
 	c.RestartPolicy = &policy
 	c.RestartPolicyRules = []v1.ContainerRestartRule{{
-		Action:    v1.ContainerRestartRuleActionRestartAllContainers,
-		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+		Action: v1.ContainerRestartRuleActionRestartAllContainers,
+		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn,
+			Values: []int32{42}},
 	}}
 }
 
@@ -83,12 +84,14 @@ func TestAContainerRestartsAll(t *testing.T) {
 			[]string{"kill a", "kill b", "start i 1", "start s 1", "start a 1", "start b 1"}},
 		{"an init container, before the others", "i", []Container{exited("i", 42)},
 			[]string{"start i 1", "start s 0", "start a 0", "start b 0"}},
-		{"others that failed or succeeded before", "a", []Container{exited("a", 42), exited("b", 1), running("s"), exited("i", 0)},
+		{"others that failed or succeeded before", "a",
+			[]Container{exited("a", 42), exited("b", 1), running("s"), exited("i", 0)},
 			[]string{"kill s", "start i 1", "start s 1", "start a 1", "start b 1"}},
 		{"another exit code", "a", []Container{exited("a", 1), running("b"), running("s"), exited("i", 0)}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := Facts{Pod: pod(c.source), Now: epoch, Images: images, Observed: Observed{Sandboxes: box(true), Containers: c.containers}}
+			f := Facts{Pod: pod(c.source), Now: epoch, Images: images,
+				Observed: Observed{Sandboxes: box(true), Containers: c.containers}}
 			f.Health = map[string]Health{}
 			if got := play(t, &f); !slices.Equal(got, c.want) {
 				t.Errorf("got %q, want %q", got, c.want)
@@ -117,7 +120,8 @@ func TestStatusWhileAllRestart(t *testing.T) {
 		t.Errorf("when b has ended: %s, restarting %s", status.Phase, condition)
 	}
 	for _, s := range append(status.ContainerStatuses, status.InitContainerStatuses...) {
-		if s.State.Waiting == nil || s.State.Waiting.Reason != reasonRestartingAll || s.LastTerminationState.Terminated == nil {
+		if s.State.Waiting == nil || s.State.Waiting.Reason != reasonRestartingAll ||
+			s.LastTerminationState.Terminated == nil {
 			t.Errorf("%s: %+v, before that %+v", s.Name, s.State, s.LastTerminationState)
 		}
 	}

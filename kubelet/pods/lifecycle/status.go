@@ -93,7 +93,9 @@ func IPs(pod *v1.Pod, o *Observed, hostIPs []string) []string {
 	return nil
 }
 
-func containerStatuses(in *StatusInput, specs []v1.Container, old []v1.ContainerStatus, init bool) []v1.ContainerStatus {
+func containerStatuses(
+	in *StatusInput, specs []v1.Container, old []v1.ContainerStatus, init bool,
+) []v1.ContainerStatus {
 	var list []v1.ContainerStatus
 	for i := range specs {
 		c := &specs[i]
@@ -213,8 +215,9 @@ func fromContainer(in *StatusInput, c *Container, s *v1.ContainerStatus) {
 
 func terminated(in *StatusInput, c *Container) *v1.ContainerStateTerminated {
 	t := &v1.ContainerStateTerminated{
-		ExitCode: c.ExitCode, Reason: c.Reason, Message: share(in.Pod, c.Message), ContainerID: in.Runtime + "://" + c.ID,
-		StartedAt: metav1.NewTime(c.StartedAt), FinishedAt: metav1.NewTime(c.FinishedAt),
+		ExitCode: c.ExitCode, Reason: c.Reason, Message: share(in.Pod, c.Message),
+		ContainerID: in.Runtime + "://" + c.ID,
+		StartedAt:   metav1.NewTime(c.StartedAt), FinishedAt: metav1.NewTime(c.FinishedAt),
 	}
 	if t.Reason == "" {
 		t.Reason = "Completed"
@@ -252,7 +255,8 @@ func mountStatuses(in *StatusInput, c *v1.Container, before *v1.ContainerStatus)
 		if id := in.VolumeImages[m.Name]; id != "" {
 			status.VolumeStatus = &v1.VolumeStatus{Image: &v1.ImageVolumeStatus{ImageRef: id}}
 		} else if before != nil {
-			at := slices.IndexFunc(before.VolumeMounts, func(b v1.VolumeMountStatus) bool { return b.Name == m.Name && b.MountPath == m.MountPath })
+			at := slices.IndexFunc(before.VolumeMounts,
+				func(b v1.VolumeMountStatus) bool { return b.Name == m.Name && b.MountPath == m.MountPath })
 			if at >= 0 {
 				status.VolumeStatus = before.VolumeMounts[at].VolumeStatus // an earlier process knew
 			}
@@ -345,7 +349,8 @@ func setConditions(in *StatusInput, s *v1.PodStatus) {
 		var missing []string
 		for _, gate := range in.Pod.Spec.ReadinessGates {
 			if c := podinfo.Condition(s, gate.ConditionType); c == nil || c.Status != v1.ConditionTrue {
-				missing = append(missing, fmt.Sprintf("the status of pod readiness gate %q is not \"True\"", gate.ConditionType))
+				missing = append(missing,
+					fmt.Sprintf("the status of pod readiness gate %q is not \"True\"", gate.ConditionType))
 			}
 		}
 		if len(missing) > 0 {

@@ -49,11 +49,13 @@ func TestMessagesOfOnePod(t *testing.T) {
 	in := StatusInput{Facts: Facts{Pod: pod}, Ending: true}
 	for _, name := range []string{"i", "a", "b", "c"} {
 		in.Observed.Containers = append(in.Observed.Containers, Container{ID: name + "1", Name: name, State: Exited,
-			Attempt: 1, Message: strings.Repeat("x", 4096)}, Container{ID: name + "0", Name: name, State: Exited, Message: strings.Repeat("y", 4096)})
+			Attempt: 1, Message: strings.Repeat("x", 4096)},
+			Container{ID: name + "0", Name: name, State: Exited, Message: strings.Repeat("y", 4096)})
 	}
 	s := Status(in)
 	for _, c := range append(s.ContainerStatuses, s.InitContainerStatuses...) {
-		if now, before := c.State.Terminated, c.LastTerminationState.Terminated; len(now.Message) != 3072 || len(before.Message) != 3072 {
+		if now, before := c.State.Terminated, c.LastTerminationState.Terminated; len(now.Message) != 3072 ||
+			len(before.Message) != 3072 {
 			t.Errorf("container %s: %d and %d bytes, want 3072 each", c.Name, len(now.Message), len(before.Message))
 		}
 	}
@@ -92,7 +94,8 @@ func TestResourcesInStatus(t *testing.T) {
 		in.Observed.Containers[0].Limits = c.limits
 		s := Status(in).ContainerStatuses[0]
 		r := s.Resources
-		if got := r.Requests.Cpu().String() + " " + r.Limits.Cpu().String() + " " + r.Limits.Memory().String() + " " + r.Requests.Memory().String(); got != c.want {
+		if got := r.Requests.Cpu().String() + " " + r.Limits.Cpu().String() + " " + r.Limits.Memory().String() + " " +
+			r.Requests.Memory().String(); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 		if got := s.AllocatedResources.Cpu().String(); got != "200m" {
@@ -109,9 +112,11 @@ func TestContainerThatNeverStarted(t *testing.T) {
 		ending bool
 		lost   bool
 	}{
-		"made":               {v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reasonCreating}}, false, false},
-		"made, the pod ends": {v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reasonCreating}}, true, true},
-		"ran":                {v1.ContainerState{Running: &v1.ContainerStateRunning{}}, false, true},
+		"made": {v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reasonCreating}}, false,
+			false},
+		"made, the pod ends": {v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reasonCreating}}, true,
+			true},
+		"ran": {v1.ContainerState{Running: &v1.ContainerStateRunning{}}, false, true},
 	} {
 		pod := podWith(v1.RestartPolicyNever, "a")
 		pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "a", ContainerID: "containerd://x", State: c.before}}

@@ -73,9 +73,12 @@ func podLabels(pod *v1.Pod) map[string]string {
 func unsupported(pod *v1.Pod) error {
 	switch {
 	case pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers:
-		return errors.New("hostUsers: false is not supported by this node; leave it out to run without a user namespace")
+		return errors.New(
+			"hostUsers: false is not supported by this node; leave it out to run without a user namespace")
 	case pod.Spec.RuntimeClassName != nil && *pod.Spec.RuntimeClassName != "":
-		return fmt.Errorf("runtimeClassName %q: this node has no runtime classes; leave it out to use the default runtime", *pod.Spec.RuntimeClassName)
+		return fmt.Errorf(
+			"runtimeClassName %q: this node has no runtime classes; leave it out to use the default runtime",
+			*pod.Spec.RuntimeClassName)
 	}
 	return nil
 }
@@ -214,7 +217,8 @@ func (b *Builder) Container(ctx context.Context, pod *v1.Pod, in Input) (*runtim
 		annotations[cri.AnnotationRound] = strconv.FormatUint(uint64(in.Round), 10)
 	}
 	if termination != "" {
-		mounts = append(mounts, &runtimeapi.Mount{HostPath: termination, ContainerPath: c.TerminationMessagePath, SelinuxRelabel: true})
+		mounts = append(mounts,
+			&runtimeapi.Mount{HostPath: termination, ContainerPath: c.TerminationMessagePath, SelinuxRelabel: true})
 		annotations[cri.AnnotationTerminationFile] = termination
 		annotations[cri.AnnotationTerminationPolicy] = string(c.TerminationMessagePolicy)
 	}
@@ -281,7 +285,9 @@ func (b *Builder) resources(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxConta
 	return r
 }
 
-func (b *Builder) mounts(pod *v1.Pod, c *v1.Container, in Input, lookup func(string) (string, bool)) ([]*runtimeapi.Mount, error) {
+func (b *Builder) mounts(
+	pod *v1.Pod, c *v1.Container, in Input, lookup func(string) (string, bool),
+) ([]*runtimeapi.Mount, error) {
 	var list []*runtimeapi.Mount
 	hasHosts := false
 	for i := range c.VolumeMounts {

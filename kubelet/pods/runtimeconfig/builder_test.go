@@ -33,8 +33,9 @@ func TestExpand(t *testing.T) {
 		return v, ok
 	}
 	for in, want := range map[string]string{
-		"": "", "plain": "plain", "$(A)": "1", "x$(A)y$(A)": "x1y1", "$(B)": "$(A)", "$(NO)": "$(NO)", "$$(A)": "$(A)", "$$$(A)": "$1",
-		"$": "$", "$A": "$A", "$(A": "$(A", "$(": "$(", "a$$": "a$",
+		"": "", "plain": "plain", "$(A)": "1", "x$(A)y$(A)": "x1y1", "$(B)": "$(A)", "$(NO)": "$(NO)", "$$(A)": "$(A)",
+		"$$$(A)": "$1",
+		"$":      "$", "$A": "$A", "$(A": "$(A", "$(": "$(", "a$$": "a$",
 	} {
 		if got := expand(in, lookup); got != want {
 			t.Errorf("expand(%q) = %q, want %q", in, got, want)
@@ -77,26 +78,32 @@ func TestEnvironment(t *testing.T) {
 	}
 	b := &Builder{Objects: oneConfigMap{"x": "from", "y": "map"}, Allocatable: func() v1.ResourceList { return nil },
 		Services: func(string) []*v1.Service {
-			return []*v1.Service{service("ns", "my-db", "10.43.0.9"), service("ns", "headless", "None"), service("default", "kubernetes", "10.43.0.1")}
+			return []*v1.Service{service("ns", "my-db", "10.43.0.9"), service("ns", "headless", "None"),
+				service("default", "kubernetes", "10.43.0.1")}
 		}}
 	pod := podWith(v1.RestartPolicyAlways, "c")
 	pod.Spec.NodeName = "n1"
 	optional := true
 	cm := v1.LocalObjectReference{Name: "cm"}
-	pod.Spec.Containers[0].EnvFrom = []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: cm}},
-		{SecretRef: &v1.SecretEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "no"}, Optional: &optional}}}
+	pod.Spec.Containers[0].EnvFrom = []v1.EnvFromSource{
+		{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: cm}},
+		{SecretRef: &v1.SecretEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "no"},
+			Optional: &optional}}}
 	pod.Spec.Containers[0].Env = []v1.EnvVar{
 		{Name: "y", Value: "own"},
 		{Name: "BOTH", Value: "$(x)-$(y) at $(MY_DB_SERVICE_HOST)"},
 		{Name: "NODE", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
-		{Name: "NOT", ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: cm, Key: "no", Optional: &optional}}},
+		{Name: "NOT",
+			ValueFrom: &v1.EnvVarSource{
+				ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: cm, Key: "no", Optional: &optional}}},
 	}
 	got, err := envOf(t, b, pod)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"x": "from", "y": "own", "BOTH": "from-own at 10.43.0.9", "NODE": "n1",
-		"MY_DB_SERVICE_PORT_WEB": "80", "MY_DB_PORT_80_TCP_ADDR": "10.43.0.9", "MY_DB_PORT": "tcp://10.43.0.9:80", "KUBERNETES_SERVICE_HOST": "10.43.0.1"} {
+		"MY_DB_SERVICE_PORT_WEB": "80", "MY_DB_PORT_80_TCP_ADDR": "10.43.0.9", "MY_DB_PORT": "tcp://10.43.0.9:80",
+		"KUBERNETES_SERVICE_HOST": "10.43.0.1"} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)
 		}
@@ -111,17 +118,22 @@ func TestEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	inFile := func(key string, optional bool) *v1.EnvVarSource {
-		return &v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{VolumeName: "v", Path: "c.env", Key: key, Optional: &optional}}
+		return &v1.EnvVarSource{
+			FileKeyRef: &v1.FileKeySelector{VolumeName: "v", Path: "c.env", Key: key, Optional: &optional}}
 	}
-	pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "F", ValueFrom: inFile("KEY", false)}, {Name: "G", ValueFrom: inFile("NONE", true)}}
+	pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "F", ValueFrom: inFile("KEY", false)},
+		{Name: "G", ValueFrom: inFile("NONE", true)}}
 	list, err := b.environment(t.Context(), pod, &pod.Spec.Containers[0], map[string]string{"v": dir})
-	if found := slices.IndexFunc(list, func(kv *runtimeapi.KeyValue) bool { return kv.Key == "F" && string(kv.Value) == "from a file" }); err != nil || found < 0 ||
+	if found := slices.IndexFunc(list,
+		func(kv *runtimeapi.KeyValue) bool { return kv.Key == "F" && string(kv.Value) == "from a file" }); err != nil ||
+		found < 0 ||
 		slices.ContainsFunc(list, func(kv *runtimeapi.KeyValue) bool { return kv.Key == "G" }) {
 		t.Errorf("from a file: %v, %v", list, err)
 	}
 	pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "F", ValueFrom: inFile("NONE", false)}}
 	var lacking *ConfigError
-	if _, err := b.environment(t.Context(), pod, &pod.Spec.Containers[0], map[string]string{"v": dir}); !errors.As(err, &lacking) {
+	if _, err := b.environment(t.Context(), pod, &pod.Spec.Containers[0], map[string]string{"v": dir}); !errors.As(err,
+		&lacking) {
 		t.Errorf("a key that the file lacks: %v", err)
 	}
 	off := false
@@ -129,7 +141,10 @@ func TestEnvironment(t *testing.T) {
 	if got, _ = envOf(t, b, pod); got["MY_DB_SERVICE_HOST"] != "" || got["KUBERNETES_SERVICE_HOST"] == "" {
 		t.Errorf("without service links: %v", got)
 	}
-	pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "Z", ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: cm, Key: "no"}}}}
+	pod.Spec.Containers[0].Env = []v1.EnvVar{
+		{Name: "Z",
+			ValueFrom: &v1.EnvVarSource{
+				ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: cm, Key: "no"}}}}
 	var bad *ConfigError
 	if _, err = envOf(t, b, pod); !errors.As(err, &bad) {
 		t.Errorf("a missing key: %v", err)
@@ -138,7 +153,8 @@ func TestEnvironment(t *testing.T) {
 
 func TestDNS(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "resolv.conf")
-	if err := os.WriteFile(path, []byte("# c\nnameserver 192.0.2.53\nsearch lan. .\noptions ndots:1 rotate\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("# c\nnameserver 192.0.2.53\nsearch lan. .\noptions ndots:1 rotate\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	b := &Builder{ClusterDNS: []string{"10.43.0.10"}, ClusterDomain: "cluster.local", ResolvConf: path}
@@ -152,22 +168,30 @@ func TestDNS(t *testing.T) {
 	}{
 		{"cluster first", func(s *v1.PodSpec) { s.DNSPolicy = v1.DNSClusterFirst }, []string{"10.43.0.10"},
 			[]string{"ns.svc.cluster.local", "svc.cluster.local", "cluster.local", "lan"}, []string{"ndots:5"}},
-		{"the host's network has the host's names", func(s *v1.PodSpec) { s.DNSPolicy, s.HostNetwork = v1.DNSClusterFirst, true },
+		{"the host's network has the host's names",
+			func(s *v1.PodSpec) { s.DNSPolicy, s.HostNetwork = v1.DNSClusterFirst, true },
 			[]string{"192.0.2.53"}, []string{"lan"}, []string{"ndots:1", "rotate"}},
-		{"unless told otherwise", func(s *v1.PodSpec) { s.DNSPolicy, s.HostNetwork = v1.DNSClusterFirstWithHostNet, true },
-			[]string{"10.43.0.10"}, []string{"ns.svc.cluster.local", "svc.cluster.local", "cluster.local", "lan"}, []string{"ndots:5"}},
+		{"unless told otherwise",
+			func(s *v1.PodSpec) { s.DNSPolicy, s.HostNetwork = v1.DNSClusterFirstWithHostNet, true },
+			[]string{"10.43.0.10"}, []string{"ns.svc.cluster.local", "svc.cluster.local", "cluster.local", "lan"},
+			[]string{"ndots:5"}},
 		{"all its own", func(s *v1.PodSpec) {
 			s.DNSPolicy = v1.DNSNone
-			s.DNSConfig = &v1.PodDNSConfig{Nameservers: []string{"1.1.1.1"}, Searches: []string{"x"}, Options: []v1.PodDNSConfigOption{{Name: "ndots", Value: &two}}}
+			s.DNSConfig = &v1.PodDNSConfig{Nameservers: []string{"1.1.1.1"}, Searches: []string{"x"},
+				Options: []v1.PodDNSConfigOption{{Name: "ndots", Value: &two}}}
 		}, []string{"1.1.1.1"}, []string{"x"}, []string{"ndots:2"}},
 		{"added to the cluster's", func(s *v1.PodSpec) {
-			s.DNSConfig = &v1.PodDNSConfig{Nameservers: []string{"1.1.1.1", "10.43.0.10"}, Options: []v1.PodDNSConfigOption{{Name: "ndots", Value: &two}, {Name: "edns0"}}}
-		}, []string{"10.43.0.10", "1.1.1.1"}, []string{"ns.svc.cluster.local", "svc.cluster.local", "cluster.local", "lan"}, []string{"ndots:2", "edns0"}},
+			s.DNSConfig = &v1.PodDNSConfig{Nameservers: []string{"1.1.1.1", "10.43.0.10"},
+				Options: []v1.PodDNSConfigOption{{Name: "ndots", Value: &two}, {Name: "edns0"}}}
+		}, []string{"10.43.0.10", "1.1.1.1"},
+			[]string{"ns.svc.cluster.local", "svc.cluster.local", "cluster.local", "lan"},
+			[]string{"ndots:2", "edns0"}},
 	} {
 		pod := podWith(v1.RestartPolicyAlways, "c")
 		c.change(&pod.Spec)
 		got, err := b.dnsConfig(pod)
-		if err != nil || !slices.Equal(got.Servers, c.servers) || !slices.Equal(got.Searches, c.searches) || !slices.Equal(got.Options, c.options) {
+		if err != nil || !slices.Equal(got.Servers, c.servers) || !slices.Equal(got.Searches, c.searches) ||
+			!slices.Equal(got.Options, c.options) {
 			t.Errorf("%s: %v %v", c.name, got, err)
 		}
 		if notes := b.DNSWarnings(pod); len(notes) != 0 {
@@ -204,16 +228,23 @@ func TestDNSLimits(t *testing.T) {
 			[]string{"10.43.0.10", "1.1.1.1", "1.1.1.2"}, cluster, nil},
 		{"four servers", v1.PodDNSConfig{Nameservers: []string{"1.1.1.1", "1.1.1.2", "1.1.1.3"}},
 			[]string{"10.43.0.10", "1.1.1.1", "1.1.1.2"}, cluster, []string{servers + "10.43.0.10 1.1.1.1 1.1.1.2"}},
-		{"32 search paths", v1.PodDNSConfig{Searches: numbered(28, 10)}, []string{"10.43.0.10"}, slices.Concat(cluster, numbered(28, 10)), nil},
-		{"33 search paths", v1.PodDNSConfig{Searches: numbered(29, 10)}, []string{"10.43.0.10"}, slices.Concat(cluster, numbered(28, 10)),
+		{"32 search paths", v1.PodDNSConfig{Searches: numbered(28, 10)}, []string{"10.43.0.10"},
+			slices.Concat(cluster, numbered(28, 10)), nil},
+		{"33 search paths", v1.PodDNSConfig{Searches: numbered(29, 10)}, []string{"10.43.0.10"},
+			slices.Concat(cluster, numbered(28, 10)),
 			[]string{searches + strings.Join(slices.Concat(cluster, numbered(28, 10)), " ")}},
 		// With the cluster's 56 characters: 56 + 8 × 249 = 2048.
-		{"2048 characters", v1.PodDNSConfig{Searches: numbered(8, 248)}, []string{"10.43.0.10"}, slices.Concat(cluster, numbered(8, 248)), nil},
-		{"2049 characters", v1.PodDNSConfig{Searches: append(numbered(7, 248), strings.Repeat("y", 249))}, []string{"10.43.0.10"}, slices.Concat(cluster, numbered(7, 248)),
+		{"2048 characters", v1.PodDNSConfig{Searches: numbered(8, 248)}, []string{"10.43.0.10"},
+			slices.Concat(cluster, numbered(8, 248)), nil},
+		{"2049 characters", v1.PodDNSConfig{Searches: append(numbered(7, 248), strings.Repeat("y", 249))},
+			[]string{"10.43.0.10"}, slices.Concat(cluster, numbered(7, 248)),
 			[]string{searches + strings.Join(slices.Concat(cluster, numbered(7, 248)), " ")}},
-		{"a path that no resolver takes", v1.PodDNSConfig{Searches: []string{"a", strings.Repeat("y", 254), "b"}}, []string{"10.43.0.10"},
+		{"a path that no resolver takes", v1.PodDNSConfig{Searches: []string{"a", strings.Repeat("y", 254), "b"}},
+			[]string{"10.43.0.10"},
 			append(slices.Clone(cluster), "a", "b"), []string{searches + strings.Join(cluster, " ") + " a b"}},
-		{"both", v1.PodDNSConfig{Nameservers: []string{"1.1.1.1", "1.1.1.2", "1.1.1.3"}, Searches: []string{strings.Repeat("y", 254)}},
+		{"both",
+			v1.PodDNSConfig{Nameservers: []string{"1.1.1.1", "1.1.1.2", "1.1.1.3"},
+				Searches: []string{strings.Repeat("y", 254)}},
 			[]string{"10.43.0.10", "1.1.1.1", "1.1.1.2"}, cluster,
 			[]string{servers + "10.43.0.10 1.1.1.1 1.1.1.2", searches + strings.Join(cluster, " ")}},
 	} {
@@ -239,7 +270,8 @@ func TestDNSLimits(t *testing.T) {
 	pod := podWith(v1.RestartPolicyAlways, "c")
 	pod.Spec.DNSPolicy = v1.DNSClusterFirst
 	got, err := b.dnsConfig(pod)
-	if notes := b.DNSWarnings(pod); err != nil || !slices.Equal(got.Servers, []string{"192.0.2.1"}) || len(notes) != 1 || notes[0].Reason != "MissingClusterDNS" {
+	if notes := b.DNSWarnings(pod); err != nil || !slices.Equal(got.Servers, []string{"192.0.2.1"}) ||
+		len(notes) != 1 || notes[0].Reason != "MissingClusterDNS" {
 		t.Errorf("without cluster DNS: %v %v %v", got, notes, err)
 	}
 }
@@ -253,13 +285,15 @@ func TestLocalResolvers(t *testing.T) {
 		change func(*v1.PodSpec)
 		note   bool
 	}{
-		"a stub alone":          {"nameserver 127.0.0.53\n", nil, true},
-		"two, with IPv6":        {"nameserver 127.0.0.1\nnameserver ::1\n", nil, true},
-		"another one beside":    {"nameserver 127.0.0.53\nnameserver 192.0.2.1\n", nil, false},
-		"none":                  {"", nil, false},
-		"the node's network":    {"nameserver 127.0.0.53\n", func(s *v1.PodSpec) { s.HostNetwork = true }, false},
-		"cluster DNS":           {"nameserver 127.0.0.53\n", func(s *v1.PodSpec) { s.DNSPolicy = v1.DNSClusterFirst }, false},
-		"a server of the pod's": {"nameserver 127.0.0.53\n", func(s *v1.PodSpec) { s.DNSConfig = &v1.PodDNSConfig{Nameservers: []string{"192.0.2.1"}} }, false},
+		"a stub alone":       {"nameserver 127.0.0.53\n", nil, true},
+		"two, with IPv6":     {"nameserver 127.0.0.1\nnameserver ::1\n", nil, true},
+		"another one beside": {"nameserver 127.0.0.53\nnameserver 192.0.2.1\n", nil, false},
+		"none":               {"", nil, false},
+		"the node's network": {"nameserver 127.0.0.53\n", func(s *v1.PodSpec) { s.HostNetwork = true }, false},
+		"cluster DNS": {"nameserver 127.0.0.53\n", func(s *v1.PodSpec) { s.DNSPolicy = v1.DNSClusterFirst },
+			false},
+		"a server of the pod's": {"nameserver 127.0.0.53\n",
+			func(s *v1.PodSpec) { s.DNSConfig = &v1.PodDNSConfig{Nameservers: []string{"192.0.2.1"}} }, false},
 		"the pod's own, and only": {"nameserver 127.0.0.53\n", func(s *v1.PodSpec) {
 			s.DNSPolicy, s.DNSConfig = v1.DNSNone, &v1.PodDNSConfig{Nameservers: []string{"192.0.2.1"}}
 		}, false},
@@ -272,8 +306,10 @@ func TestLocalResolvers(t *testing.T) {
 		if c.change != nil {
 			c.change(&pod.Spec)
 		}
-		notes := (&Builder{ClusterDNS: []string{"10.43.0.10"}, ClusterDomain: "cluster.local", ResolvConf: path}).DNSWarnings(pod)
-		if c.note != (len(notes) == 1 && notes[0].Reason == eventDNSForming && strings.Contains(notes[0].Message, "loopback")) || len(notes) > 1 {
+		notes := (&Builder{ClusterDNS: []string{"10.43.0.10"}, ClusterDomain: "cluster.local",
+			ResolvConf: path}).DNSWarnings(pod)
+		if c.note != (len(notes) == 1 && notes[0].Reason == eventDNSForming &&
+			strings.Contains(notes[0].Message, "loopback")) || len(notes) > 1 {
 			t.Errorf("%s: %v", name, notes)
 		}
 	}
@@ -291,15 +327,20 @@ func TestHostnames(t *testing.T) {
 	}{
 		{"its name", func(p *v1.Pod) { p.Name = "c" }, "c", "10.0.0.2\tc\n"},
 		{"its hostname", func(p *v1.Pod) { p.Spec.Hostname = "h" }, "h", "10.0.0.2\th\n"},
-		{"a subdomain", func(p *v1.Pod) { p.Spec.Hostname, p.Spec.Subdomain = "c", "sub" }, "c", "10.0.0.2\t" + full + "\tc\n"},
-		{"its full name", func(p *v1.Pod) { p.Spec.Hostname, p.Spec.Subdomain, p.Spec.SetHostnameAsFQDN = "c", "sub", &yes },
+		{"a subdomain", func(p *v1.Pod) { p.Spec.Hostname, p.Spec.Subdomain = "c", "sub" }, "c",
+			"10.0.0.2\t" + full + "\tc\n"},
+		{"its full name",
+			func(p *v1.Pod) { p.Spec.Hostname, p.Spec.Subdomain, p.Spec.SetHostnameAsFQDN = "c", "sub", &yes },
 			full, "10.0.0.2\t" + full + "\tc\n"},
-		{"a full name without a subdomain", func(p *v1.Pod) { p.Spec.Hostname, p.Spec.SetHostnameAsFQDN = "c", &yes }, "c", "10.0.0.2\tc\n"},
+		{"a full name without a subdomain", func(p *v1.Pod) { p.Spec.Hostname, p.Spec.SetHostnameAsFQDN = "c", &yes },
+			"c", "10.0.0.2\tc\n"},
 		{"a full name of 64", func(p *v1.Pod) {
-			p.Spec.Hostname, p.Spec.Subdomain, p.Spec.SetHostnameAsFQDN = strings.Repeat("h", 64-len(full)+1), "sub", &yes
+			p.Spec.Hostname, p.Spec.Subdomain, p.Spec.SetHostnameAsFQDN = strings.Repeat("h", 64-len(full)+1), "sub",
+				&yes
 		}, strings.Repeat("h", 64-len(full)+1) + full[1:], strings.Repeat("h", 64-len(full)+1) + "\n"},
 		{"a full name of 65", func(p *v1.Pod) {
-			p.Spec.Hostname, p.Spec.Subdomain, p.Spec.SetHostnameAsFQDN = strings.Repeat("h", 65-len(full)+1), "sub", &yes
+			p.Spec.Hostname, p.Spec.Subdomain, p.Spec.SetHostnameAsFQDN = strings.Repeat("h", 65-len(full)+1), "sub",
+				&yes
 		}, "", ""},
 		{"a long name", func(p *v1.Pod) { p.Name = strings.Repeat("n", 61) + "-.x" }, strings.Repeat("n", 61), "\n"},
 	} {
@@ -320,7 +361,8 @@ func TestHosts(t *testing.T) {
 	pod := podWith(v1.RestartPolicyAlways, "c")
 	pod.Spec.HostAliases = []v1.HostAlias{{IP: "1.2.3.4", Hostnames: []string{"a", "b"}}}
 	got := hostsFile(pod, []string{"10.0.0.2", "fd00::2"}, "p", "sub.ns.svc.cluster.local")
-	for _, want := range []string{"127.0.0.1\tlocalhost\n", "10.0.0.2\tp.sub.ns.svc.cluster.local\tp\n", "fd00::2\t", "1.2.3.4\ta\tb\n"} {
+	for _, want := range []string{"127.0.0.1\tlocalhost\n", "10.0.0.2\tp.sub.ns.svc.cluster.local\tp\n", "fd00::2\t",
+		"1.2.3.4\ta\tb\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
@@ -339,12 +381,15 @@ func TestSecurity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if sc.RunAsUser.Value != 1000 || !sc.NoNewPrivs || !sc.ReadonlyRootfs || !slices.Equal(sc.SupplementalGroups, []int64{7, 1000}) ||
-		sc.Seccomp.ProfileType != runtimeapi.SecurityProfile_RuntimeDefault || len(sc.MaskedPaths) == 0 || sc.Capabilities.DropCapabilities[0] != "ALL" {
+	if sc.RunAsUser.Value != 1000 || !sc.NoNewPrivs || !sc.ReadonlyRootfs ||
+		!slices.Equal(sc.SupplementalGroups, []int64{7, 1000}) ||
+		sc.Seccomp.ProfileType != runtimeapi.SecurityProfile_RuntimeDefault || len(sc.MaskedPaths) == 0 ||
+		sc.Capabilities.DropCapabilities[0] != "ALL" {
 		t.Errorf("%v", sc)
 	}
 	c.SecurityContext = &v1.SecurityContext{Privileged: &yes}
-	if sc, err = containerSecurity(pod, c, "", v1.SeccompProfileTypeUnconfined); err != nil || !sc.Privileged || len(sc.MaskedPaths) != 0 || sc.Seccomp.ProfileType != runtimeapi.SecurityProfile_Unconfined {
+	if sc, err = containerSecurity(pod, c, "", v1.SeccompProfileTypeUnconfined); err != nil || !sc.Privileged ||
+		len(sc.MaskedPaths) != 0 || sc.Seccomp.ProfileType != runtimeapi.SecurityProfile_Unconfined {
 		t.Errorf("privileged: %v %v", sc, err)
 	}
 
@@ -356,7 +401,8 @@ func TestSecurity(t *testing.T) {
 		ok    bool
 	}{
 		{&user, nil, true}, {&zero, nil, false}, {nil, &runtimeapi.Image{Uid: &runtimeapi.Int64Value{Value: 65}}, true},
-		{nil, &runtimeapi.Image{Uid: &runtimeapi.Int64Value{}}, false}, {nil, &runtimeapi.Image{}, false}, {nil, &runtimeapi.Image{Username: "www"}, false},
+		{nil, &runtimeapi.Image{Uid: &runtimeapi.Int64Value{}}, false}, {nil, &runtimeapi.Image{}, false},
+		{nil, &runtimeapi.Image{Username: "www"}, false},
 	} {
 		pod.Spec.SecurityContext.RunAsUser = try.user
 		if err := checkUser(pod, c, try.image); (err == nil) != try.ok {
@@ -374,7 +420,8 @@ func (oneDevice) Devices(_ *v1.Pod, c *v1.Container) []string {
 
 func TestContainersGetDevices(t *testing.T) {
 	c := &v1.Container{Name: "main"}
-	if got := (&Builder{Devices: oneDevice{}}).devices(&v1.Pod{}, c); len(got) != 1 || got[0].Name != "example.com/gpu=main" {
+	if got := (&Builder{Devices: oneDevice{}}).devices(&v1.Pod{}, c); len(got) != 1 ||
+		got[0].Name != "example.com/gpu=main" {
 		t.Errorf("devices %v", got)
 	}
 	if got := (&Builder{}).devices(&v1.Pod{}, c); got != nil {

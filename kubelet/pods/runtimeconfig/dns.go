@@ -81,8 +81,11 @@ func (b *Builder) formDNS(pod *v1.Pod) (*runtimeapi.DNSConfig, []Warning, error)
 		}
 	}
 	if !pod.Spec.HostNetwork && resolvconf.OnLoopback(config.Servers) {
-		warnings = append(warnings, Warning{eventDNSForming, fmt.Sprintf("All nameservers (%s) are on the node's loopback, which this pod does not reach: "+
-			"use dnsPolicy ClusterFirst or dnsConfig, or name other servers in the node's %s", strings.Join(config.Servers, " "), b.ResolvConf)})
+		warnings = append(warnings,
+			Warning{eventDNSForming,
+				fmt.Sprintf("All nameservers (%s) are on the node's loopback, which this pod does not reach: "+
+					"use dnsPolicy ClusterFirst or dnsConfig, or name other servers in the node's %s",
+					strings.Join(config.Servers, " "), b.ResolvConf)})
 	}
 	return config, append(warnings, limitDNS(config)...), nil
 }
@@ -92,8 +95,10 @@ func limitDNS(config *runtimeapi.DNSConfig) []Warning {
 	var warnings []Warning
 	if len(config.Servers) > maxNameservers {
 		config.Servers = config.Servers[:maxNameservers]
-		warnings = append(warnings, Warning{eventDNSForming, "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " +
-			strings.Join(config.Servers, " ")})
+		warnings = append(warnings,
+			Warning{eventDNSForming,
+				"Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " +
+					strings.Join(config.Servers, " ")})
 	}
 	var fit []string
 	chars := -1 // the first one has no space before it
@@ -110,8 +115,10 @@ func limitDNS(config *runtimeapi.DNSConfig) []Warning {
 		fit = append(fit, search)
 	}
 	if len(fit) < len(config.Searches) {
-		warnings = append(warnings, Warning{eventDNSForming, "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " +
-			strings.Join(fit, " ")})
+		warnings = append(warnings,
+			Warning{eventDNSForming,
+				"Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " +
+					strings.Join(fit, " ")})
 	}
 	config.Searches = fit
 	return warnings
@@ -205,8 +212,10 @@ func (b *Builder) nodename(pod *v1.Pod) (string, error) {
 	}
 	full := name + "." + domain
 	if len(full) > maxNodename {
-		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested)",
-			full, maxNodename, len(full))
+		return "",
+			fmt.Errorf(
+				"failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested)",
+				full, maxNodename, len(full))
 	}
 	return full, nil
 }

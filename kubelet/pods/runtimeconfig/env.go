@@ -29,7 +29,9 @@ func (e *ConfigError) Unwrap() error { return e.err }
 
 // environment returns a container's variables: those of services first, then envFrom, then env.
 // Later ones override earlier ones.
-func (b *Builder) environment(ctx context.Context, pod *v1.Pod, c *v1.Container, paths map[string]string) ([]*runtimeapi.KeyValue, error) {
+func (b *Builder) environment(
+	ctx context.Context, pod *v1.Pod, c *v1.Container, paths map[string]string,
+) ([]*runtimeapi.KeyValue, error) {
 	values := map[string]string{}
 	var order []string
 	set := func(name, value string) {
@@ -112,7 +114,9 @@ func (b *Builder) envFrom(ctx context.Context, pod *v1.Pod, from *v1.EnvFromSour
 }
 
 // valueFrom returns a variable's value, and false when it is optional and not there.
-func (b *Builder) valueFrom(ctx context.Context, pod *v1.Pod, c *v1.Container, from *v1.EnvVarSource, paths map[string]string) (string, bool, error) {
+func (b *Builder) valueFrom(
+	ctx context.Context, pod *v1.Pod, c *v1.Container, from *v1.EnvVarSource, paths map[string]string,
+) (string, bool, error) {
 	switch {
 	case from.FieldRef != nil:
 		value, err := podinfo.Field(pod, from.FieldRef.FieldPath)

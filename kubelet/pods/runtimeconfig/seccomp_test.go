@@ -17,13 +17,15 @@ func TestSeccompDefault(t *testing.T) {
 		privileged bool
 		want       runtimeapi.SecurityProfile_ProfileType
 	}{
-		"off":                   {want: runtimeapi.SecurityProfile_Unconfined},
-		"on":                    {on: true, want: runtimeapi.SecurityProfile_RuntimeDefault},
-		"on, the pod's wish":    {on: true, pod: unconfined, want: runtimeapi.SecurityProfile_Unconfined},
-		"on, the container's":   {on: true, own: unconfined, want: runtimeapi.SecurityProfile_Unconfined},
-		"on, privileged":        {on: true, privileged: true, want: runtimeapi.SecurityProfile_Unconfined},
-		"off, the runtime's":    {pod: &v1.SeccompProfile{Type: v1.SeccompProfileTypeRuntimeDefault}, want: runtimeapi.SecurityProfile_RuntimeDefault},
-		"privileged, runtime's": {pod: &v1.SeccompProfile{Type: v1.SeccompProfileTypeRuntimeDefault}, privileged: true, want: runtimeapi.SecurityProfile_Unconfined},
+		"off":                 {want: runtimeapi.SecurityProfile_Unconfined},
+		"on":                  {on: true, want: runtimeapi.SecurityProfile_RuntimeDefault},
+		"on, the pod's wish":  {on: true, pod: unconfined, want: runtimeapi.SecurityProfile_Unconfined},
+		"on, the container's": {on: true, own: unconfined, want: runtimeapi.SecurityProfile_Unconfined},
+		"on, privileged":      {on: true, privileged: true, want: runtimeapi.SecurityProfile_Unconfined},
+		"off, the runtime's": {pod: &v1.SeccompProfile{Type: v1.SeccompProfileTypeRuntimeDefault},
+			want: runtimeapi.SecurityProfile_RuntimeDefault},
+		"privileged, runtime's": {pod: &v1.SeccompProfile{Type: v1.SeccompProfileTypeRuntimeDefault}, privileged: true,
+			want: runtimeapi.SecurityProfile_Unconfined},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := podWith(v1.RestartPolicyAlways, "c")

@@ -95,7 +95,9 @@ func selinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {
 
 // containerSecurity merges the pod's security context with the container's, which wins. otherwise
 // is the seccomp profile of containers without one.
-func containerSecurity(pod *v1.Pod, c *v1.Container, target string, otherwise v1.SeccompProfileType) (*runtimeapi.LinuxContainerSecurityContext, error) {
+func containerSecurity(
+	pod *v1.Pod, c *v1.Container, target string, otherwise v1.SeccompProfileType,
+) (*runtimeapi.LinuxContainerSecurityContext, error) {
 	podSC, own := pod.Spec.SecurityContext, c.SecurityContext
 	if podSC == nil {
 		podSC = &v1.PodSecurityContext{}
@@ -154,7 +156,9 @@ func firstSet(values ...*int64) *int64 {
 	return nil
 }
 
-func seccomp(own, pods *v1.SeccompProfile, privileged bool, otherwise v1.SeccompProfileType) (*runtimeapi.SecurityProfile, error) {
+func seccomp(
+	own, pods *v1.SeccompProfile, privileged bool, otherwise v1.SeccompProfileType,
+) (*runtimeapi.SecurityProfile, error) {
 	profile := own
 	if profile == nil {
 		profile = pods
@@ -222,13 +226,18 @@ func checkUser(pod *v1.Pod, c *v1.Container, image *runtimeapi.Image) error {
 	}
 	switch {
 	case user != nil && *user == 0:
-		return &ConfigError{fmt.Errorf("container's runAsUser breaks non-root policy (pod: %q, container: %s)", pod.Name, c.Name)}
+		return &ConfigError{
+			fmt.Errorf("container's runAsUser breaks non-root policy (pod: %q, container: %s)", pod.Name, c.Name)}
 	case user != nil:
 		return nil
 	case image != nil && image.Username != "":
-		return &ConfigError{fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root (pod: %q, container: %s)", image.Username, pod.Name, c.Name)}
+		return &ConfigError{
+			fmt.Errorf(
+				"container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root (pod: %q, container: %s)", image.Username, pod.Name, c.Name)}
 	case image == nil || image.Uid == nil || image.Uid.Value == 0:
-		return &ConfigError{fmt.Errorf("container has runAsNonRoot and image will run as root (pod: %q, container: %s)", pod.Name, c.Name)}
+		return &ConfigError{
+			fmt.Errorf("container has runAsNonRoot and image will run as root (pod: %q, container: %s)", pod.Name,
+				c.Name)}
 	}
 	return nil
 }

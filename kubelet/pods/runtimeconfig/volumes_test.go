@@ -23,15 +23,21 @@ func (l labelled) Relabels(_ types.UID, volume string) bool { return volume == l
 // runtime, and block volumes become devices.
 func TestMountsOfVolumes(t *testing.T) {
 	claim := func(name string, readOnly bool) v1.Volume {
-		return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name, ReadOnly: readOnly}}}
+		return v1.Volume{Name: name,
+			VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name, ReadOnly: readOnly}}}
 	}
 	pod := podWith(v1.RestartPolicyAlways, "c")
 	pod.Spec.Volumes = []v1.Volume{claim("rw", false), claim("ro", true), claim("disk", false), claim("frozen", true),
 		{Name: "image", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "example.org/x:1"}}}}
 	c := &pod.Spec.Containers[0]
-	c.VolumeMounts = []v1.VolumeMount{{Name: "rw", MountPath: "/rw"}, {Name: "ro", MountPath: "/ro"}, {Name: "image", MountPath: "/image", SubPath: "part"}}
-	c.VolumeDevices = []v1.VolumeDevice{{Name: "disk", DevicePath: "/dev/xvda"}, {Name: "frozen", DevicePath: "/dev/xvdb"}}
-	in := Input{Start: lifecycle.Start{Container: c}, Paths: map[string]string{"rw": "/host/rw", "ro": "/host/ro", "disk": "/dev/a", "frozen": "/dev/b", "image": "sha256:1"}}
+	c.VolumeMounts = []v1.VolumeMount{{Name: "rw", MountPath: "/rw"}, {Name: "ro", MountPath: "/ro"},
+		{Name: "image", MountPath: "/image", SubPath: "part"}}
+	c.VolumeDevices = []v1.VolumeDevice{{Name: "disk", DevicePath: "/dev/xvda"},
+		{Name: "frozen", DevicePath: "/dev/xvdb"}}
+	in := Input{Start: lifecycle.Start{Container: c},
+		Paths: map[string]string{"rw": "/host/rw", "ro": "/host/ro", "disk": "/dev/a", "frozen": "/dev/b",
+			"image": "sha256:1"}}
 	mounts, err := (&Builder{Volumes: labelled{"rw"}}).mounts(pod, c, in, nil)
 	if err != nil || len(mounts) != 3 {
 		t.Fatalf("%v %v", mounts, err)
@@ -49,7 +55,8 @@ func TestMountsOfVolumes(t *testing.T) {
 	if err != nil || len(blocks) != 2 {
 		t.Fatalf("%v %v", blocks, err)
 	}
-	if b := blocks[0]; b.HostPath != "/dev/a" || b.ContainerPath != "/dev/xvda" || b.Permissions != "mrw" || blocks[1].Permissions != "r" {
+	if b := blocks[0]; b.HostPath != "/dev/a" || b.ContainerPath != "/dev/xvda" || b.Permissions != "mrw" ||
+		blocks[1].Permissions != "r" {
 		t.Errorf("devices: %v", blocks)
 	}
 	if _, err := devices(pod, c, nil); err == nil || !strings.Contains(err.Error(), `"disk"`) {
@@ -70,7 +77,8 @@ func TestAPIDataIsReadOnly(t *testing.T) {
 		pod := podWith(v1.RestartPolicyAlways, "c")
 		pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: source}}
 		c := &pod.Spec.Containers[0]
-		c.VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}, {Name: "v", MountPath: "/part", SubPath: "part"}}
+		c.VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"},
+			{Name: "v", MountPath: "/part", SubPath: "part"}}
 		in := Input{Start: lifecycle.Start{Container: c}, Paths: map[string]string{"v": "/host/v"}}
 		mounts, err := (&Builder{Volumes: labelled{}}).mounts(pod, c, in, nil)
 		if err != nil || len(mounts) != 2 {

@@ -123,7 +123,9 @@ func orderIPs(ips, hostIPs []string) []string {
 	return append(of[0], of[1]...)
 }
 
-func (r *Reader) container(ctx context.Context, item *runtimeapi.Container, s *runtimeapi.ContainerStatus) lifecycle.Container {
+func (r *Reader) container(
+	ctx context.Context, item *runtimeapi.Container, s *runtimeapi.ContainerStatus,
+) lifecycle.Container {
 	c := lifecycle.Container{
 		ID: s.Id, Name: item.Labels[cri.LabelContainerName], SandboxID: item.PodSandboxId,
 		Attempt: s.GetMetadata().GetAttempt(), CreatedAt: time.Unix(0, s.CreatedAt),
@@ -149,7 +151,8 @@ func (r *Reader) container(ctx context.Context, item *runtimeapi.Container, s *r
 		c.ImageID = s.ImageId
 	}
 	if l := s.GetResources().GetLinux(); l != nil {
-		c.Limits = &lifecycle.Limits{Shares: l.CpuShares, Quota: max(l.CpuQuota, 0), Memory: max(l.MemoryLimitInBytes, 0)}
+		c.Limits = &lifecycle.Limits{Shares: l.CpuShares, Quota: max(l.CpuQuota, 0),
+			Memory: max(l.MemoryLimitInBytes, 0)}
 	}
 	if s.StartedAt > 0 {
 		c.StartedAt = time.Unix(0, s.StartedAt)
@@ -167,7 +170,8 @@ func (r *Reader) container(ctx context.Context, item *runtimeapi.Container, s *r
 		c.State = lifecycle.Unknown
 	}
 	if u := s.GetUser().GetLinux(); u != nil {
-		c.User = &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}}
+		c.User = &v1.ContainerUser{
+			Linux: &v1.LinuxContainerUser{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}}
 	}
 	return c
 }

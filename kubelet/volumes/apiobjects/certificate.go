@@ -47,7 +47,9 @@ type certificateRequest struct {
 type warning struct{ reason, message string }
 
 // observe takes the API server's object of the request, or nil. later is the delay of a refresh.
-func (c *certificate) observe(found *certificatesv1.PodCertificateRequest, now time.Time, later time.Duration) []warning {
+func (c *certificate) observe(
+	found *certificatesv1.PodCertificateRequest, now time.Time, later time.Duration,
+) []warning {
 	var told []warning
 	if c.asked != nil {
 		switch {
@@ -95,8 +97,11 @@ func (c *certificate) answer(r *certificatesv1.PodCertificateRequest, later time
 			continue
 		}
 		c.asked, c.issued = nil, nil
-		c.refusal = fmt.Errorf("PodCertificateRequest was permanently %s: reason=%q message=%q", what, condition.Reason, condition.Message)
-		return &warning{condition.Type, fmt.Sprintf("PodCertificateRequest %s was %s, reason=%q, message=%q", name, what, condition.Reason, condition.Message)}
+		c.refusal = fmt.Errorf("PodCertificateRequest was permanently %s: reason=%q message=%q", what, condition.Reason,
+			condition.Message)
+		return &warning{condition.Type,
+			fmt.Sprintf("PodCertificateRequest %s was %s, reason=%q, message=%q", name, what, condition.Reason,
+				condition.Message)}
 	}
 	return nil
 }

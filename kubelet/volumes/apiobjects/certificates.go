@@ -111,7 +111,9 @@ func (c *RequestedCertificates) tell(obj any) {
 
 // Get implements Certificates. A certificate that cannot be refreshed stays in use; after a refusal
 // there is no further request.
-func (c *RequestedCertificates) Get(ctx context.Context, pod *v1.Pod, volume string, index int, source *v1.PodCertificateProjection) (key, chain []byte, again time.Time, err error) {
+func (c *RequestedCertificates) Get(
+	ctx context.Context, pod *v1.Pod, volume string, index int, source *v1.PodCertificateProjection,
+) (key, chain []byte, again time.Time, err error) {
 	known, err := c.requests.need(ctx, pod)
 	if err != nil {
 		return nil, nil, time.Time{}, err
@@ -192,8 +194,11 @@ func (c *RequestedCertificates) await(ctx context.Context, pod *v1.Pod, have *ce
 }
 
 // ask makes a key and requests its certificate from the signer.
-func (c *RequestedCertificates) ask(ctx context.Context, pod *v1.Pod, source *v1.PodCertificateProjection, have *certificate) error {
-	account, err := c.config.Client.CoreV1().ServiceAccounts(pod.Namespace).Get(ctx, pod.Spec.ServiceAccountName, metav1.GetOptions{})
+func (c *RequestedCertificates) ask(
+	ctx context.Context, pod *v1.Pod, source *v1.PodCertificateProjection, have *certificate,
+) error {
+	account, err := c.config.Client.CoreV1().ServiceAccounts(pod.Namespace).Get(ctx, pod.Spec.ServiceAccountName,
+		metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("look up the service account: %w", err)
 	}
@@ -205,26 +210,28 @@ func (c *RequestedCertificates) ask(ctx context.Context, pod *v1.Pod, source *v1
 	if err != nil {
 		return err
 	}
-	made, err := c.config.Client.CertificatesV1().PodCertificateRequests(pod.Namespace).Create(ctx, &certificatesv1.PodCertificateRequest{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace, GenerateName: "req-",
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
-		},
-		Spec: certificatesv1.PodCertificateRequestSpec{
-			SignerName: source.SignerName,
-			PodName:    pod.Name, PodUID: pod.UID,
-			ServiceAccountName: account.Name, ServiceAccountUID: account.UID,
-			NodeName: types.NodeName(node.Name), NodeUID: node.UID,
-			MaxExpirationSeconds:      source.MaxExpirationSeconds,
-			StubPKCS10Request:         proof,
-			UnverifiedUserAnnotations: source.UserAnnotations,
-		},
-	}, metav1.CreateOptions{})
+	made, err := c.config.Client.CertificatesV1().PodCertificateRequests(pod.Namespace).Create(ctx,
+		&certificatesv1.PodCertificateRequest{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: pod.Namespace, GenerateName: "req-",
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
+			},
+			Spec: certificatesv1.PodCertificateRequestSpec{
+				SignerName: source.SignerName,
+				PodName:    pod.Name, PodUID: pod.UID,
+				ServiceAccountName: account.Name, ServiceAccountUID: account.UID,
+				NodeName: types.NodeName(node.Name), NodeUID: node.UID,
+				MaxExpirationSeconds:      source.MaxExpirationSeconds,
+				StubPKCS10Request:         proof,
+				UnverifiedUserAnnotations: source.UserAnnotations,
+			},
+		}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("ask signer %s for a certificate: %w", source.SignerName, err)
 	}
 	now := time.Now()
-	have.asked = &certificateRequest{name: made.Name, key: key, at: now, abandonAt: now.Add(abandonAfter + rand.N(spread))}
+	have.asked = &certificateRequest{name: made.Name, key: key, at: now,
+		abandonAt: now.Add(abandonAfter + rand.N(spread))}
 	return nil
 }
 

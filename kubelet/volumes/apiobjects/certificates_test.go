@@ -50,18 +50,19 @@ func newSignerWorld(t *testing.T) *signerWorld {
 		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "robot", UID: "sa-uid"}},
 		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}},
 	)}
-	w.client.PrependReactor("create", "podcertificaterequests", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		r := a.(clienttesting.CreateAction).GetObject().(*certificatesv1.PodCertificateRequest)
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.down {
-			return true, nil, apierrors.NewServiceUnavailable("down")
-		}
-		r.Name = fmt.Sprintf("%s%d", r.GenerateName, len(w.made))
-		r.CreationTimestamp = metav1.Now()
-		w.made = append(w.made, r.DeepCopy())
-		return false, nil, nil
-	})
+	w.client.PrependReactor("create", "podcertificaterequests",
+		func(a clienttesting.Action) (bool, runtime.Object, error) {
+			r := a.(clienttesting.CreateAction).GetObject().(*certificatesv1.PodCertificateRequest)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.down {
+				return true, nil, apierrors.NewServiceUnavailable("down")
+			}
+			r.Name = fmt.Sprintf("%s%d", r.GenerateName, len(w.made))
+			r.CreationTimestamp = metav1.Now()
+			w.made = append(w.made, r.DeepCopy())
+			return false, nil, nil
+		})
 	w.certs = NewCertificates(CertificatesConfig{Client: w.client, NodeName: "n1", Changed: w.told.tell,
 		Tell: func(_ *v1.Pod, kind, reason, message string) {
 			w.mu.Lock()
@@ -105,7 +106,8 @@ func (w *signerWorld) end(kind string, life time.Duration) {
 		w.t.Fatal(err)
 	}
 	now := metav1.Now()
-	r.Status.Conditions = []metav1.Condition{{Type: kind, Status: metav1.ConditionTrue, Reason: "Why", Message: "because", LastTransitionTime: now}}
+	r.Status.Conditions = []metav1.Condition{
+		{Type: kind, Status: metav1.ConditionTrue, Reason: "Why", Message: "because", LastTransitionTime: now}}
 	if kind == certificatesv1.PodCertificateRequestConditionTypeIssued {
 		r.Status.CertificateChain = "text between\n" + pemOf("leaf of "+r.Name, "intermediate")
 		r.Status.NotBefore, r.Status.NotAfter = &now, ptr.To(metav1.NewTime(now.Add(life)))
@@ -129,7 +131,8 @@ func robot(uid types.UID) *v1.Pod {
 }
 
 func ed25519Source() *v1.PodCertificateProjection {
-	return &v1.PodCertificateProjection{SignerName: "example.com/s", KeyType: "ED25519", CredentialBundlePath: "bundle.pem",
+	return &v1.PodCertificateProjection{SignerName: "example.com/s", KeyType: "ED25519",
+		CredentialBundlePath: "bundle.pem",
 		MaxExpirationSeconds: ptr.To[int32](7200), UserAnnotations: map[string]string{"example.com/a": "b"}}
 }
 
@@ -155,7 +158,8 @@ func TestACertificateIsAskedFor(t *testing.T) {
 			t.Fatalf("%d requests", len(made))
 		}
 		spec := made[0].Spec
-		if spec.SignerName != source.SignerName || spec.PodName != pod.Name || spec.PodUID != pod.UID || spec.ServiceAccountName != "robot" ||
+		if spec.SignerName != source.SignerName || spec.PodName != pod.Name || spec.PodUID != pod.UID ||
+			spec.ServiceAccountName != "robot" ||
 			spec.ServiceAccountUID != "sa-uid" || spec.NodeName != "n1" || spec.NodeUID != "node-uid" ||
 			*spec.MaxExpirationSeconds != 7200 || spec.UnverifiedUserAnnotations["example.com/a"] != "b" {
 			t.Errorf("asked for %+v", spec)
@@ -183,7 +187,8 @@ func TestACertificateIsAskedFor(t *testing.T) {
 			t.Errorf("told of the answer: %s", got)
 		}
 		// The same source again is the same certificate; another is another.
-		if _, chain, again, err := w.certs.Get(t.Context(), pod, "v", 3, source); err != nil || namesIn(chain) != "intermediate leaf of req-0" || time.Until(again) < time.Hour-3*time.Second {
+		if _, chain, again, err := w.certs.Get(t.Context(), pod, "v", 3, source); err != nil ||
+			namesIn(chain) != "intermediate leaf of req-0" || time.Until(again) < time.Hour-3*time.Second {
 			t.Errorf("again: %q, %v, %v", chain, time.Until(again), err)
 		}
 		go w.certs.Get(t.Context(), pod, "v", 4, source)
@@ -251,7 +256,8 @@ func TestCertificatesAreRefreshed(t *testing.T) {
 			time.Sleep(min(time.Until(again), 2*time.Hour+time.Minute-time.Since(issued)))
 		}
 		get()
-		if late, ended := w.warnings("CertificateOverdueForRefresh"), w.warnings("CertificateExpired"); late != 1 || ended != 1 {
+		if late, ended := w.warnings("CertificateOverdueForRefresh"), w.warnings("CertificateExpired"); late != 1 ||
+			ended != 1 {
 			t.Errorf("told %d times that it is late, %d times that it has ended", late, ended)
 		}
 		w.issue(2 * time.Hour)
@@ -276,7 +282,8 @@ func TestARequestThatIsGone(t *testing.T) {
 		if err := get(); !errors.Is(err, volumes.ErrNotIssued) {
 			t.Fatal(err)
 		}
-		if err := w.client.CertificatesV1().PodCertificateRequests("ns").Delete(t.Context(), "req-0", metav1.DeleteOptions{}); err != nil {
+		if err := w.client.CertificatesV1().PodCertificateRequests("ns").Delete(t.Context(), "req-0",
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		for len(w.requests()) == 1 {
@@ -290,7 +297,8 @@ func TestARequestThatIsGone(t *testing.T) {
 		}
 		w.end(certificatesv1.PodCertificateRequestConditionTypeDenied, 0)
 		for range 3 {
-			if err := get(); err == nil || !strings.Contains(err.Error(), `permanently denied: reason="Why" message="because"`) {
+			if err := get(); err == nil ||
+				!strings.Contains(err.Error(), `permanently denied: reason="Why" message="because"`) {
 				t.Errorf("refused: %v", err)
 			}
 			time.Sleep(time.Hour)
@@ -299,7 +307,8 @@ func TestARequestThatIsGone(t *testing.T) {
 			t.Errorf("told %d times, %d requests", n, len(w.requests()))
 		}
 		other := robot("v")
-		if _, _, _, err := w.certs.Get(t.Context(), other, "v", 0, &v1.PodCertificateProjection{SignerName: "example.com/s", KeyType: "DSA"}); err == nil {
+		if _, _, _, err := w.certs.Get(t.Context(), other, "v", 0,
+			&v1.PodCertificateProjection{SignerName: "example.com/s", KeyType: "DSA"}); err == nil {
 			t.Error("a key of an unknown type was made")
 		}
 		nobody := robot("w")
@@ -317,7 +326,8 @@ func TestARequestThatIsGone(t *testing.T) {
 
 func TestKeyTypes(t *testing.T) {
 	for kind, want := range map[string]string{
-		"RSA3072": "RSA 3072", "ECDSAP256": "ECDSA P-256", "ECDSAP384": "ECDSA P-384", "ECDSAP521": "ECDSA P-521", "ED25519": "Ed25519",
+		"RSA3072": "RSA 3072", "ECDSAP256": "ECDSA P-256", "ECDSAP384": "ECDSA P-384", "ECDSAP521": "ECDSA P-521",
+		"ED25519": "Ed25519",
 	} {
 		key, proof, err := generateKey(kind)
 		if err != nil {
@@ -329,7 +339,8 @@ func TestKeyTypes(t *testing.T) {
 			t.Errorf("%s: %v", kind, err)
 			continue
 		}
-		if !strings.HasPrefix(want, r.PublicKeyAlgorithm.String()) || !bytes.Contains(key, []byte("-----BEGIN PRIVATE KEY-----")) {
+		if !strings.HasPrefix(want, r.PublicKeyAlgorithm.String()) ||
+			!bytes.Contains(key, []byte("-----BEGIN PRIVATE KEY-----")) {
 			t.Errorf("%s is %s", kind, r.PublicKeyAlgorithm)
 		}
 	}
@@ -345,14 +356,18 @@ func TestACertificateNeverSpins(t *testing.T) {
 			now = now.Add(time.Duration(rng.Int64N(int64(20 * time.Minute))))
 			var found *certificatesv1.PodCertificateRequest
 			if c.asked != nil && rng.IntN(2) == 0 {
-				found = &certificatesv1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: c.asked.name}}
-				kinds := []string{"", "", certificatesv1.PodCertificateRequestConditionTypeIssued, certificatesv1.PodCertificateRequestConditionTypeIssued, "Odd",
-					certificatesv1.PodCertificateRequestConditionTypeDenied, certificatesv1.PodCertificateRequestConditionTypeFailed}
+				found = &certificatesv1.PodCertificateRequest{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: c.asked.name}}
+				kinds := []string{"", "", certificatesv1.PodCertificateRequestConditionTypeIssued,
+					certificatesv1.PodCertificateRequestConditionTypeIssued, "Odd",
+					certificatesv1.PodCertificateRequestConditionTypeDenied,
+					certificatesv1.PodCertificateRequestConditionTypeFailed}
 				if kind := kinds[rng.IntN(len(kinds)-2*rng.IntN(2))]; kind != "" {
 					found.Status.Conditions = []metav1.Condition{{Type: kind, Status: metav1.ConditionTrue}}
 				}
 				if life := time.Duration(rng.Int64N(int64(4 * time.Hour))); rng.IntN(10) > 0 {
-					found.Status.BeginRefreshAt, found.Status.NotAfter = ptr.To(metav1.NewTime(now.Add(life/2))), ptr.To(metav1.NewTime(now.Add(life)))
+					found.Status.BeginRefreshAt, found.Status.NotAfter = ptr.To(metav1.NewTime(now.Add(life/2))),
+						ptr.To(metav1.NewTime(now.Add(life)))
 				}
 			}
 			c.observe(found, now, time.Duration(rng.Int64N(int64(spread))))
@@ -395,16 +410,26 @@ func TestProjectedTrust(t *testing.T) {
 		defer bundles.Close()
 		objects := NewObjects(w.client, w.told.tell)
 		defer objects.Close()
-		m := volumes.New(volumes.Config{RootDir: t.TempDir(), Mounts: memory{}, Tokens: NewTokens(w.client, nil), Objects: objects, Bundles: bundles, Certificates: w.certs})
+		m := volumes.New(
+			volumes.Config{RootDir: t.TempDir(), Mounts: memory{}, Tokens: NewTokens(w.client, nil), Objects: objects,
+				Bundles: bundles, Certificates: w.certs})
 		pod := robot("u")
 		source := ed25519Source()
 		source.KeyPath, source.CertificateChainPath = "tls/key.pem", "tls/chain.pem"
-		pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{DefaultMode: ptr.To[int32](0o440), Sources: []v1.VolumeProjection{
-			{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Name: ptr.To("b"), Path: "anchors.pem"}},
-			{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Name: ptr.To("gone"), Path: "none.pem", Optional: ptr.To(true)}},
-			{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{SignerName: ptr.To("example.com/s"), Path: "nobody.pem", Optional: ptr.To(true)}},
-			{PodCertificate: source},
-		}}}}}
+		pod.Spec.Volumes = []v1.Volume{
+			{Name: "v",
+				VolumeSource: v1.VolumeSource{
+					Projected: &v1.ProjectedVolumeSource{DefaultMode: ptr.To[int32](0o440),
+						Sources: []v1.VolumeProjection{
+							{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Name: ptr.To("b"),
+								Path: "anchors.pem"}},
+							{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Name: ptr.To("gone"),
+								Path:     "none.pem",
+								Optional: ptr.To(true)}},
+							{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{SignerName: ptr.To("example.com/s"),
+								Path: "nobody.pem", Optional: ptr.To(true)}},
+							{PodCertificate: source},
+						}}}}}
 		if _, _, err := m.Mount(t.Context(), pod); !errors.Is(err, volumes.ErrNotIssued) {
 			t.Fatalf("before the signer has answered: %v", err)
 		}
@@ -418,7 +443,8 @@ func TestProjectedTrust(t *testing.T) {
 		}
 		show := func() map[string]string {
 			shown := map[string]string{}
-			for _, name := range []string{"anchors.pem", "none.pem", "nobody.pem", "bundle.pem", "tls/key.pem", "tls/chain.pem"} {
+			for _, name := range []string{"anchors.pem", "none.pem", "nobody.pem", "bundle.pem", "tls/key.pem",
+				"tls/chain.pem"} {
 				data, err := os.ReadFile(filepath.Join(paths["v"], name))
 				if err != nil {
 					t.Fatal(err)
@@ -430,7 +456,8 @@ func TestProjectedTrust(t *testing.T) {
 		got := show()
 		key := got["tls/key.pem"]
 		if got["anchors.pem"] != pemOf("anchor") || got["none.pem"] != "" || got["nobody.pem"] != "" ||
-			got["bundle.pem"] != key+got["tls/chain.pem"] || got["tls/chain.pem"] != pemOf("leaf of req-0", "intermediate") {
+			got["bundle.pem"] != key+got["tls/chain.pem"] ||
+			got["tls/chain.pem"] != pemOf("leaf of req-0", "intermediate") {
 			t.Errorf("shows %v", got)
 		}
 		modes := func(want os.FileMode) {
@@ -453,11 +480,13 @@ func TestProjectedTrust(t *testing.T) {
 		if _, _, err := m.Mount(t.Context(), pod); err != nil {
 			t.Fatal(err)
 		}
-		if now := show(); now["tls/key.pem"] == key || now["tls/chain.pem"] != pemOf("leaf of req-1", "intermediate") || now["bundle.pem"] != now["tls/key.pem"]+now["tls/chain.pem"] {
+		if now := show(); now["tls/key.pem"] == key || now["tls/chain.pem"] != pemOf("leaf of req-1", "intermediate") ||
+			now["bundle.pem"] != now["tls/key.pem"]+now["tls/chain.pem"] {
 			t.Errorf("after the refresh it shows %v", now)
 		}
 		// One user for all containers: it owns the files alone.
-		pod.Spec.Containers = []v1.Container{{SecurityContext: &v1.SecurityContext{RunAsUser: ptr.To(int64(os.Getuid()))}}}
+		pod.Spec.Containers = []v1.Container{
+			{SecurityContext: &v1.SecurityContext{RunAsUser: ptr.To(int64(os.Getuid()))}}}
 		if _, _, err := m.Mount(t.Context(), pod); err != nil {
 			t.Fatal(err)
 		}
@@ -470,7 +499,8 @@ func TestProjectedTrust(t *testing.T) {
 		}
 		for _, s := range []v1.VolumeProjection{
 			{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Name: ptr.To("gone"), Path: "a"}},
-			{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{SignerName: ptr.To("example.com/s"), LabelSelector: &metav1.LabelSelector{}, Path: "a"}},
+			{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{SignerName: ptr.To("example.com/s"),
+				LabelSelector: &metav1.LabelSelector{}, Path: "a"}},
 			{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Path: "a", Optional: ptr.To(true)}},
 		} {
 			pod.Spec.Volumes[0].Projected.Sources = []v1.VolumeProjection{s}

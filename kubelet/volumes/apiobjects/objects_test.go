@@ -23,7 +23,8 @@ func TestWatchedObjects(t *testing.T) {
 	if _, err := o.Secret(ctx, pod, "s"); !volumes.IsNotFound(err) {
 		t.Fatalf("a missing secret: %v", err)
 	}
-	secret := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}, Data: map[string][]byte{"k": []byte("1")}}
+	secret := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"},
+		Data: map[string][]byte{"k": []byte("1")}}
 	if _, err := client.CoreV1().Secrets("ns").Create(ctx, secret, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,9 @@ func NewTokens(client kubernetes.Interface, now func() time.Time) *RequestedToke
 }
 
 // Get implements Tokens. A token that cannot be renewed is used for as long as it is valid.
-func (t *RequestedTokens) Get(ctx context.Context, pod *v1.Pod, audience string, seconds int64) (string, time.Time, error) {
+func (t *RequestedTokens) Get(
+	ctx context.Context, pod *v1.Pod, audience string, seconds int64,
+) (string, time.Time, error) {
 	token, renew, err := t.Token(ctx, pod, audience, seconds)
 	return token.Token, renew, err
 }
@@ -64,7 +66,8 @@ func (t *RequestedTokens) Token(
 		return have.TokenRequestStatus, have.renew, nil
 	}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-		BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID},
+		BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name,
+			UID: pod.UID},
 	}}
 	if seconds != 0 {
 		request.Spec.ExpirationSeconds = &seconds
@@ -72,7 +75,8 @@ func (t *RequestedTokens) Token(
 	if audience != "" {
 		request.Spec.Audiences = []string{audience}
 	}
-	answer, err := t.client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, pod.Spec.ServiceAccountName, request, metav1.CreateOptions{})
+	answer, err := t.client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, pod.Spec.ServiceAccountName,
+		request, metav1.CreateOptions{})
 	if err != nil {
 		if retry := t.now().Add(time.Minute); ok {
 			return have.TokenRequestStatus, retry, nil

@@ -85,7 +85,8 @@ func (b *WatchedBundles) tell(obj any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for uid, queries := range b.asked {
-		if queries[bundleQuery{name: bundle.Name}] || bundle.Spec.SignerName != "" && queries[bundleQuery{signer: bundle.Spec.SignerName}] {
+		if queries[bundleQuery{name: bundle.Name}] ||
+			bundle.Spec.SignerName != "" && queries[bundleQuery{signer: bundle.Spec.SignerName}] {
 			b.changed(uid)
 		}
 	}
@@ -120,7 +121,9 @@ func (b *WatchedBundles) Named(ctx context.Context, pod *v1.Pod, name string) ([
 }
 
 // Signed implements TrustBundles.
-func (b *WatchedBundles) Signed(ctx context.Context, pod *v1.Pod, signer string, selector *metav1.LabelSelector) ([]byte, error) {
+func (b *WatchedBundles) Signed(
+	ctx context.Context, pod *v1.Pod, signer string, selector *metav1.LabelSelector,
+) ([]byte, error) {
 	selects, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
 		return nil, fmt.Errorf("label selector: %w", err)

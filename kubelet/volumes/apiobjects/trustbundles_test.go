@@ -184,7 +184,8 @@ func TestTheOrderOfAnchorsIsNobodysToRelyOn(t *testing.T) {
 	}
 	bundle := trustBundle("b", "", nil, names...)
 	a, b := NewTrustBundles(fake.NewClientset(), nil), NewTrustBundles(fake.NewClientset(), nil)
-	if x, y := a.anchors(bundle), b.anchors(bundle); bytes.Equal(x, y) || namesIn(x) != namesIn(y) || len(x) != len(pemOf(names...)) {
+	if x, y := a.anchors(bundle), b.anchors(bundle); bytes.Equal(x, y) || namesIn(x) != namesIn(y) ||
+		len(x) != len(pemOf(names...)) {
 		t.Errorf("%d and %d bytes, the same: %v", len(x), len(y), bytes.Equal(x, y))
 	}
 }

@@ -110,7 +110,8 @@ func TestReplaceIsAtomic(t *testing.T) {
 	dir := t.TempDir()
 	write := func(n int) {
 		text := []byte(fmt.Sprint(n))
-		if err := Replace(dir, Payload{"a": {Data: text, Mode: 0o644}, "b": {Data: text, Mode: 0o644}}, nil); err != nil {
+		if err := Replace(dir, Payload{"a": {Data: text, Mode: 0o644}, "b": {Data: text, Mode: 0o644}},
+			nil); err != nil {
 			t.Error(err)
 		}
 	}

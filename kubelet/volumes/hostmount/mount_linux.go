@@ -69,7 +69,8 @@ func (Mounter) HugePages(dir string, page int64, root Root) error {
 	if err != nil || mounted {
 		return err
 	}
-	if err := unix.Mount("nodev", dir, "hugetlbfs", 0, fmt.Sprintf("pagesize=%d,%s", page, root.options())); err != nil {
+	if err := unix.Mount("nodev", dir, "hugetlbfs", 0,
+		fmt.Sprintf("pagesize=%d,%s", page, root.options())); err != nil {
 		return fmt.Errorf("mount huge pages of %d bytes on %s: %w", page, dir, err)
 	}
 	return os.Chmod(dir, root.Mode) // hugetlbfs has no option for the bit of the group
@@ -175,7 +176,8 @@ func isolate(points []string) error {
 		if !slices.ContainsFunc(points, func(p string) bool { return strings.HasPrefix(p, point+"/") }) {
 			continue
 		}
-		if err := unix.Mount("", point, "", unix.MS_PRIVATE, ""); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		if err := unix.Mount("", point, "", unix.MS_PRIVATE, ""); err != nil && !errors.Is(err, unix.EINVAL) &&
+			!errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("separate the mounts below %s from those of its source: %w", point, err)
 		}
 	}
@@ -185,10 +187,12 @@ func isolate(points []string) error {
 // isMountpoint reports whether dir is on another file system than its parent, or bound there.
 func isMountpoint(dir string) (bool, error) {
 	var self, parent unix.Statx_t
-	if err := unix.Statx(unix.AT_FDCWD, dir, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, &self); err != nil {
+	if err := unix.Statx(unix.AT_FDCWD, dir, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID,
+		&self); err != nil {
 		return false, &os.PathError{Op: "statx", Path: dir, Err: err}
 	}
-	if err := unix.Statx(unix.AT_FDCWD, filepath.Dir(dir), 0, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, &parent); err != nil {
+	if err := unix.Statx(unix.AT_FDCWD, filepath.Dir(dir), 0, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID,
+		&parent); err != nil {
 		return false, &os.PathError{Op: "statx", Path: filepath.Dir(dir), Err: err}
 	}
 	return self.Mnt_id != parent.Mnt_id, nil
@@ -233,7 +237,8 @@ func openBelow(root, path string) (int, error) {
 		return -1, err
 	}
 	defer unix.Close(rootFD)
-	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
 	fd, err := unix.Openat2(rootFD, path, how)
 	if !errors.Is(err, unix.ENOENT) {
 		return fd, err
@@ -321,7 +326,8 @@ func (Mounter) Unmount(dir string) error {
 	}
 	var errs []error
 	for i := len(points) - 1; i >= 0; i-- { // the newest first
-		if err := unix.Unmount(points[i], unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		if err := unix.Unmount(points[i], unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) &&
+			!errors.Is(err, unix.ENOENT) {
 			errs = append(errs, fmt.Errorf("unmount %s: %w", points[i], err))
 		}
 	}

@@ -141,7 +141,8 @@ func TestMountsBelowAVolume(t *testing.T) {
 				t.Fatal(err)
 			}
 			points, err := mountpointsBelow(dir)
-			if want := []string{disk, filepath.Join(disk, "before"), filepath.Join(disk, "after")}; err != nil || !slices.Equal(points, want) {
+			if want := []string{disk, filepath.Join(disk, "before"), filepath.Join(disk, "after")}; err != nil ||
+				!slices.Equal(points, want) {
 				t.Errorf("left: %v %v, want %v", points, err, want)
 			}
 		})

@@ -26,7 +26,8 @@ func btrfs(t *testing.T) string {
 	}
 	dir := t.TempDir()
 	image, disk := filepath.Join(dir, "image"), filepath.Join(dir, "disk")
-	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 256<<20), os.Mkdir(disk, 0o700)); err != nil {
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 256<<20),
+		os.Mkdir(disk, 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	for _, command := range [][]string{{mkfs, "--quiet", image}, {"mount", "-o", "loop", "-t", "btrfs", image, disk}} {
@@ -125,7 +126,8 @@ func TestSizesOnBtrfs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(unix.Syncfs(int(whole.Fd())), whole.Close()); err != nil { // data that is only in the log does not count yet
+	// data that is only in the log does not count yet
+	if err := errors.Join(unix.Syncfs(int(whole.Fd())), whole.Close()); err != nil {
 		t.Fatal(err)
 	}
 	u, err := local.Usage(t.Context(), pv)

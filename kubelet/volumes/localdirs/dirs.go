@@ -190,7 +190,8 @@ func limited(dir *os.File) (uint64, error) {
 // Delete removes a volume's directory and its content. It may be called again after a failure.
 func (d *Dirs) Delete(pv *v1.PersistentVolume) error {
 	if !d.Owns(pv) {
-		return fmt.Errorf("PV %s has the path %s, which is not below %s: not deleting it", pv.Name, pv.Spec.Local.Path, d.root)
+		return fmt.Errorf("PV %s has the path %s, which is not below %s: not deleting it", pv.Name, pv.Spec.Local.Path,
+			d.root)
 	}
 	root, err := os.OpenRoot(d.root)
 	if err != nil {

@@ -19,7 +19,8 @@ func OfHost() FileLabel {
 	}
 	return func(o *v1.SELinuxOptions) (string, error) {
 		var options []string
-		for _, part := range []struct{ name, value string }{{"user", o.User}, {"role", o.Role}, {"type", o.Type}, {"level", o.Level}} {
+		for _, part := range []struct{ name, value string }{{"user", o.User}, {"role", o.Role}, {"type", o.Type},
+			{"level", o.Level}} {
 			if part.value != "" {
 				options = append(options, part.name+":"+part.value)
 			}
@@ -38,7 +39,9 @@ func OfHost() FileLabel {
 // a level of the pod's own, and with the policy Recursive.
 func MountLabel(of FileLabel, pod *v1.Pod, volume string) (string, error) {
 	security := pod.Spec.SecurityContext
-	if of == nil || security != nil && security.SELinuxChangePolicy != nil && *security.SELinuxChangePolicy == v1.SELinuxChangePolicyRecursive {
+	if of == nil ||
+		security != nil && security.SELinuxChangePolicy != nil &&
+			*security.SELinuxChangePolicy == v1.SELinuxChangePolicyRecursive {
 		return "", nil
 	}
 	found := ""
@@ -53,8 +56,10 @@ func MountLabel(of FileLabel, pod *v1.Pod, volume string) (string, error) {
 				return "", err
 			}
 			if found != "" && one != found {
-				return "", fmt.Errorf("multiple SELinux labels found: %q and %q; give all containers of the pod that use the volume the same seLinuxOptions, "+
-					"or set seLinuxChangePolicy: Recursive", found, one)
+				return "",
+					fmt.Errorf(
+						"multiple SELinux labels found: %q and %q; give all containers of the pod that use the volume the same seLinuxOptions, "+
+							"or set seLinuxChangePolicy: Recursive", found, one)
 			}
 			found = one
 		}

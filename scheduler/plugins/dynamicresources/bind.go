@@ -35,7 +35,8 @@ func (p *DynamicResources) Reserve(_ context.Context, state fwk.CycleState, _ *v
 			claim = found.extended
 		}
 		if found == nil || found.results[i] == nil {
-			return fwk.AsStatus(fmt.Errorf("no allocation was found on node %s for claim %s/%s", node, claim.Namespace, claim.Name))
+			return fwk.AsStatus(
+				fmt.Errorf("no allocation was found on node %s for claim %s/%s", node, claim.Namespace, claim.Name))
 		}
 		claim = claim.DeepCopy()
 		claim.Status.Allocation = found.results[i]
@@ -69,8 +70,10 @@ func (p *DynamicResources) Unreserve(ctx context.Context, state fwk.CycleState, 
 			}
 		case w.claim.Status.Allocation != nil && resourceclaim.IsReservedForPod(pod, w.claim, false):
 			// By its key in the list, so that no other pod's reservation changes.
-			patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"status":{"reservedFor":[{"$patch":"delete","uid":%q}]}}`, w.claim.UID, pod.UID)
-			_, err := p.h.Client.ResourceV1().ResourceClaims(w.claim.Namespace).Patch(ctx, w.claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+			patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"status":{"reservedFor":[{"$patch":"delete","uid":%q}]}}`,
+				w.claim.UID, pod.UID)
+			_, err := p.h.Client.ResourceV1().ResourceClaims(w.claim.Namespace).Patch(ctx, w.claim.Name,
+				types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 			p.complain(pod, "take back the reservation of a claim", err)
 		}
 	}
@@ -78,12 +81,15 @@ func (p *DynamicResources) Unreserve(ctx context.Context, state fwk.CycleState, 
 
 func (p *DynamicResources) complain(pod *v1.Pod, what string, err error) {
 	if err != nil {
-		p.h.Logger.Warn("cannot "+what+"; it is tried again with the pod", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
+		p.h.Logger.Warn("cannot "+what+"; it is tried again with the pod", "namespace", pod.Namespace, "pod", pod.Name,
+			"error", err)
 	}
 }
 
 // PreBindPreFlight skips PreBind when there is nothing to write.
-func (*DynamicResources) PreBindPreFlight(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ string) (*fwk.PreBindPreFlightResult, *fwk.Status) {
+func (*DynamicResources) PreBindPreFlight(
+	_ context.Context, state fwk.CycleState, _ *v1.Pod, _ string,
+) (*fwk.PreBindPreFlightResult, *fwk.Status) {
 	result := &fwk.PreBindPreFlightResult{AllowParallel: true}
 	if devicesOf(state) == nil {
 		return result, fwk.NewStatus(fwk.Skip)
@@ -189,7 +195,9 @@ func (p *DynamicResources) bindClaim(ctx context.Context, s *deviceState, i int,
 // PostFilter removes the allocation of an unused claim that kept the pod from nodes. Its devices
 // may be on the wrong node, or never get ready. It removes one at a time, outside the loop; the
 // change of the claim wakes the pod.
-func (p *DynamicResources) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+func (p *DynamicResources) PostFilter(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader,
+) (*fwk.PostFilterResult, *fwk.Status) {
 	s := devicesOf(state)
 	if s == nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable)
@@ -203,7 +211,8 @@ func (p *DynamicResources) PostFilter(ctx context.Context, state fwk.CycleState,
 		free := claim.DeepCopy()
 		free.Status.ReservedFor, free.Status.Allocation, free.Status.Devices = nil, nil, nil
 		p.h.Beside(pod, func() {
-			written, err := p.h.Client.ResourceV1().ResourceClaims(free.Namespace).UpdateStatus(ctx, free, metav1.UpdateOptions{})
+			written, err := p.h.Client.ResourceV1().ResourceClaims(free.Namespace).UpdateStatus(ctx, free,
+				metav1.UpdateOptions{})
 			if err == nil {
 				p.devices.Claims.Write(written)
 			}
@@ -213,7 +222,8 @@ func (p *DynamicResources) PostFilter(ctx context.Context, state fwk.CycleState,
 	}
 	if s.extended >= 0 && s.claims[s.extended].claim.Name != extendedInMemory {
 		claim := s.claims[s.extended].claim
-		p.h.Beside(pod, func() { p.complain(pod, "delete the claim for extended resources", p.deleteClaim(ctx, claim)) })
+		p.h.Beside(pod,
+			func() { p.complain(pod, "delete the claim for extended resources", p.deleteClaim(ctx, claim)) })
 		return nil, fwk.NewStatus(fwk.Unschedulable, "deletion of ResourceClaim started")
 	}
 	return nil, fwk.NewStatus(fwk.Unschedulable)
@@ -231,7 +241,8 @@ func (p *DynamicResources) awaitDevices(ctx context.Context, s *deviceState, pod
 	if !slices.ContainsFunc(s.claims, func(w wantedClaim) bool { return hasConditions(w.claim) }) {
 		return nil
 	}
-	p.h.Event(pod, v1.EventTypeNormal, "BindingConditionsPending", "Scheduling", fmt.Sprintf("waiting for binding conditions for device on node %s", node))
+	p.h.Event(pod, v1.EventTypeNormal, "BindingConditionsPending", "Scheduling",
+		fmt.Sprintf("waiting for binding conditions for device on node %s", node))
 	timeout := time.NewTimer(p.bindingTimeout)
 	defer timeout.Stop()
 	for {
@@ -261,7 +272,9 @@ func (p *DynamicResources) devicesReady(s *deviceState) (bool, error) {
 			return false, err
 		}
 		if now.UID != w.claim.UID || now.Status.Allocation == nil {
-			return false, fmt.Errorf("claim %s/%s got deallocated while its devices were awaited", w.claim.Namespace, w.claim.Name)
+			return false,
+				fmt.Errorf("claim %s/%s got deallocated while its devices were awaited", w.claim.Namespace,
+					w.claim.Name)
 		}
 		w.claim = now
 		ready, err := readyToBind(now)
@@ -298,7 +311,8 @@ func readyToBind(claim *resourcev1.ResourceClaim) (bool, error) {
 		conditions := claim.Status.Devices[i].Conditions
 		for _, name := range r.BindingFailureConditions {
 			if c := apimeta.FindStatusCondition(conditions, name); c != nil && c.Status == metav1.ConditionTrue {
-				return false, fmt.Errorf("%w: claim=%s, reason=%s, message=%q", errBindingFailed, claim.Name, c.Reason, c.Message)
+				return false,
+					fmt.Errorf("%w: claim=%s, reason=%s, message=%q", errBindingFailed, claim.Name, c.Reason, c.Message)
 			}
 		}
 		for _, name := range r.BindingConditions {

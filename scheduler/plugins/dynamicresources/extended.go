@@ -35,12 +35,15 @@ const (
 // extendedClaim returns the claim for the pod's extended resources, and the requests for these. The
 // claim is nil when no class stands for any of them. A claim of an earlier attempt is returned
 // unchanged.
-func (p *DynamicResources) extendedClaim(state fwk.CycleState, pod *v1.Pod) (*resourcev1.ResourceClaim, map[v1.ResourceName]int64) {
+func (p *DynamicResources) extendedClaim(
+	state fwk.CycleState, pod *v1.Pod,
+) (*resourcev1.ResourceClaim, map[v1.ResourceName]int64) {
 	info, _ := framework.PodInfoOf(state, pod) // a pod whose affinity does not parse still has its requests
 	scalars := info.CalculateResource().Resource.GetScalarResources()
 	asked := false
 	for name, amount := range scalars {
-		asked = asked || (amount > 0 && framework.IsDeviceResource(name) && p.devices.ByResource.GetDeviceClass(name) != nil)
+		asked = asked ||
+			(amount > 0 && framework.IsDeviceResource(name) && p.devices.ByResource.GetDeviceClass(name) != nil)
 	}
 	if !asked {
 		return nil, nil
@@ -51,15 +54,18 @@ func (p *DynamicResources) extendedClaim(state fwk.CycleState, pod *v1.Pod) (*re
 	controller := true
 	return &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: pod.Namespace, Name: extendedInMemory, GenerateName: pod.Name + "-extended-resources-",
-		UID:             uuid.NewUUID(), // for the ledger, until it has one
-		Annotations:     map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"},
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: &controller}},
+		UID:         uuid.NewUUID(), // for the ledger, until it has one
+		Annotations: map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"},
+		OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: &controller}},
 	}}, scalars
 }
 
 // extendedOn returns the claim for the pod's extended resources on the node. It is nil when the
 // node has them all by device plugins.
-func (p *DynamicResources) extendedOn(s *deviceState, pod *v1.Pod, node fwk.NodeInfo) (*resourcev1.ResourceClaim, []v1.ContainerExtendedResourceRequest, *fwk.Status) {
+func (p *DynamicResources) extendedOn(
+	s *deviceState, pod *v1.Pod, node fwk.NodeInfo,
+) (*resourcev1.ResourceClaim, []v1.ContainerExtendedResourceRequest, *fwk.Status) {
 	if s.extended < 0 {
 		return nil, nil, nil
 	}
@@ -95,7 +101,8 @@ func (p *DynamicResources) extendedOn(s *deviceState, pod *v1.Pod, node fwk.Node
 			mappings = append(mappings, m...)
 		}
 	}
-	slices.SortFunc(claim.Spec.Devices.Requests, func(a, b resourcev1.DeviceRequest) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(claim.Spec.Devices.Requests,
+		func(a, b resourcev1.DeviceRequest) int { return cmp.Compare(a.Name, b.Name) })
 	return claim, mappings, nil
 }
 
@@ -105,7 +112,9 @@ func (p *DynamicResources) extendedOn(s *deviceState, pod *v1.Pod, node fwk.Node
 // Each container that runs beside others has a request of its own. Init containers run in sequence
 // before later containers. They share the later containers' devices and one more request, which
 // covers the largest remaining need.
-func deviceRequests(pod *v1.Pod, name v1.ResourceName, class string) (requests []resourcev1.DeviceRequest, mappings []v1.ContainerExtendedResourceRequest) {
+func deviceRequests(
+	pod *v1.Pod, name v1.ResourceName, class string,
+) (requests []resourcev1.DeviceRequest, mappings []v1.ContainerExtendedResourceRequest) {
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	own := make([]*resourcev1.DeviceRequest, len(containers)) // of the containers that run beside others
 	short := func(i int) bool {
@@ -113,7 +122,8 @@ func deviceRequests(pod *v1.Pod, name v1.ResourceName, class string) (requests [
 		return i < len(pod.Spec.InitContainers) && (policy == nil || *policy != v1.ContainerRestartPolicyAlways)
 	}
 	mapping := func(i int, request string) v1.ContainerExtendedResourceRequest {
-		return v1.ContainerExtendedResourceRequest{ContainerName: containers[i].Name, ResourceName: string(name), RequestName: request}
+		return v1.ContainerExtendedResourceRequest{ContainerName: containers[i].Name, ResourceName: string(name),
+			RequestName: request}
 	}
 	for i := range containers {
 		if short(i) {
@@ -207,7 +217,8 @@ func (p *DynamicResources) awaitShown(ctx context.Context, claim *resourcev1.Res
 		case <-ctx.Done():
 			return
 		case <-timeout.C:
-			p.h.Logger.Warn("the informer does not show a claim that was created", "namespace", claim.Namespace, "claim", claim.Name)
+			p.h.Logger.Warn("the informer does not show a claim that was created", "namespace", claim.Namespace,
+				"claim", claim.Name)
 			return
 		case <-changed:
 		}
@@ -216,7 +227,9 @@ func (p *DynamicResources) awaitShown(ctx context.Context, claim *resourcev1.Res
 
 // patchExtendedStatus writes the containers' parts of the claim to the pod's status, for the
 // kubelet.
-func (p *DynamicResources) patchExtendedStatus(ctx context.Context, pod *v1.Pod, claim *resourcev1.ResourceClaim, mappings []v1.ContainerExtendedResourceRequest) error {
+func (p *DynamicResources) patchExtendedStatus(
+	ctx context.Context, pod *v1.Pod, claim *resourcev1.ResourceClaim, mappings []v1.ContainerExtendedResourceRequest,
+) error {
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID},
 		"status": map[string]any{"extendedResourceClaimStatus": v1.PodExtendedResourceClaimStatus{
@@ -224,7 +237,8 @@ func (p *DynamicResources) patchExtendedStatus(ctx context.Context, pod *v1.Pod,
 		}},
 	})
 	if err == nil {
-		_, err = p.h.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+		_, err = p.h.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body,
+			metav1.PatchOptions{}, "status")
 	}
 	if err != nil {
 		return fmt.Errorf("update pod %s/%s ExtendedResourceClaimStatus: %w", pod.Namespace, pod.Name, err)

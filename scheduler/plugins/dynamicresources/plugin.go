@@ -182,7 +182,9 @@ func (p *DynamicResources) claimsOf(pod *v1.Pod) ([]*resourcev1.ResourceClaim, e
 }
 
 // PreFilter finds the pod's claims and prepares their allocation.
-func (p *DynamicResources) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (p *DynamicResources) PreFilter(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo,
+) (*fwk.PreFilterResult, *fwk.Status) {
 	claims, err := p.claimsOf(pod)
 	if err != nil {
 		return nil, unusable(err.Error())
@@ -211,7 +213,8 @@ func (p *DynamicResources) PreFilter(ctx context.Context, state fwk.CycleState, 
 	if err != nil {
 		return nil, fwk.AsStatus(err)
 	}
-	s.allocator, err = structured.NewAllocator(ctx, allocatorFeatures, p.devices.Claims.State(), p.devices.Classes, slices, p.expressions)
+	s.allocator, err = structured.NewAllocator(ctx, allocatorFeatures, p.devices.Claims.State(), p.devices.Classes,
+		slices, p.expressions)
 	return nil, fwk.AsStatus(err)
 }
 
@@ -270,7 +273,9 @@ func (p *DynamicResources) checkClass(request, class string) *fwk.Status {
 }
 
 // Filter checks that the pod's devices are on the node, or can be allocated there.
-func (p *DynamicResources) Filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
+func (p *DynamicResources) Filter(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo,
+) *fwk.Status {
 	s := devicesOf(state)
 	if s == nil {
 		return nil
@@ -336,7 +341,9 @@ func (p *DynamicResources) unavailableOn(s *deviceState, node *v1.Node) (indices
 }
 
 // allocate asks for devices on one node.
-func (p *DynamicResources) allocate(ctx context.Context, allocator structured.Allocator, node *v1.Node, claims []*resourcev1.ResourceClaim) ([]resourcev1.AllocationResult, *fwk.Status) {
+func (p *DynamicResources) allocate(
+	ctx context.Context, allocator structured.Allocator, node *v1.Node, claims []*resourcev1.ResourceClaim,
+) ([]resourcev1.AllocationResult, *fwk.Status) {
 	bounded := ctx
 	if p.filterTimeout > 0 {
 		var cancel context.CancelFunc
@@ -375,7 +382,9 @@ func (p *DynamicResources) PreScore(_ context.Context, state fwk.CycleState, _ *
 }
 
 // Score prefers nodes where requests get an alternative that they list early.
-func (p *DynamicResources) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
+func (p *DynamicResources) Score(
+	_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo,
+) (int64, *fwk.Status) {
 	s := devicesOf(state)
 	if s == nil {
 		return 0, nil
@@ -422,14 +431,15 @@ func (p *DynamicResources) EventsToRegister(context.Context) ([]fwk.ClusterEvent
 	return []fwk.ClusterEventWithHint{
 		helper.Event(fwk.Node, fwk.Add|fwk.UpdateNodeLabel|fwk.UpdateNodeAllocatable),
 		helper.Hinted(fwk.ResourceClaim, fwk.Add|fwk.Update|fwk.Delete, p.claimHelps),
-		helper.Hinted(fwk.TargetPod, fwk.UpdatePodGeneratedResourceClaim, func(_ klog.Logger, _ *v1.Pod, _, changed any) (fwk.QueueingHint, error) {
-			pod, ok := changed.(*v1.Pod)
-			if !ok {
-				return fwk.Queue, nil
-			}
-			_, err := p.claimsOf(pod)
-			return helper.HintIf(err == nil)
-		}),
+		helper.Hinted(fwk.TargetPod, fwk.UpdatePodGeneratedResourceClaim,
+			func(_ klog.Logger, _ *v1.Pod, _, changed any) (fwk.QueueingHint, error) {
+				pod, ok := changed.(*v1.Pod)
+				if !ok {
+					return fwk.Queue, nil
+				}
+				_, err := p.claimsOf(pod)
+				return helper.HintIf(err == nil)
+			}),
 		helper.Event(fwk.DeviceClass, fwk.Add|fwk.Update),
 		helper.Event(fwk.ResourceSlice, fwk.Add|fwk.Update),
 	}, nil

@@ -20,7 +20,9 @@ func List(pairs ...string) v1.ResourceList {
 func Node(name string, change ...func(*v1.Node)) *v1.Node {
 	n := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.LabelHostname: name}},
-		Status:     v1.NodeStatus{Allocatable: List("cpu", "4", "memory", "8Gi", "ephemeral-storage", "10Gi", "pods", "10", "example.com/gpu", "2")},
+		Status: v1.NodeStatus{
+			Allocatable: List("cpu", "4", "memory", "8Gi", "ephemeral-storage", "10Gi", "pods", "10", "example.com/gpu",
+				"2")},
 	}
 	for _, c := range change {
 		c(n)
@@ -36,8 +38,9 @@ func Labelled(key, value string) func(*v1.Node) {
 // Pod returns a pod of one container.
 func Pod(name string, change ...func(*v1.Pod)) *v1.Pod {
 	p := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Labels: map[string]string{}},
-		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "nginx"}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name),
+			Labels: map[string]string{}},
+		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "nginx"}}},
 	}
 	for _, c := range change {
 		c(p)

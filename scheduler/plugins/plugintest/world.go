@@ -50,7 +50,8 @@ func ArgsFor(plugin string, args runtime.Object) Arguments { return Arguments{pl
 // objects are nodes, pods, Arguments, and those that plugins read by informers.
 func New(t testing.TB, registry framework.Registry, objects []any, plugins ...string) *World {
 	t.Helper()
-	w := &World{t: t, cache: cache.New(clock.RealClock{}, 0), Snapshot: cache.NewSnapshot(), Nominator: framework.NewNominator()}
+	w := &World{t: t, cache: cache.New(clock.RealClock{}, 0), Snapshot: cache.NewSnapshot(),
+		Nominator: framework.NewNominator()}
 	args := map[string]runtime.Object{}
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
 	w.Informers = factory
@@ -82,7 +83,8 @@ func New(t testing.TB, registry framework.Registry, objects []any, plugins ...st
 		}
 	}
 	w.cache.Update(w.Snapshot)
-	spec := framework.Spec{SchedulerName: "test", Plugins: []framework.Enabled{{Name: names.PrioritySort}, {Name: names.DefaultBinder}}, Args: args}
+	spec := framework.Spec{SchedulerName: "test",
+		Plugins: []framework.Enabled{{Name: names.PrioritySort}, {Name: names.DefaultBinder}}, Args: args}
 	for _, p := range plugins {
 		spec.Plugins = append(spec.Plugins, framework.Enabled{Name: p})
 	}

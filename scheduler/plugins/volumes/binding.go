@@ -68,7 +68,9 @@ func NewBinding(h *framework.Handle) (fwk.Plugin, error) {
 		drivers:    storages.CSIDrivers().Lister(),
 		capacities: storages.CSIStorageCapacities().Lister(),
 		timeout:    defaultBindTimeout,
-		score:      helper.BrokenLine([]configv1.UtilizationShapePoint{{Utilization: 0, Score: helper.MaxShapeScore}, {Utilization: 100, Score: 0}}),
+		score: helper.BrokenLine(
+			[]configv1.UtilizationShapePoint{{Utilization: 0, Score: helper.MaxShapeScore},
+				{Utilization: 100, Score: 0}}),
 	}
 	if args != nil {
 		p.timeout = time.Duration(ptr.Deref(args.BindTimeoutSeconds, 600)) * time.Second
@@ -104,7 +106,9 @@ type volumeState struct {
 func (s *volumeState) Clone() fwk.StateData { return s }
 
 // PreFilter rejects a pod whose claims cannot be used, or wait for the binder.
-func (p *VolumeBinding) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (p *VolumeBinding) PreFilter(
+	_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo,
+) (*fwk.PreFilterResult, *fwk.Status) {
 	if !usesClaims(pod) {
 		return nil, skipped
 	}
@@ -162,7 +166,8 @@ func (p *VolumeBinding) claim(pod *v1.Pod, name string, ofPod bool) (*v1.Persist
 	case claim == nil:
 		why = fmt.Sprintf("persistentvolumeclaim %q not found", name)
 	case claim.Status.Phase == v1.ClaimLost:
-		why = fmt.Sprintf("persistentvolumeclaim %q bound to non-existent persistentvolume %q", name, claim.Spec.VolumeName)
+		why = fmt.Sprintf("persistentvolumeclaim %q bound to non-existent persistentvolume %q", name,
+			claim.Spec.VolumeName)
 	case claim.DeletionTimestamp != nil:
 		why = fmt.Sprintf("persistentvolumeclaim %q is being deleted", name)
 	case ofPod:
@@ -235,7 +240,9 @@ func (*VolumeBinding) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Po
 }
 
 // Score scores a node by how full the volumes, or the storage that they are made of, would be.
-func (p *VolumeBinding) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
+func (p *VolumeBinding) Score(
+	_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo,
+) (int64, *fwk.Status) {
 	s, ok := framework.ReadState[*volumeState](state, volumeBindingKey)
 	if !ok {
 		return 0, nil
@@ -252,23 +259,30 @@ func (*VolumeBinding) ScoreExtensions() fwk.ScoreExtensions { return nil }
 // EventsToRegister returns the events that may give a pod its volumes.
 func (p *VolumeBinding) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		helper.Hinted(fwk.StorageClass, fwk.Add|fwk.Update, func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
-			was, updated := old.(*storagev1.StorageClass)
-			is, ok := now.(*storagev1.StorageClass)
-			return helper.HintIf(!updated || !ok || !equality.Semantic.DeepEqual(was.AllowedTopologies, is.AllowedTopologies))
-		}),
+		helper.Hinted(fwk.StorageClass, fwk.Add|fwk.Update,
+			func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
+				was, updated := old.(*storagev1.StorageClass)
+				is, ok := now.(*storagev1.StorageClass)
+				return helper.HintIf(
+					!updated || !ok || !equality.Semantic.DeepEqual(was.AllowedTopologies, is.AllowedTopologies))
+			}),
 		helper.Hinted(fwk.PersistentVolumeClaim, fwk.Add|fwk.Update, hintOnClaim),
 		helper.Event(fwk.PersistentVolume, fwk.Add|fwk.Update),
 		helper.Event(fwk.Node, fwk.Add|fwk.UpdateNodeLabel),
-		helper.Hinted(fwk.CSIDriver, fwk.Add|fwk.Update, func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
-			was, updated := old.(*storagev1.CSIDriver)
-			is, ok := now.(*storagev1.CSIDriver)
-			return helper.HintIf(!ok || updated && ptr.Deref(was.Spec.StorageCapacity, false) && !ptr.Deref(is.Spec.StorageCapacity, false))
-		}),
-		helper.Hinted(fwk.CSIStorageCapacity, fwk.Add|fwk.Update, func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
-			was, updated := old.(*storagev1.CSIStorageCapacity)
-			is, ok := now.(*storagev1.CSIStorageCapacity)
-			return helper.HintIf(!updated || !ok || limitOf(is) > limitOf(was))
-		}),
+		helper.Hinted(fwk.CSIDriver, fwk.Add|fwk.Update,
+			func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
+				was, updated := old.(*storagev1.CSIDriver)
+				is, ok := now.(*storagev1.CSIDriver)
+				return helper.HintIf(
+					!ok ||
+						updated && ptr.Deref(was.Spec.StorageCapacity, false) &&
+							!ptr.Deref(is.Spec.StorageCapacity, false))
+			}),
+		helper.Hinted(fwk.CSIStorageCapacity, fwk.Add|fwk.Update,
+			func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
+				was, updated := old.(*storagev1.CSIStorageCapacity)
+				is, ok := now.(*storagev1.CSIStorageCapacity)
+				return helper.HintIf(!updated || !ok || limitOf(is) > limitOf(was))
+			}),
 	}, nil
 }

@@ -81,7 +81,9 @@ func (p *VolumeBinding) forget(found *nodeVolumes) {
 }
 
 // PreBindPreFlight skips pods whose volumes are all bound.
-func (p *VolumeBinding) PreBindPreFlight(_ context.Context, state fwk.CycleState, _ *v1.Pod, node string) (*fwk.PreBindPreFlightResult, *fwk.Status) {
+func (p *VolumeBinding) PreBindPreFlight(
+	_ context.Context, state fwk.CycleState, _ *v1.Pod, node string,
+) (*fwk.PreBindPreFlightResult, *fwk.Status) {
 	if decided(state, node) == nil {
 		return nil, skipped
 	}
@@ -116,7 +118,8 @@ func (p *VolumeBinding) write(ctx context.Context, found *nodeVolumes) error {
 	}
 	for i := range found.provision {
 		claim := found.provision[i].claim
-		written, err := p.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, claim, metav1.UpdateOptions{})
+		written, err := p.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, claim,
+			metav1.UpdateOptions{})
 		if err != nil {
 			return err
 		}
@@ -154,7 +157,8 @@ func (p *VolumeBinding) check(found *nodeVolumes, pod *v1.Pod, name string) (don
 	if err != nil {
 		return false, fmt.Errorf("failed to get node %q: %w", name, err)
 	}
-	if is, err := p.pods.Pods(pod.Namespace).Get(pod.Name); apierrors.IsNotFound(err) || err == nil && is.UID != pod.UID {
+	if is, err := p.pods.Pods(pod.Namespace).Get(pod.Name); apierrors.IsNotFound(err) ||
+		err == nil && is.UID != pod.UID {
 		return false, errors.New("pod does not exist any more")
 	}
 	done = true

@@ -85,7 +85,8 @@ func match(s *volumeState, node *v1.Node) (*nodeVolumes, []*v1.PersistentVolumeC
 			left = append(left, claim)
 			continue
 		}
-		volume, err := storage.FindMatchingVolume(claim, s.byClass[storage.GetPersistentVolumeClaimClass(claim)], node, taken, true, true)
+		volume, err := storage.FindMatchingVolume(claim, s.byClass[storage.GetPersistentVolumeClaimClass(claim)], node,
+			taken, true, true)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -100,7 +101,9 @@ func match(s *volumeState, node *v1.Node) (*nodeVolumes, []*v1.PersistentVolumeC
 }
 
 // canProvision returns why a volume cannot be made for a claim on a node, "" if it can.
-func (p *VolumeBinding) canProvision(s *volumeState, claim *v1.PersistentVolumeClaim, node *v1.Node) (from *storagev1.CSIStorageCapacity, why string, _ error) {
+func (p *VolumeBinding) canProvision(
+	s *volumeState, claim *v1.PersistentVolumeClaim, node *v1.Node,
+) (from *storagev1.CSIStorageCapacity, why string, _ error) {
 	if selected, making := claim.Annotations[storage.AnnSelectedNode]; making && selected != node.Name {
 		return nil, reasonNoVolume, nil
 	}
@@ -133,10 +136,11 @@ func inTopology(terms []v1.TopologySelectorTerm, node map[string]string) bool {
 		return true
 	}
 	return slices.ContainsFunc(terms, func(t v1.TopologySelectorTerm) bool {
-		return len(t.MatchLabelExpressions) > 0 && !slices.ContainsFunc(t.MatchLabelExpressions, func(r v1.TopologySelectorLabelRequirement) bool {
-			value, ok := node[r.Key]
-			return !ok || !slices.Contains(r.Values, value)
-		})
+		return len(t.MatchLabelExpressions) > 0 &&
+			!slices.ContainsFunc(t.MatchLabelExpressions, func(r v1.TopologySelectorLabelRequirement) bool {
+				value, ok := node[r.Key]
+				return !ok || !slices.Contains(r.Values, value)
+			})
 	})
 }
 

@@ -58,7 +58,9 @@ func NewLimits(h *framework.Handle) (fwk.Plugin, error) {
 func (*NodeVolumeLimits) Name() string { return names.NodeVolumeLimits }
 
 // PreFilter skips pods without claims.
-func (*NodeVolumeLimits) PreFilter(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (*NodeVolumeLimits) PreFilter(
+	_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo,
+) (*fwk.PreFilterResult, *fwk.Status) {
 	if !usesClaims(pod) {
 		return nil, skipped
 	}
@@ -119,7 +121,9 @@ func (p *NodeVolumeLimits) prevents(name string) (bool, error) {
 }
 
 // withinLimits rejects a node on which the wanted volumes would be too many.
-func (p *NodeVolumeLimits) withinLimits(wanted map[csiVolume]bool, limits map[string]int, node fwk.NodeInfo) *fwk.Status {
+func (p *NodeVolumeLimits) withinLimits(
+	wanted map[csiVolume]bool, limits map[string]int, node fwk.NodeInfo,
+) *fwk.Status {
 	there := p.attached(node.Node().Name)
 	for _, o := range node.GetPods() {
 		// A running pod with a missing volume keeps no other pod from running.
@@ -201,22 +205,28 @@ func (p *NodeVolumeLimits) attached(node string) map[csiVolume]bool {
 // EventsToRegister returns the events that make room or raise the limit.
 func (*NodeVolumeLimits) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		helper.Hinted(fwk.CSINode, fwk.Add|fwk.Update, func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
-			was, updated := old.(*storagev1.CSINode)
-			is, ok := now.(*storagev1.CSINode)
-			return helper.HintIf(!updated || !ok || raises(was, is))
-		}),
-		helper.Hinted(fwk.AssignedPod, fwk.Delete, func(_ klog.Logger, _ *v1.Pod, old, _ any) (fwk.QueueingHint, error) {
-			gone, ok := old.(*v1.Pod)
-			return helper.HintIf(!ok || usesClaims(gone))
-		}),
+		helper.Hinted(fwk.CSINode, fwk.Add|fwk.Update,
+			func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
+				was, updated := old.(*storagev1.CSINode)
+				is, ok := now.(*storagev1.CSINode)
+				return helper.HintIf(!updated || !ok || raises(was, is))
+			}),
+		helper.Hinted(fwk.AssignedPod, fwk.Delete,
+			func(_ klog.Logger, _ *v1.Pod, old, _ any) (fwk.QueueingHint, error) {
+				gone, ok := old.(*v1.Pod)
+				return helper.HintIf(!ok || usesClaims(gone))
+			}),
 		helper.Hinted(fwk.PersistentVolumeClaim, fwk.Add|fwk.Update, hintOnClaim),
 		helper.Event(fwk.VolumeAttachment, fwk.Delete),
-		helper.Hinted(fwk.CSIDriver, fwk.Update|fwk.Delete, func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
-			was, ok := old.(*storagev1.CSIDriver)
-			is, ok2 := now.(*storagev1.CSIDriver)
-			return helper.HintIf(!ok || ptr.Deref(was.Spec.PreventPodSchedulingIfMissing, false) && (!ok2 || !ptr.Deref(is.Spec.PreventPodSchedulingIfMissing, false)))
-		}),
+		helper.Hinted(fwk.CSIDriver, fwk.Update|fwk.Delete,
+			func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
+				was, ok := old.(*storagev1.CSIDriver)
+				is, ok2 := now.(*storagev1.CSIDriver)
+				return helper.HintIf(
+					!ok ||
+						ptr.Deref(was.Spec.PreventPodSchedulingIfMissing, false) &&
+							(!ok2 || !ptr.Deref(is.Spec.PreventPodSchedulingIfMissing, false)))
+			}),
 	}, nil
 }
 

@@ -54,7 +54,9 @@ func (o *oncePod) count(namespace string, other *v1.Pod, sign int) {
 }
 
 // PreFilter counts the other users of the pod's claims.
-func (p *VolumeRestrictions) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (p *VolumeRestrictions) PreFilter(
+	_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo,
+) (*fwk.PreFilterResult, *fwk.Status) {
 	var disks bool
 	var alone sets.Set[string]
 	for i := range pod.Spec.Volumes {
@@ -100,7 +102,9 @@ func (p *VolumeRestrictions) PreFilter(_ context.Context, state fwk.CycleState, 
 func (p *VolumeRestrictions) PreFilterExtensions() fwk.PreFilterExtensions { return p }
 
 // AddPod counts a pod in.
-func (*VolumeRestrictions) AddPod(_ context.Context, state fwk.CycleState, pod *v1.Pod, add fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
+func (*VolumeRestrictions) AddPod(
+	_ context.Context, state fwk.CycleState, pod *v1.Pod, add fwk.PodInfo, _ fwk.NodeInfo,
+) *fwk.Status {
 	if s, ok := framework.ReadState[*oncePod](state, volumeRestrictionsKey); ok {
 		s.count(pod.Namespace, add.GetPod(), 1)
 	}
@@ -108,7 +112,9 @@ func (*VolumeRestrictions) AddPod(_ context.Context, state fwk.CycleState, pod *
 }
 
 // RemovePod counts a pod out.
-func (*VolumeRestrictions) RemovePod(_ context.Context, state fwk.CycleState, pod *v1.Pod, remove fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
+func (*VolumeRestrictions) RemovePod(
+	_ context.Context, state fwk.CycleState, pod *v1.Pod, remove fwk.PodInfo, _ fwk.NodeInfo,
+) *fwk.Status {
 	if s, ok := framework.ReadState[*oncePod](state, volumeRestrictionsKey); ok {
 		s.count(pod.Namespace, remove.GetPod(), -1)
 	}
@@ -119,12 +125,14 @@ func (*VolumeRestrictions) RemovePod(_ context.Context, state fwk.CycleState, po
 func (*VolumeRestrictions) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		if isDisk(v) && slices.ContainsFunc(node.GetPods(), func(o fwk.PodInfo) bool { return diskTaken(v, o.GetPod()) }) {
+		if isDisk(v) &&
+			slices.ContainsFunc(node.GetPods(), func(o fwk.PodInfo) bool { return diskTaken(v, o.GetPod()) }) {
 			return fwk.NewStatus(fwk.Unschedulable, "node(s) had no available disk")
 		}
 	}
 	if s, ok := framework.ReadState[*oncePod](state, volumeRestrictionsKey); ok && s.uses > 0 {
-		return fwk.NewStatus(fwk.Unschedulable, "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode")
+		return fwk.NewStatus(fwk.Unschedulable,
+			"node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode")
 	}
 	return nil
 }
@@ -158,10 +166,11 @@ func diskTaken(v *v1.Volume, other *v1.Pod) bool {
 // EventsToRegister names pods that end, new nodes and claims that come.
 func (*VolumeRestrictions) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		helper.Hinted(fwk.AssignedPod, fwk.Delete, func(_ klog.Logger, pod *v1.Pod, old, _ any) (fwk.QueueingHint, error) {
-			gone, ok := old.(*v1.Pod)
-			return helper.HintIf(!ok || sharesVolume(pod, gone))
-		}),
+		helper.Hinted(fwk.AssignedPod, fwk.Delete,
+			func(_ klog.Logger, pod *v1.Pod, old, _ any) (fwk.QueueingHint, error) {
+				gone, ok := old.(*v1.Pod)
+				return helper.HintIf(!ok || sharesVolume(pod, gone))
+			}),
 		helper.Event(fwk.Node, fwk.Add),
 		helper.Hinted(fwk.PersistentVolumeClaim, fwk.Add|fwk.Update, hintOnClaim),
 	}, nil
@@ -173,8 +182,10 @@ func sharesVolume(pod, other *v1.Pod) bool {
 		if isDisk(&v) {
 			return diskTaken(&v, other)
 		}
-		return v.PersistentVolumeClaim != nil && pod.Namespace == other.Namespace && slices.ContainsFunc(other.Spec.Volumes, func(o v1.Volume) bool {
-			return o.PersistentVolumeClaim != nil && o.PersistentVolumeClaim.ClaimName == v.PersistentVolumeClaim.ClaimName
-		})
+		return v.PersistentVolumeClaim != nil && pod.Namespace == other.Namespace &&
+			slices.ContainsFunc(other.Spec.Volumes, func(o v1.Volume) bool {
+				return o.PersistentVolumeClaim != nil &&
+					o.PersistentVolumeClaim.ClaimName == v.PersistentVolumeClaim.ClaimName
+			})
 	})
 }

@@ -36,7 +36,8 @@ func newWorld(t testing.TB, objects []any, enabled ...string) *plugintest.World 
 
 func aClaim(name, class, size string, change ...func(*v1.PersistentVolumeClaim)) *v1.PersistentVolumeClaim {
 	c := &v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name),
+			ResourceVersion: "1"},
 		Spec: v1.PersistentVolumeClaimSpec{
 			StorageClassName: &class, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 			Resources: v1.VolumeResourceRequirements{Requests: plugintest.List("storage", size)},
@@ -69,9 +70,12 @@ func oncePodMode(c *v1.PersistentVolumeClaim) {
 
 func aVolume(name, class, size string, change ...func(*v1.PersistentVolume)) *v1.PersistentVolume {
 	v := &v1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1", Labels: map[string]string{}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1",
+			Labels: map[string]string{}},
 		Spec: v1.PersistentVolumeSpec{
-			StorageClassName: class, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce, v1.ReadWriteOncePod}, Capacity: plugintest.List("storage", size),
+			StorageClassName: class,
+			AccessModes:      []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce, v1.ReadWriteOncePod},
+			Capacity:         plugintest.List("storage", size),
 		},
 		Status: v1.PersistentVolumeStatus{Phase: v1.VolumeAvailable},
 	}
@@ -83,9 +87,11 @@ func aVolume(name, class, size string, change ...func(*v1.PersistentVolume)) *v1
 
 func onlyOn(nodes ...string) func(*v1.PersistentVolume) {
 	return func(v *v1.PersistentVolume) {
-		v.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{
-			{MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: nodes}}},
-		}}}
+		v.Spec.NodeAffinity = &v1.VolumeNodeAffinity{
+			Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{
+				{MatchExpressions: []v1.NodeSelectorRequirement{
+					{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: nodes}}},
+			}}}
 	}
 }
 
@@ -100,7 +106,8 @@ func csi(driver, handle string) func(*v1.PersistentVolume) {
 }
 
 func aClass(name, provisioner string, mode storagev1.VolumeBindingMode) *storagev1.StorageClass {
-	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner, VolumeBindingMode: &mode}
+	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner,
+		VolumeBindingMode: &mode}
 }
 
 func late(name, provisioner string) *storagev1.StorageClass {
@@ -116,18 +123,21 @@ func capacity(class, node, size string) *storagev1.CSIStorageCapacity {
 }
 
 func telling(driver string) *storagev1.CSIDriver {
-	return &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driver}, Spec: storagev1.CSIDriverSpec{StorageCapacity: ptr.To(true)}}
+	return &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driver},
+		Spec: storagev1.CSIDriverSpec{StorageCapacity: ptr.To(true)}}
 }
 
 // wanting is a driver whose volumes keep pods off nodes without it.
 func wanting(driver string) *storagev1.CSIDriver {
-	return &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driver}, Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: ptr.To(true)}}
+	return &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driver},
+		Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: ptr.To(true)}}
 }
 
 func takes(node, driver string, count int32) *storagev1.CSINode {
-	return &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
-		{Name: driver, Allocatable: &storagev1.VolumeNodeResources{Count: &count}},
-	}}}
+	return &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node},
+		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
+			{Name: driver, Allocatable: &storagev1.VolumeNodeResources{Count: &count}},
+		}}}
 }
 
 // using is a pod with claims.
@@ -142,7 +152,9 @@ func using(claims ...string) func(*v1.Pod) {
 
 func iscsi(readOnly bool) func(*v1.Pod) {
 	return func(p *v1.Pod) {
-		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: "disk", VolumeSource: v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{IQN: "iqn.x", ReadOnly: readOnly}}})
+		p.Spec.Volumes = append(p.Spec.Volumes,
+			v1.Volume{Name: "disk",
+				VolumeSource: v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{IQN: "iqn.x", ReadOnly: readOnly}}})
 	}
 }
 
@@ -181,69 +193,151 @@ func TestVolumeFilters(t *testing.T) {
 		p.Spec.Volumes = []v1.Volume{{Name: "c", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}}
 	}
 	topology := dynamic.DeepCopy()
-	topology.AllowedTopologies = []v1.TopologySelectorTerm{{MatchLabelExpressions: []v1.TopologySelectorLabelRequirement{{Key: v1.LabelTopologyZone, Values: []string{"2", "3"}}}}}
+	topology.AllowedTopologies = []v1.TopologySelectorTerm{
+		{MatchLabelExpressions: []v1.TopologySelectorLabelRequirement{
+			{Key: v1.LabelTopologyZone, Values: []string{"2", "3"}}}}}
 	for name, c := range map[string]struct {
 		world []any
 		pod   *v1.Pod
 		want  map[string]string
 	}{
-		"no volumes":        {nil, aPod("p"), everywhere("")},
-		"no claim":          {nil, aPod("p", using("c")), map[string]string{"*": `persistentvolumeclaim "c" not found`}},
-		"no claim yet":      {nil, aPod("p", ofPod), map[string]string{"*": `waiting for ephemeral volume controller to create the persistentvolumeclaim "p-c"`}},
-		"somebody's claim":  {[]any{aClaim("p-c", "", "1Gi")}, aPod("p", ofPod), map[string]string{"*": `PVC default/p-c was not created for pod default/p (pod is not owner)`}},
-		"claim that goes":   {[]any{aClaim("c", "", "1Gi", has("v"), func(c *v1.PersistentVolumeClaim) { c.DeletionTimestamp = ptr.To(metav1.Now()) }), aVolume("v", "", "1Gi")}, aPod("p", using("c")), map[string]string{"*": `persistentvolumeclaim "c" is being deleted`}},
-		"lost claim":        {[]any{aClaim("c", "", "1Gi", has("v"), func(c *v1.PersistentVolumeClaim) { c.Status.Phase = v1.ClaimLost }), aVolume("v", "", "1Gi")}, aPod("p", using("c")), map[string]string{"*": `persistentvolumeclaim "c" bound to non-existent persistentvolume "v"`}},
-		"unbound":           {[]any{aClaim("c", "", "1Gi")}, aPod("p", using("c")), map[string]string{"*": "pod has unbound immediate PersistentVolumeClaims"}},
-		"unbound, by class": {[]any{aClaim("c", "fast", "1Gi"), aClass("fast", "x", storagev1.VolumeBindingImmediate)}, aPod("p", using("c")), map[string]string{"*": "pod has unbound immediate PersistentVolumeClaims"}},
-		"half bound":        {[]any{static, aClaim("c", "static", "1Gi", func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "v" })}, aPod("p", using("c")), map[string]string{"*": "pod has unbound immediate PersistentVolumeClaims"}},
+		"no volumes": {nil, aPod("p"), everywhere("")},
+		"no claim": {nil, aPod("p", using("c")),
+			map[string]string{"*": `persistentvolumeclaim "c" not found`}},
+		"no claim yet": {nil, aPod("p", ofPod),
+			map[string]string{
+				"*": `waiting for ephemeral volume controller to create the persistentvolumeclaim "p-c"`}},
+		"somebody's claim": {[]any{aClaim("p-c", "", "1Gi")}, aPod("p", ofPod),
+			map[string]string{"*": `PVC default/p-c was not created for pod default/p (pod is not owner)`}},
+		"claim that goes": {
+			[]any{
+				aClaim("c", "", "1Gi", has("v"),
+					func(c *v1.PersistentVolumeClaim) { c.DeletionTimestamp = ptr.To(metav1.Now()) }),
+				aVolume("v", "", "1Gi")}, aPod("p", using("c")),
+			map[string]string{"*": `persistentvolumeclaim "c" is being deleted`}},
+		"lost claim": {
+			[]any{aClaim("c", "", "1Gi", has("v"), func(c *v1.PersistentVolumeClaim) { c.Status.Phase = v1.ClaimLost }),
+				aVolume("v", "", "1Gi")}, aPod("p", using("c")),
+			map[string]string{"*": `persistentvolumeclaim "c" bound to non-existent persistentvolume "v"`}},
+		"unbound": {[]any{aClaim("c", "", "1Gi")}, aPod("p", using("c")),
+			map[string]string{"*": "pod has unbound immediate PersistentVolumeClaims"}},
+		"unbound, by class": {[]any{aClaim("c", "fast", "1Gi"), aClass("fast", "x", storagev1.VolumeBindingImmediate)},
+			aPod("p", using("c")), map[string]string{"*": "pod has unbound immediate PersistentVolumeClaims"}},
+		"half bound": {
+			[]any{static, aClaim("c", "static", "1Gi", func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "v" })},
+			aPod("p", using("c")), map[string]string{"*": "pod has unbound immediate PersistentVolumeClaims"}},
 
-		"bound":               {[]any{aClaim("c", "", "1Gi", has("v")), aVolume("v", "", "1Gi")}, aPod("p", using("c")), everywhere("")},
-		"bound to a node's":   {[]any{aClaim("c", "", "1Gi", has("v")), aVolume("v", "", "1Gi", onlyOn("b"))}, aPod("p", using("c")), map[string]string{"a": elsewhere, "b": ""}},
-		"two on two nodes":    {[]any{aClaim("c", "", "1Gi", has("v")), aVolume("v", "", "1Gi", onlyOn("b")), aClaim("d", "", "1Gi", has("w")), aVolume("w", "", "1Gi", onlyOn("a"))}, aPod("p", using("c", "d")), everywhere(elsewhere)},
-		"bound to a zone's":   {[]any{aClaim("c", "", "1Gi", has("v")), aVolume("v", "", "1Gi", zoned("2"))}, aPod("p", using("c")), map[string]string{"a": zone, "b": ""}},
-		"bound to two zones'": {[]any{aClaim("c", "", "1Gi", has("v")), aVolume("v", "", "1Gi", zoned("1__2"))}, aPod("p", using("c")), everywhere("")},
+		"bound": {[]any{aClaim("c", "", "1Gi", has("v")), aVolume("v", "", "1Gi")}, aPod("p", using("c")),
+			everywhere("")},
+		"bound to a node's": {[]any{aClaim("c", "", "1Gi", has("v")), aVolume("v", "", "1Gi", onlyOn("b"))},
+			aPod("p", using("c")), map[string]string{"a": elsewhere, "b": ""}},
+		"two on two nodes": {
+			[]any{aClaim("c", "", "1Gi", has("v")), aVolume("v", "", "1Gi", onlyOn("b")),
+				aClaim("d", "", "1Gi", has("w")), aVolume("w", "", "1Gi", onlyOn("a"))}, aPod("p", using("c", "d")),
+			everywhere(elsewhere)},
+		"bound to a zone's": {[]any{aClaim("c", "", "1Gi", has("v")), aVolume("v", "", "1Gi", zoned("2"))},
+			aPod("p", using("c")), map[string]string{"a": zone, "b": ""}},
+		"bound to two zones'": {[]any{aClaim("c", "", "1Gi", has("v")), aVolume("v", "", "1Gi", zoned("1__2"))},
+			aPod("p", using("c")), everywhere("")},
 
-		"one is free":          {[]any{static, aClaim("c", "static", "1Gi"), aVolume("v", "static", "1Gi")}, aPod("p", using("c")), everywhere("")},
-		"one on a node":        {[]any{static, aClaim("c", "static", "1Gi"), aVolume("v", "static", "1Gi", onlyOn("a"))}, aPod("p", using("c")), map[string]string{"a": "", "b": noVolume}},
-		"too small":            {[]any{static, aClaim("c", "static", "2Gi"), aVolume("v", "static", "1Gi")}, aPod("p", using("c")), everywhere(noVolume)},
-		"of another class":     {[]any{static, aClaim("c", "static", "1Gi"), aVolume("v", "", "1Gi")}, aPod("p", using("c")), everywhere(noVolume)},
-		"taken":                {[]any{static, aClaim("c", "static", "1Gi"), aVolume("v", "static", "1Gi", func(v *v1.PersistentVolume) { v.Spec.ClaimRef = &v1.ObjectReference{Name: "d", Namespace: "default"} })}, aPod("p", using("c")), everywhere(noVolume)},
-		"one for two":          {[]any{static, aClaim("c", "static", "1Gi"), aClaim("d", "static", "1Gi"), aVolume("v", "static", "1Gi", onlyOn("a")), aVolume("w", "static", "1Gi", onlyOn("b")), aVolume("x", "static", "1Gi", onlyOn("b"))}, aPod("p", using("c", "d")), map[string]string{"a": noVolume, "b": ""}},
-		"small before large":   {[]any{static, aClaim("c", "static", "5Gi"), aClaim("d", "static", "1Gi"), aVolume("v", "static", "9Gi"), aVolume("w", "static", "2Gi")}, aPod("p", using("c", "d")), everywhere("")},
-		"it can be made":       {[]any{dynamic, aClaim("c", "dynamic", "1Gi")}, aPod("p", using("c")), everywhere("")},
-		"it is being made":     {[]any{dynamic, aClaim("c", "dynamic", "1Gi", selected("b")), aVolume("v", "dynamic", "1Gi")}, aPod("p", using("c")), map[string]string{"a": noVolume, "b": ""}},
-		"in some zones":        {[]any{topology, aClaim("c", "dynamic", "1Gi")}, aPod("p", using("c")), map[string]string{"a": noVolume, "b": ""}},
-		"where there is space": {[]any{dynamic, telling("example.com/csi"), capacity("dynamic", "a", "1Gi"), capacity("dynamic", "b", "9Gi"), aClaim("c", "dynamic", "5Gi")}, aPod("p", using("c")), map[string]string{"a": noSpace, "b": ""}},
-		"by more than labels": {[]any{dynamic, telling("example.com/csi"), aClaim("c", "dynamic", "5Gi"), &storagev1.CSIStorageCapacity{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "y"}, StorageClassName: "dynamic", Capacity: ptr.To(resource.MustParse("9Gi")),
-			NodeTopology: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: v1.LabelTopologyZone, Operator: metav1.LabelSelectorOpNotIn, Values: []string{"2"}}}},
-		}}, aPod("p", using("c")), map[string]string{"a": "", "b": noSpace}},
-		"by two labels": {[]any{dynamic, telling("example.com/csi"), aClaim("c", "dynamic", "5Gi"), &storagev1.CSIStorageCapacity{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "y"}, StorageClassName: "dynamic", Capacity: ptr.To(resource.MustParse("9Gi")),
-			NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{v1.LabelTopologyZone: "2", v1.LabelHostname: "b"}},
-		}}, aPod("p", using("c")), map[string]string{"a": noSpace, "b": ""}},
-		"of any node, by size": {[]any{dynamic, telling("example.com/csi"), capacity("dynamic", "a", "1Gi"), aClaim("c", "dynamic", "5Gi"), &storagev1.CSIStorageCapacity{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "y"}, StorageClassName: "dynamic", Capacity: ptr.To(resource.MustParse("9Gi")), NodeTopology: &metav1.LabelSelector{},
-		}}, aPod("p", using("c")), everywhere("")},
-		"of no node": {[]any{dynamic, telling("example.com/csi"), aClaim("c", "dynamic", "5Gi"), &storagev1.CSIStorageCapacity{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "y"}, StorageClassName: "dynamic", Capacity: ptr.To(resource.MustParse("9Gi")),
-		}}, aPod("p", using("c")), everywhere(noSpace)},
-		"driver does not tell": {[]any{dynamic, capacity("dynamic", "a", "1Gi"), aClaim("c", "dynamic", "5Gi")}, aPod("p", using("c")), everywhere("")},
+		"one is free": {[]any{static, aClaim("c", "static", "1Gi"), aVolume("v", "static", "1Gi")},
+			aPod("p", using("c")), everywhere("")},
+		"one on a node": {
+			[]any{static, aClaim("c", "static", "1Gi"), aVolume("v", "static", "1Gi", onlyOn("a"))},
+			aPod("p", using("c")), map[string]string{"a": "", "b": noVolume}},
+		"too small": {[]any{static, aClaim("c", "static", "2Gi"), aVolume("v", "static", "1Gi")},
+			aPod("p", using("c")), everywhere(noVolume)},
+		"of another class": {[]any{static, aClaim("c", "static", "1Gi"), aVolume("v", "", "1Gi")},
+			aPod("p", using("c")), everywhere(noVolume)},
+		"taken": {
+			[]any{static, aClaim("c", "static", "1Gi"),
+				aVolume("v", "static", "1Gi",
+					func(
+						v *v1.PersistentVolume,
+					) {
+						v.Spec.ClaimRef = &v1.ObjectReference{Name: "d", Namespace: "default"}
+					})}, aPod("p", using("c")), everywhere(noVolume)},
+		"one for two": {
+			[]any{static, aClaim("c", "static", "1Gi"), aClaim("d", "static", "1Gi"),
+				aVolume("v", "static", "1Gi", onlyOn("a")), aVolume("w", "static", "1Gi", onlyOn("b")),
+				aVolume("x", "static", "1Gi", onlyOn("b"))}, aPod("p", using("c", "d")),
+			map[string]string{"a": noVolume, "b": ""}},
+		"small before large": {
+			[]any{static, aClaim("c", "static", "5Gi"), aClaim("d", "static", "1Gi"), aVolume("v", "static", "9Gi"),
+				aVolume("w", "static", "2Gi")}, aPod("p", using("c", "d")), everywhere("")},
+		"it can be made": {[]any{dynamic, aClaim("c", "dynamic", "1Gi")}, aPod("p", using("c")), everywhere("")},
+		"it is being made": {
+			[]any{dynamic, aClaim("c", "dynamic", "1Gi", selected("b")), aVolume("v", "dynamic", "1Gi")},
+			aPod("p", using("c")), map[string]string{"a": noVolume, "b": ""}},
+		"in some zones": {[]any{topology, aClaim("c", "dynamic", "1Gi")}, aPod("p", using("c")),
+			map[string]string{"a": noVolume, "b": ""}},
+		"where there is space": {
+			[]any{dynamic, telling("example.com/csi"), capacity("dynamic", "a", "1Gi"), capacity("dynamic", "b", "9Gi"),
+				aClaim("c", "dynamic", "5Gi")}, aPod("p", using("c")), map[string]string{"a": noSpace, "b": ""}},
+		"by more than labels": {
+			[]any{dynamic, telling("example.com/csi"), aClaim("c", "dynamic", "5Gi"), &storagev1.CSIStorageCapacity{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "y"}, StorageClassName: "dynamic",
+				Capacity: ptr.To(resource.MustParse("9Gi")),
+				NodeTopology: &metav1.LabelSelector{
+					MatchExpressions: []metav1.LabelSelectorRequirement{
+						{Key: v1.LabelTopologyZone, Operator: metav1.LabelSelectorOpNotIn, Values: []string{"2"}}}},
+			}}, aPod("p", using("c")), map[string]string{"a": "", "b": noSpace}},
+		"by two labels": {
+			[]any{dynamic, telling("example.com/csi"), aClaim("c", "dynamic", "5Gi"), &storagev1.CSIStorageCapacity{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "y"}, StorageClassName: "dynamic",
+				Capacity: ptr.To(resource.MustParse("9Gi")),
+				NodeTopology: &metav1.LabelSelector{
+					MatchLabels: map[string]string{v1.LabelTopologyZone: "2", v1.LabelHostname: "b"}},
+			}}, aPod("p", using("c")), map[string]string{"a": noSpace, "b": ""}},
+		"of any node, by size": {
+			[]any{dynamic, telling("example.com/csi"), capacity("dynamic", "a", "1Gi"), aClaim("c", "dynamic", "5Gi"),
+				&storagev1.CSIStorageCapacity{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "y"}, StorageClassName: "dynamic",
+					Capacity: ptr.To(resource.MustParse("9Gi")), NodeTopology: &metav1.LabelSelector{},
+				}}, aPod("p", using("c")), everywhere("")},
+		"of no node": {
+			[]any{dynamic, telling("example.com/csi"), aClaim("c", "dynamic", "5Gi"), &storagev1.CSIStorageCapacity{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "y"}, StorageClassName: "dynamic",
+				Capacity: ptr.To(resource.MustParse("9Gi")),
+			}}, aPod("p", using("c")), everywhere(noSpace)},
+		"driver does not tell": {[]any{dynamic, capacity("dynamic", "a", "1Gi"), aClaim("c", "dynamic", "5Gi")},
+			aPod("p", using("c")), everywhere("")},
 
-		"alone":                  {[]any{aClaim("c", "", "1Gi", has("v"), oncePodMode), aVolume("v", "", "1Gi")}, aPod("p", using("c")), everywhere("")},
-		"not alone":              {[]any{aClaim("c", "", "1Gi", has("v"), oncePodMode), aVolume("v", "", "1Gi"), aPod("x", on("a"), using("c"))}, aPod("p", using("c")), everywhere(inUse)},
-		"disk in use":            {[]any{aPod("x", on("a"), iscsi(true))}, aPod("p", iscsi(false)), map[string]string{"a": noDisk, "b": ""}},
+		"alone": {[]any{aClaim("c", "", "1Gi", has("v"), oncePodMode), aVolume("v", "", "1Gi")},
+			aPod("p", using("c")), everywhere("")},
+		"not alone": {
+			[]any{aClaim("c", "", "1Gi", has("v"), oncePodMode), aVolume("v", "", "1Gi"),
+				aPod("x", on("a"), using("c"))}, aPod("p", using("c")), everywhere(inUse)},
+		"disk in use": {[]any{aPod("x", on("a"), iscsi(true))}, aPod("p", iscsi(false)),
+			map[string]string{"a": noDisk, "b": ""}},
 		"disk that is only read": {[]any{aPod("x", on("a"), iscsi(true))}, aPod("p", iscsi(true)), everywhere("")},
 
-		"room for one more": {[]any{takes("a", "d", 2), aClaim("c", "", "1Gi", has("v")), aVolume("v", "", "1Gi", csi("d", "1")), aClaim("e", "", "1Gi", has("w")), aVolume("w", "", "1Gi", csi("d", "2")), aPod("x", on("a"), using("e"))}, aPod("p", using("c")), everywhere("")},
-		"no room":           {[]any{takes("a", "d", 1), aClaim("c", "", "1Gi", has("v")), aVolume("v", "", "1Gi", csi("d", "1")), aClaim("e", "", "1Gi", has("w")), aVolume("w", "", "1Gi", csi("d", "2")), aPod("x", on("a"), using("e"))}, aPod("p", using("c")), map[string]string{"a": tooMany, "b": ""}},
-		"the same volume":   {[]any{takes("a", "d", 1), aClaim("c", "", "1Gi", has("v")), aVolume("v", "", "1Gi", csi("d", "1")), aPod("x", on("a"), using("c"))}, aPod("p", using("c")), everywhere("")},
-		"still attached": {[]any{takes("a", "d", 1), aClaim("c", "", "1Gi", has("v")), aVolume("v", "", "1Gi", csi("d", "1")), aVolume("w", "", "1Gi", csi("d", "2")),
-			&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "a", Attacher: "d", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("w")}}},
-		}, aPod("p", using("c")), map[string]string{"a": tooMany, "b": ""}},
-		"no driver, and it wants one": {[]any{wanting("d"), takes("a", "d", 5), takes("b", "e", 5), aClaim("c", "", "1Gi", has("v")), aVolume("v", "", "1Gi", csi("d", "1"))}, aPod("p", using("c")), map[string]string{"a": "", "b": "d CSI driver is not installed on the node"}},
-		"no driver at all":            {[]any{wanting("example.com/csi"), dynamic, aClaim("c", "dynamic", "1Gi")}, aPod("p", using("c")), everywhere("example.com/csi CSI driver is not installed on the node")},
-		"one to be made":              {[]any{takes("a", "example.com/csi", 0), dynamic, aClaim("c", "dynamic", "1Gi")}, aPod("p", using("c")), map[string]string{"a": tooMany, "b": ""}},
+		"room for one more": {
+			[]any{takes("a", "d", 2), aClaim("c", "", "1Gi", has("v")), aVolume("v", "", "1Gi", csi("d", "1")),
+				aClaim("e", "", "1Gi", has("w")), aVolume("w", "", "1Gi", csi("d", "2")),
+				aPod("x", on("a"), using("e"))}, aPod("p", using("c")), everywhere("")},
+		"no room": {
+			[]any{takes("a", "d", 1), aClaim("c", "", "1Gi", has("v")), aVolume("v", "", "1Gi", csi("d", "1")),
+				aClaim("e", "", "1Gi", has("w")), aVolume("w", "", "1Gi", csi("d", "2")),
+				aPod("x", on("a"), using("e"))}, aPod("p", using("c")), map[string]string{"a": tooMany, "b": ""}},
+		"the same volume": {
+			[]any{takes("a", "d", 1), aClaim("c", "", "1Gi", has("v")), aVolume("v", "", "1Gi", csi("d", "1")),
+				aPod("x", on("a"), using("c"))}, aPod("p", using("c")), everywhere("")},
+		"still attached": {
+			[]any{takes("a", "d", 1), aClaim("c", "", "1Gi", has("v")), aVolume("v", "", "1Gi", csi("d", "1")),
+				aVolume("w", "", "1Gi", csi("d", "2")),
+				&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "x"},
+					Spec: storagev1.VolumeAttachmentSpec{NodeName: "a", Attacher: "d",
+						Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("w")}}},
+			}, aPod("p", using("c")), map[string]string{"a": tooMany, "b": ""}},
+		"no driver, and it wants one": {
+			[]any{wanting("d"), takes("a", "d", 5), takes("b", "e", 5), aClaim("c", "", "1Gi", has("v")),
+				aVolume("v", "", "1Gi", csi("d", "1"))}, aPod("p", using("c")),
+			map[string]string{"a": "", "b": "d CSI driver is not installed on the node"}},
+		"no driver at all": {[]any{wanting("example.com/csi"), dynamic, aClaim("c", "dynamic", "1Gi")},
+			aPod("p", using("c")), everywhere("example.com/csi CSI driver is not installed on the node")},
+		"one to be made": {[]any{takes("a", "example.com/csi", 0), dynamic, aClaim("c", "dynamic", "1Gi")},
+			aPod("p", using("c")), map[string]string{"a": tooMany, "b": ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := verdict(t, newWorld(t, append(append([]any{}, nodes...), c.world...), volumePlugins...), c.pod)
@@ -253,7 +347,9 @@ func TestVolumeFilters(t *testing.T) {
 		})
 	}
 	t.Run("no volume", func(t *testing.T) { // VolumeZone would speak first
-		got := verdict(t, newWorld(t, append(append([]any{}, nodes...), aClaim("c", "", "1Gi", has("v"))), names.VolumeBinding), aPod("p", using("c")))
+		got := verdict(t,
+			newWorld(t, append(append([]any{}, nodes...), aClaim("c", "", "1Gi", has("v"))), names.VolumeBinding),
+			aPod("p", using("c")))
 		if got["a"] != missing {
 			t.Errorf("got %v", got)
 		}
@@ -269,14 +365,24 @@ func TestVolumeScores(t *testing.T) {
 		world []any
 		a, b  int64
 	}{
-		"volumes": {[]any{static, aClaim("c", "static", "1Gi"), aVolume("v", "static", "2Gi", onlyOn("a")), aVolume("w", "static", "10Gi", onlyOn("b"))}, 50, 90},
-		"storage": {[]any{dynamic, telling("example.com/csi"), capacity("dynamic", "a", "4Gi"), capacity("dynamic", "b", "100Gi"), aClaim("c", "dynamic", "1Gi")}, 75, 99},
+		"volumes": {
+			[]any{static, aClaim("c", "static", "1Gi"), aVolume("v", "static", "2Gi", onlyOn("a")),
+				aVolume("w", "static", "10Gi", onlyOn("b"))}, 50, 90},
+		"storage": {
+			[]any{dynamic, telling("example.com/csi"), capacity("dynamic", "a", "4Gi"),
+				capacity("dynamic", "b", "100Gi"), aClaim("c", "dynamic", "1Gi")}, 75, 99},
 		"unknown": {[]any{dynamic, aClaim("c", "dynamic", "1Gi")}, 0, 0},
-		"packed": {[]any{static, aClaim("c", "static", "1Gi"), aVolume("v", "static", "2Gi", onlyOn("a")), aVolume("w", "static", "10Gi", onlyOn("b")),
-			argsFor(names.VolumeBinding, &configv1.VolumeBindingArgs{Shape: []configv1.UtilizationShapePoint{{Utilization: 0, Score: 0}, {Utilization: 100, Score: 10}}})}, 50, 10},
+		"packed": {
+			[]any{static, aClaim("c", "static", "1Gi"), aVolume("v", "static", "2Gi", onlyOn("a")),
+				aVolume("w", "static", "10Gi", onlyOn("b")),
+				argsFor(names.VolumeBinding,
+					&configv1.VolumeBindingArgs{
+						Shape: []configv1.UtilizationShapePoint{{Utilization: 0, Score: 0},
+							{Utilization: 100, Score: 10}}})}, 50, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := newWorld(t, append(append([]any{}, nodes...), c.world...), names.VolumeBinding).Score(aPod("p", using("c")))
+			got := newWorld(t, append(append([]any{}, nodes...), c.world...), names.VolumeBinding).Score(
+				aPod("p", using("c")))
 			if got["a"] != c.a || got["b"] != c.b {
 				t.Errorf("got %v, want %d, %d", got, c.a, c.b)
 			}
@@ -307,7 +413,8 @@ func TestReservedVolumes(t *testing.T) {
 
 // TestReservedNode: a claim for which a volume is made on one node is not made on another.
 func TestReservedNode(t *testing.T) {
-	w := newWorld(t, []any{aNode("a"), aNode("b"), late("dynamic", "example.com/csi"), aClaim("c", "dynamic", "1Gi")}, names.VolumeBinding)
+	w := newWorld(t, []any{aNode("a"), aNode("b"), late("dynamic", "example.com/csi"), aClaim("c", "dynamic", "1Gi")},
+		names.VolumeBinding)
 	first, second := aPod("p", using("c")), aPod("q", using("c"))
 	_, state, _ := w.Filter(first)
 	if s := w.Profile.Reserve(t.Context(), state, first, "b"); !s.IsSuccess() {
@@ -336,16 +443,18 @@ func TestVolumeHints(t *testing.T) {
 		"less space":              {names.VolumeBinding, fwk.CSIStorageCapacity, large, small, false},
 		"new class":               {names.VolumeBinding, fwk.StorageClass, nil, late("x", "y"), true},
 		"class with other labels": {names.VolumeBinding, fwk.StorageClass, late("x", "y"), late("x", "y"), false},
-		"zone":                    {names.VolumeZone, fwk.PersistentVolume, labelless, aVolume("v", "", "1Gi", zoned("1")), true},
-		"same zone":               {names.VolumeZone, fwk.PersistentVolume, labelless, labelless, false},
-		"more volumes":            {names.NodeVolumeLimits, fwk.CSINode, takes("a", "d", 1), takes("a", "d", 2), true},
-		"fewer volumes":           {names.NodeVolumeLimits, fwk.CSINode, takes("a", "d", 2), takes("a", "d", 1), false},
-		"a driver more":           {names.NodeVolumeLimits, fwk.CSINode, &storagev1.CSINode{}, takes("a", "d", 1), true},
-		"a driver less strict":    {names.NodeVolumeLimits, fwk.CSIDriver, wanting("d"), telling("d"), true},
-		"a strict driver less":    {names.NodeVolumeLimits, fwk.CSIDriver, wanting("d"), nil, true},
-		"a driver more strict":    {names.NodeVolumeLimits, fwk.CSIDriver, telling("d"), wanting("d"), false},
-		"user of the claim":       {names.VolumeRestrictions, fwk.AssignedPod, aPod("x", using("c")), nil, true},
-		"user of another":         {names.VolumeRestrictions, fwk.AssignedPod, aPod("x", using("d")), nil, false},
+		"zone": {names.VolumeZone, fwk.PersistentVolume, labelless,
+			aVolume("v", "", "1Gi", zoned("1")), true},
+		"same zone":     {names.VolumeZone, fwk.PersistentVolume, labelless, labelless, false},
+		"more volumes":  {names.NodeVolumeLimits, fwk.CSINode, takes("a", "d", 1), takes("a", "d", 2), true},
+		"fewer volumes": {names.NodeVolumeLimits, fwk.CSINode, takes("a", "d", 2), takes("a", "d", 1), false},
+		"a driver more": {names.NodeVolumeLimits, fwk.CSINode, &storagev1.CSINode{}, takes("a", "d", 1),
+			true},
+		"a driver less strict": {names.NodeVolumeLimits, fwk.CSIDriver, wanting("d"), telling("d"), true},
+		"a strict driver less": {names.NodeVolumeLimits, fwk.CSIDriver, wanting("d"), nil, true},
+		"a driver more strict": {names.NodeVolumeLimits, fwk.CSIDriver, telling("d"), wanting("d"), false},
+		"user of the claim":    {names.VolumeRestrictions, fwk.AssignedPod, aPod("x", using("c")), nil, true},
+		"user of another":      {names.VolumeRestrictions, fwk.AssignedPod, aPod("x", using("d")), nil, false},
 	} {
 		found, helps := false, false
 		for _, e := range w.Profile.Events()[c.plugin] {

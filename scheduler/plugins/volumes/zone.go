@@ -30,7 +30,8 @@ type VolumeZone struct {
 // NewZone makes the plugin VolumeZone.
 func NewZone(h *framework.Handle) (fwk.Plugin, error) {
 	core := h.Informers.Core().V1()
-	return &VolumeZone{core.PersistentVolumeClaims().Lister(), core.PersistentVolumes().Lister(), h.Informers.Storage().V1().StorageClasses().Lister()}, nil
+	return &VolumeZone{core.PersistentVolumeClaims().Lister(), core.PersistentVolumes().Lister(),
+		h.Informers.Storage().V1().StorageClasses().Lister()}, nil
 }
 
 // Name of the plugin.
@@ -56,7 +57,9 @@ type zoneTerms []zoneTerm
 func (z zoneTerms) Clone() fwk.StateData { return z }
 
 // PreFilter reads the labels of the pod's volumes.
-func (p *VolumeZone) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (p *VolumeZone) PreFilter(
+	_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo,
+) (*fwk.PreFilterResult, *fwk.Status) {
 	var terms zoneTerms
 	for i := range pod.Spec.Volumes {
 		if c := pod.Spec.Volumes[i].PersistentVolumeClaim; c != nil {
@@ -83,7 +86,9 @@ func (p *VolumeZone) termsOf(namespace, name string) (zoneTerms, *fwk.Status) {
 	if claim.Spec.VolumeName == "" {
 		class := storage.GetPersistentVolumeClaimClass(claim)
 		if class == "" {
-			return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "PersistentVolumeClaim had no pv name and storageClass name")
+			return nil,
+				fwk.NewStatus(fwk.UnschedulableAndUnresolvable,
+					"PersistentVolumeClaim had no pv name and storageClass name")
 		}
 		c, err := p.classes.Get(class)
 		if err != nil {
@@ -152,12 +157,14 @@ func (*VolumeZone) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint
 		}),
 		helper.Event(fwk.Node, fwk.Add|fwk.UpdateNodeLabel),
 		helper.Hinted(fwk.PersistentVolumeClaim, fwk.Add|fwk.Update, hintOnClaim),
-		helper.Hinted(fwk.PersistentVolume, fwk.Add|fwk.Update, func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
-			was, updated := old.(*v1.PersistentVolume)
-			is, ok := now.(*v1.PersistentVolume)
-			return helper.HintIf(!updated || !ok || !slices.EqualFunc(zonesOf(was), zonesOf(is), func(a, b zoneTerm) bool {
-				return a.key == b.key && slices.Equal(a.values, b.values)
-			}))
-		}),
+		helper.Hinted(fwk.PersistentVolume, fwk.Add|fwk.Update,
+			func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
+				was, updated := old.(*v1.PersistentVolume)
+				is, ok := now.(*v1.PersistentVolume)
+				return helper.HintIf(
+					!updated || !ok || !slices.EqualFunc(zonesOf(was), zonesOf(is), func(a, b zoneTerm) bool {
+						return a.key == b.key && slices.Equal(a.values, b.values)
+					}))
+			}),
 	}, nil
 }

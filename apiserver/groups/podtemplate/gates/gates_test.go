@@ -82,7 +82,8 @@ func markedFields(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(strings.TrimSpace(string(out)), "types.go"), nil, parser.ParseComments)
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(strings.TrimSpace(string(out)), "types.go"), nil,
+		parser.ParseComments)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +208,8 @@ func TestGatesAreAsInKubernetes(t *testing.T) {
 	cmd.Env = append(os.Environ(), "GOPROXY=off", "GOWORK=off", "GOFLAGS=")
 	dir, err := cmd.Output()
 	if folder := strings.TrimSpace(string(dir)); err != nil || folder == "" {
-		needs.Missing(t, "k8s.io/kubernetes in the module cache (`make conformance` gets it)", "that the defaults of gates are upstream's")
+		needs.Missing(t, "k8s.io/kubernetes in the module cache (`make conformance` gets it)",
+			"that the defaults of gates are upstream's")
 	}
 	source, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "pkg/features/kube_features.go"))
 	if err != nil {
