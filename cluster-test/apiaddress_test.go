@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/barque/barque/internal/osthread"
 )
 
 // apiAddress is an address that no machine of a dev cluster has. ARP needs no network in common.
@@ -139,9 +141,20 @@ func (a *asker) from(c *Cluster, t *testing.T, node string, same bool) func(cont
 }
 
 // mac is that of a node's interface on the bridge.
-func (c *Cluster) mac(t *testing.T, node string) string {
+func (c *Cluster) mac(t *testing.T, node string) (mac string) {
 	t.Helper()
-	return string(bytes.TrimSpace([]byte(c.Dev(t, "exec", node, "--", "cat", "/sys/class/net/eth0/address"))))
+	// The node's own /sys shows the interfaces of this machine.
+	err := osthread.InNetwork(c.Netns(node), func() error {
+		link, err := net.InterfaceByName("eth0")
+		if err == nil {
+			mac = link.HardwareAddr.String()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mac
 }
 
 // TestOneServerAnswersForTheAPI kills, pauses and cuts off the leader, and takes leadership away
