@@ -63,8 +63,18 @@ func (b *Board) explainNoLeader(ctx context.Context, log *slog.Logger) {
 			missing = append(missing, fmt.Sprintf("%s (%s): %s", p.Member.Name, p.Member.Address, p.Error))
 		}
 	}
-	log.Warn(
-		fmt.Sprintf(
-			"the store has no leader, so nothing can be read or written: %d of %d servers answer and %d are needed; start the others",
-			alive, voters, voters/2+1), "missing", missing)
+	log.Warn(noLeaderText(alive, voters), "missing", missing)
+}
+
+// noLeaderText has the remedy: other servers are missed, or those that are there do not agree.
+func noLeaderText(alive, voters int) string {
+	needed := voters/2 + 1
+	text := fmt.Sprintf(
+		"the store has no leader, so nothing can be read or written: %d of %d servers answer and %d are needed; ",
+		alive, voters, needed)
+	if alive < needed {
+		return text + "start the others"
+	}
+	return text + "they elect one; if that does not end, look for machines without free CPU, slow disks, " +
+		"and servers that do not reach each other (`barque cluster status`)"
 }
