@@ -65,6 +65,7 @@ stringData: {jewel: koh-i-noor}
 	s.Run("the certificate for kubelets reads the API", kubeletCertificateAtTheAPI)
 	s.Run("a token of agents is for strangers", strangersCertificates)
 	s.Run("tokens for ten years", longTokens)
+	s.Run("an agent reads as the gateway", agentAsGateway)
 }
 
 // agentMovesItsNode: with an agent's own certificate.
