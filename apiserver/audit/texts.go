@@ -82,8 +82,8 @@ func details(e *auditinternal.Event) *metav1.StatusDetails {
 	return e.ResponseStatus.Details
 }
 
-// texts are those of an event that the request has, or an answer repeats, but annotations. The
-// caller's own name and groups are not: they come from who vouches for it.
+// texts are those of an event that the request has, or an answer repeats, without annotations. The
+// caller's own name and groups are not among them: an authenticator vouches for these.
 func texts(e *auditinternal.Event) iter.Seq[*string] {
 	return func(yield func(*string) bool) {
 		all := func(texts ...*string) bool {
