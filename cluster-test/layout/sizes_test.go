@@ -1,0 +1,51 @@
+package layout
+
+import "testing"
+
+// smallPackage is how many lines the product files of a package may have. Above it a newcomer does
+// not read the package in one sitting.
+const smallPackage = 3000
+
+// largePackages are those above it, with their present number of lines. Each is a ceiling, which
+// only falls. A package that has become small loses its row.
+var largePackages = map[string]int{
+	"apiserver":                    4034,
+	"apiserver/groups/core":        4134,
+	"apiserver/groups/podtemplate": 3072,
+	"apiserver/storage":            3816,
+	"cluster-test/chaos":           3333,
+	"clusterstatus":                3240,
+	"cmd/barque":                   4831,
+	"cmd/barque/node":              5413,
+	"edge/gateway/proxy":           3047,
+	"pki":                          3048,
+}
+
+// No package has more lines than smallPackage, except the named ones. Comments count, and tests do
+// not.
+func TestPackagesAreSmall(t *testing.T) {
+	positions, tree := readTree(t)
+	lines := map[string]int{}
+	for _, file := range tree {
+		if !file.test {
+			lines[file.dir] += positions.File(file.Pos()).LineCount() - 1 // a last line is empty
+		}
+	}
+	for dir, n := range lines {
+		ceiling, large := largePackages[dir]
+		switch {
+		case !large && n > smallPackage:
+			t.Errorf("%s has %d lines without its tests; at most %d: divide it", dir, n, smallPackage)
+		case large && n > ceiling:
+			t.Errorf("%s has %d lines without its tests; its ceiling is %d, which only falls: divide it", dir, n,
+				ceiling)
+		case large && n <= smallPackage:
+			t.Errorf("%s has %d lines without its tests: it is small now; remove its row in largePackages", dir, n)
+		}
+	}
+	for dir := range largePackages {
+		if lines[dir] == 0 {
+			t.Errorf("largePackages has %s, which is no package", dir)
+		}
+	}
+}
