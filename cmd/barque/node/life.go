@@ -95,16 +95,16 @@ func (s silentServers) at(addr netip.Addr) bool {
 	})
 }
 
-// illsOf converts a kubelet's findings to the bits of gossip.
-func illsOf(i kubelet.Ills) gossip.Health {
-	var ills gossip.Health
+// faultBits converts a kubelet's findings to the bits of gossip.
+func faultBits(i kubelet.Faults) gossip.Health {
+	var faults gossip.Health
 	for bit, is := range map[gossip.Health]bool{
 		gossip.RuntimeIll: i.Runtime, gossip.NetworkIll: i.Network, gossip.DiskLow: i.Disk, gossip.MemoryLow: i.Memory,
 		gossip.PIDsLow: i.PIDs,
 	} {
 		if is {
-			ills |= bit
+			faults |= bit
 		}
 	}
-	return ills
+	return faults
 }

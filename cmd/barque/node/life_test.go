@@ -9,14 +9,14 @@ import (
 
 // TestGossipTellsWhatTheKubeletFinds: each finding has its word, and nothing else is reported.
 func TestGossipTellsWhatTheKubeletFinds(t *testing.T) {
-	for ills, want := range map[kubelet.Ills]gossip.Health{
+	for faults, want := range map[kubelet.Faults]gossip.Health{
 		{}:                            0,
 		{Runtime: true, Disk: true}:   gossip.RuntimeIll | gossip.DiskLow,
 		{Network: true, Memory: true}: gossip.NetworkIll | gossip.MemoryLow,
 		{PIDs: true}:                  gossip.PIDsLow,
 	} {
-		if got := illsOf(ills); got != want {
-			t.Errorf("%+v: %v, want %v", ills, got.Ills(), want.Ills())
+		if got := faultBits(faults); got != want {
+			t.Errorf("%+v: %v, want %v", faults, got.Faults(), want.Faults())
 		}
 	}
 }

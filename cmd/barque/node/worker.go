@@ -236,7 +236,7 @@ func (w *worker) kubelet(
 		ResolvConf: resolvconf.Default,
 		Network:    packets, Moved: packets.Moved,
 		Collectors: slices.Concat(packets.Collectors(), w.certs, processmetrics.Collectors()),
-		Found:      func(i kubelet.Ills) { w.health.Found(illsOf(i)) }, Settings: settings,
+		Found:      func(i kubelet.Faults) { w.health.Found(faultBits(i)) }, Settings: settings,
 		SchedulingDelay: w.delay, Logger: w.logger.With("part", "kubelet"),
 	})
 }
