@@ -219,7 +219,7 @@ func greet(ctx context.Context, o *Options, role string, logger *slog.Logger) (*
 	if err != nil {
 		return nil, err
 	}
-	ca, err := ComingAgain(ctx, logger, func() (*pki.Authority, error) { return join.FetchCA(ctx, o.Join, t) })
+	ca, err := RetryWhenBusy(ctx, logger, func() (*pki.Authority, error) { return join.FetchCA(ctx, o.Join, t) })
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +239,7 @@ func (o *Options) joinRequest() (join.Request, error) {
 func askToServe(
 	ctx context.Context, client *join.Client, request join.Request, logger *slog.Logger,
 ) (join.ServerGrant, error) {
-	return ComingAgain(ctx, logger, func() (join.ServerGrant, error) {
+	return RetryWhenBusy(ctx, logger, func() (join.ServerGrant, error) {
 		request.Clock = time.Now()
 		return client.Server(ctx, request)
 	})
@@ -340,7 +340,7 @@ func Agent(ctx context.Context, o *Options, logger *slog.Logger) (*Record, error
 		return nil, err
 	}
 	request.GossipKey = gossip.Public().(ed25519.PublicKey)
-	grant, err := ComingAgain(ctx, logger, func() (join.AgentGrant, error) {
+	grant, err := RetryWhenBusy(ctx, logger, func() (join.AgentGrant, error) {
 		request.Clock = time.Now()
 		return client.Agent(ctx, request)
 	})

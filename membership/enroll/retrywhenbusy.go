@@ -13,10 +13,10 @@ import (
 // joinPatience is how long a joining machine retries at an overloaded server.
 const joinPatience = 5 * time.Minute
 
-// ComingAgain repeats a request until the server has time for it. A server with too many join
+// RetryWhenBusy repeats a request until the server has time for it. A server with too many join
 // requests names the time of the next try. Any other answer is returned. That answer is returned as
 // well after joinPatience, or when the context ends.
-func ComingAgain[A any](ctx context.Context, logger *slog.Logger, ask func() (A, error)) (A, error) {
+func RetryWhenBusy[A any](ctx context.Context, logger *slog.Logger, ask func() (A, error)) (A, error) {
 	until := time.Now().Add(joinPatience)
 	for {
 		answer, err := ask()
