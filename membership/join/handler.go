@@ -72,10 +72,10 @@ type Config struct {
 	// ErrNotYet if that is unknown.
 	GossipKeys func() GossipKeys
 	Barred     func(name, role string) error
-	// Inherited reports whether this cluster succeeds the one with the ID. Stray is called for a
+	// Inherited reports whether this cluster succeeds the one with the ID. Unrelated is called for a
 	// node of an unrelated cluster.
 	Inherited func(cluster string) bool
-	Stray     func(name, cluster string)
+	Unrelated func(name, cluster string)
 	// Grace is how long after its expiry an agent's certificate still gets it a new one, subject to
 	// StillNode. StillNode returns ErrRemoved for a removed node whose certificate expired at that
 	// time.

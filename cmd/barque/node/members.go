@@ -117,7 +117,7 @@ func (s *server) apartAgents() (agents []clusterstatus.ApartAgent) {
 		return nil
 	}
 	for _, name := range m.Apart() {
-		agents = append(agents, clusterstatus.ApartAgent{Name: name, Cluster: s.strays.Cluster(name)})
+		agents = append(agents, clusterstatus.ApartAgent{Name: name, Cluster: s.unrelated.Cluster(name)})
 	}
 	return agents
 }

@@ -111,7 +111,7 @@ type server struct {
 	// objects of gateway, for the API server, which is older
 	gatewayObjects atomic.Pointer[gateway.Objects]
 	statuses       *gateway.Statuses
-	strays         enroll.Strays
+	unrelated      enroll.Unrelated
 	drain          drain.Drain
 	// holder is what this node answers for, and grants what this server has granted while it leads.
 	holder *hold.Holder
@@ -438,7 +438,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		GossipKeys: s.gossipKeys,
 		Barred:     func(name, role string) error { return s.members.Barred(name, role) },
 		Inherited:  s.succeeds,
-		Stray:      s.strays.Note,
+		Unrelated:  s.unrelated.Note,
 		Admit:      s.judge.Admit,
 		Revoked:    s.judge.Check,
 		OwnKey:     s.judge.OwnKey,
