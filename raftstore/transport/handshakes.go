@@ -6,30 +6,31 @@ import (
 	"sync"
 )
 
-// door tracks the connections that are not authenticated yet. Any client may open one, so it bounds
-// their number, per source and in total. It makes room by closing instead of waiting: it closes the
-// oldest connection of the source with the most. A server that needs some milliseconds gets through
-// beside any number of silent ones, and a flood from one source costs that source's own places.
-type door struct {
+// handshakes tracks the connections that are not authenticated yet. Any client may open one, so it
+// bounds their number, per source and in total. It makes room by closing instead of waiting: it
+// closes the oldest connection of the source with the most. A server that needs some milliseconds
+// gets through beside any number of silent ones, and a flood from one source costs that source's own
+// places.
+type handshakes struct {
 	most, mostOfOne int
 
 	mu     sync.Mutex
 	closed bool
 	count  int
 	next   uint64
-	from   map[netip.Addr][]*visitor // the oldest first
+	from   map[netip.Addr][]*pending // the oldest first
 }
 
-// visitor is a connection at the door.
-type visitor struct {
+// pending is a connection that is not authenticated yet.
+type pending struct {
 	net.Conn
 	source netip.Addr
 	number uint64 // in the order of coming
 	pushed bool   // closed to make room
 }
 
-func newDoor(most, mostOfOne int) *door {
-	return &door{most: most, mostOfOne: mostOfOne, from: make(map[netip.Addr][]*visitor)}
+func newHandshakes(most, mostOfOne int) *handshakes {
+	return &handshakes{most: most, mostOfOne: mostOfOne, from: make(map[netip.Addr][]*pending)}
 }
 
 // source is the part of a connection's address that an attacker cannot choose: an IPv4 address, or
@@ -49,82 +50,82 @@ func source(conn net.Conn) netip.Addr {
 }
 
 // enter admits a connection, and closes another one if there are too many. It returns nil when the
-// door is closed.
-func (d *door) enter(conn net.Conn) *visitor {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	v := &visitor{Conn: conn, source: source(conn), number: d.next}
-	d.next++
-	if d.closed {
+// Mux is closed.
+func (h *handshakes) enter(conn net.Conn) *pending {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := &pending{Conn: conn, source: source(conn), number: h.next}
+	h.next++
+	if h.closed {
 		conn.Close()
 		return nil
 	}
-	d.from[v.source] = append(d.from[v.source], v)
-	d.count++
+	h.from[p.source] = append(h.from[p.source], p)
+	h.count++
 	switch {
-	case len(d.from[v.source]) > d.mostOfOne:
-		d.push(v.source)
-	case d.count > d.most:
-		d.push(d.heaviest())
+	case len(h.from[p.source]) > h.mostOfOne:
+		h.push(p.source)
+	case h.count > h.most:
+		h.push(h.heaviest())
 	}
-	return v
+	return p
 }
 
 // heaviest returns the source with the most connections; of several, the one with the oldest.
-func (d *door) heaviest() netip.Addr {
+func (h *handshakes) heaviest() netip.Addr {
 	var (
-		found    netip.Addr
-		visitors []*visitor
+		found netip.Addr
+		conns []*pending
 	)
-	for each, all := range d.from {
-		if n := len(all) - len(visitors); n > 0 || n == 0 && all[0].number < visitors[0].number {
-			found, visitors = each, all
+	for each, all := range h.from {
+		if n := len(all) - len(conns); n > 0 || n == 0 && all[0].number < conns[0].number {
+			found, conns = each, all
 		}
 	}
 	return found
 }
 
 // push closes the oldest connection of a source.
-func (d *door) push(from netip.Addr) {
-	oldest := d.from[from][0]
+func (h *handshakes) push(from netip.Addr) {
+	oldest := h.from[from][0]
 	oldest.pushed = true
 	oldest.Close()
-	d.remove(oldest)
+	h.remove(oldest)
 }
 
 // leave is called when a connection is authenticated, or closed. It reports whether it was closed
 // to make room.
-func (d *door) leave(v *visitor) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.remove(v)
-	return v.pushed
+func (h *handshakes) leave(p *pending) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.remove(p)
+	return p.pushed
 }
 
-func (d *door) remove(v *visitor) {
-	all := d.from[v.source]
+func (h *handshakes) remove(p *pending) {
+	all := h.from[p.source]
 	for i, each := range all {
-		if each != v {
+		if each != p {
 			continue
 		}
-		d.count--
+		h.count--
 		if len(all) == 1 {
-			delete(d.from, v.source)
+			delete(h.from, p.source)
 		} else {
-			d.from[v.source] = append(all[:i:i], all[i+1:]...)
+			h.from[p.source] = append(all[:i:i], all[i+1:]...)
 		}
 		return
 	}
 }
 
-// close closes all connections at the door, and later ones.
-func (d *door) close() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.closed = true
-	for _, all := range d.from {
-		for _, v := range all {
-			v.Close()
+// close closes all pending connections, and later ones.
+func (h *handshakes) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	for _, all := range h.from {
+		for _, p := range all {
+			p.Close()
 		}
 	}
 }

@@ -11,25 +11,25 @@ import (
 	"sync/atomic"
 )
 
-// guests counts the connections of each authenticated peer, by its certificate: a faulty server, or
+// perPeer counts the connections of each authenticated peer, by its certificate: a faulty server, or
 // an attacker with its key, takes no more than its share of memory and file descriptors.
-type guests struct {
+type perPeer struct {
 	most int
 
 	mu    sync.Mutex
 	count map[[sha256.Size]byte]int
-	open  map[*guest]struct{}
+	open  map[*peerConn]struct{}
 }
 
-func newGuests(most int) *guests {
-	return &guests{most: most, count: make(map[[sha256.Size]byte]int), open: make(map[*guest]struct{})}
+func newPerPeer(most int) *perPeer {
+	return &perPeer{most: most, count: make(map[[sha256.Size]byte]int), open: make(map[*peerConn]struct{})}
 }
 
 // all returns the open connections.
-func (g *guests) all() []*guest {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return slices.Collect(maps.Keys(g.open))
+func (p *perPeer) all() []*peerConn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.open))
 }
 
 // TooManyError is the reason why a connection of an authenticated peer is closed at once.
@@ -43,26 +43,26 @@ func (e *TooManyError) Error() string {
 }
 
 // admit counts a connection until it is closed.
-func (g *guests) admit(conn *tls.Conn, by *Mux) (*guest, error) {
+func (p *perPeer) admit(conn *tls.Conn, by *Mux) (*peerConn, error) {
 	shown := conn.ConnectionState().PeerCertificates
 	leaf := shown[0]
 	of := sha256.Sum256(leaf.Raw)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.count[of] >= g.most {
-		return nil, &TooManyError{leaf.Subject.CommonName, g.most}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.count[of] >= p.most {
+		return nil, &TooManyError{leaf.Subject.CommonName, p.most}
 	}
-	g.count[of]++
-	admitted := &guest{Conn: conn, of: of, in: g, by: by, shown: shown}
-	g.open[admitted] = struct{}{}
+	p.count[of]++
+	admitted := &peerConn{Conn: conn, of: of, in: p, by: by, shown: shown}
+	p.open[admitted] = struct{}{}
 	return admitted, nil
 }
 
-// guest is a connection that is counted.
-type guest struct {
+// peerConn is a connection that is counted.
+type peerConn struct {
 	*tls.Conn
 	of    [sha256.Size]byte
-	in    *guests
+	in    *perPeer
 	by    *Mux
 	shown []*x509.Certificate
 	good  atomic.Uint64 // the count of checks with which it was found not to be barred, plus one
@@ -70,30 +70,30 @@ type guest struct {
 }
 
 // PeerName returns the name in the peer's certificate.
-func (g *guest) PeerName() string { return g.shown[0].Subject.CommonName }
+func (c *peerConn) PeerName() string { return c.shown[0].Subject.CommonName }
 
 // Barred returns the reason why the peer may not speak, or nil; see Config.Barred.
-func (g *guest) Barred() error {
-	checks := g.by.checks.Load() + 1
-	if g.good.Load() == checks {
+func (c *peerConn) Barred() error {
+	checks := c.by.checks.Load() + 1
+	if c.good.Load() == checks {
 		return nil
 	}
-	err := g.by.barred(g.shown)
+	err := c.by.barred(c.shown)
 	if err == nil {
-		g.good.Store(checks)
+		c.good.Store(checks)
 	}
 	return err
 }
 
 // Close implements net.Conn.
-func (g *guest) Close() error {
-	g.once.Do(func() {
-		g.in.mu.Lock()
-		defer g.in.mu.Unlock()
-		delete(g.in.open, g)
-		if g.in.count[g.of]--; g.in.count[g.of] == 0 {
-			delete(g.in.count, g.of)
+func (c *peerConn) Close() error {
+	c.once.Do(func() {
+		c.in.mu.Lock()
+		defer c.in.mu.Unlock()
+		delete(c.in.open, c)
+		if c.in.count[c.of]--; c.in.count[c.of] == 0 {
+			delete(c.in.count, c.of)
 		}
 	})
-	return g.Conn.Close()
+	return c.Conn.Close()
 }
