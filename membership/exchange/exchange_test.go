@@ -17,7 +17,7 @@ import (
 
 	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/membership/rollover"
-	"github.com/barque/barque/membership/shelftest"
+	"github.com/barque/barque/membership/rollovertest"
 	"github.com/barque/barque/pki"
 )
 
@@ -91,7 +91,7 @@ type node struct {
 // cluster is some nodes that exchange their CA.
 type cluster struct {
 	t     *testing.T
-	shelf *shelftest.Shelf
+	shelf *rollovertest.Shelf
 
 	mu      sync.Mutex
 	nodes   []*node
@@ -120,7 +120,7 @@ func newCluster(t *testing.T, servers, agents int) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{t: t, shelf: shelftest.New(), changed: make(chan struct{}), told: func([]byte) error { return nil }}
+	c := &cluster{t: t, shelf: rollovertest.New(), changed: make(chan struct{}), told: func([]byte) error { return nil }}
 	for i := range servers + agents {
 		n := &node{name: fmt.Sprintf("s%d", i+1), signer: ca.Digest(), generation: 1}
 		keys := []crypto.Signer{key, account}
@@ -604,7 +604,7 @@ func TestTheExchangeSurvivesFaults(t *testing.T) {
 					change := []Change{Begin, BeginAccounts, Undo, BeginJoint}[random.IntN(4)]
 					if _, err := n.exchange.Apply(t.Context(), Request{Change: change}); err != nil &&
 						!errors.Is(err, pki.ErrStep) && !errors.Is(err, ErrBehind) &&
-						!errors.Is(err, shelftest.ErrConflict) {
+						!errors.Is(err, rollovertest.ErrConflict) {
 						t.Errorf("seed %d: %v", seed, err)
 					}
 				}

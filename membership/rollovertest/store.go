@@ -1,6 +1,6 @@
-// Package shelftest is, for tests, one value that several servers share: the store of package
+// Package rollovertest is, for tests, one value that several servers share: the store of package
 // rollover, in memory, and seen by all at once. It is linked into no program.
-package shelftest
+package rollovertest
 
 import (
 	"context"
