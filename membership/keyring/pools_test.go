@@ -28,7 +28,7 @@ import (
 type cluster struct {
 	*testing.T
 	ca      *pki.Authority
-	store   *rollovertest.Shelf
+	store   *rollovertest.Store
 	seeds   []netip.AddrPort // of the servers
 	nodes   map[string]*node
 	barred  sync.Map // names that get no keys

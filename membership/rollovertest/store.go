@@ -14,8 +14,8 @@ var ErrConflict = errors.New("it has changed")
 // ErrTermOver is returned for a write that was to be made in another term than the leader's.
 var ErrTermOver = errors.New("the term is over")
 
-// Shelf holds one value. Each write has to name the revision that it replaces.
-type Shelf struct {
+// Store holds one value. Each write has to name the revision that it replaces.
+type Store struct {
 	mu       sync.Mutex
 	value    []byte
 	revision uint64 // of value; 0: there is none
@@ -26,10 +26,10 @@ type Shelf struct {
 }
 
 // New returns an empty one. No leader was elected yet.
-func New() *Shelf { return &Shelf{changed: make(chan struct{})} }
+func New() *Store { return &Store{changed: make(chan struct{})} }
 
 // Elect begins a term. A leader of one before writes nothing more.
-func (s *Shelf) Elect() (term uint64) {
+func (s *Store) Elect() (term uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.term++
@@ -37,14 +37,14 @@ func (s *Shelf) Elect() (term uint64) {
 }
 
 // Get returns the value and its revision.
-func (s *Shelf) Get(context.Context) (value []byte, revision uint64, err error) {
+func (s *Store) Get(context.Context) (value []byte, revision uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.value, s.revision, nil
 }
 
 // Put replaces the value of that revision, in the term, or in whichever when that is 0.
-func (s *Shelf) Put(_ context.Context, value []byte, revision, term uint64) error {
+func (s *Store) Put(_ context.Context, value []byte, revision, term uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -60,14 +60,14 @@ func (s *Shelf) Put(_ context.Context, value []byte, revision, term uint64) erro
 
 // Restore sets the value as a restored backup does, and returns the revision of that; nil removes
 // it.
-func (s *Shelf) Restore(value []byte) uint64 {
+func (s *Store) Restore(value []byte) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.set(value)
 	return s.newest
 }
 
-func (s *Shelf) set(value []byte) {
+func (s *Store) set(value []byte) {
 	s.newest++
 	s.value, s.revision = value, s.newest
 	if value == nil {
@@ -78,14 +78,14 @@ func (s *Shelf) set(value []byte) {
 }
 
 // Writes returns how often Put has replaced the value.
-func (s *Shelf) Writes() int {
+func (s *Store) Writes() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.writes
 }
 
 // Follow calls f with the value, and again after each change, until ctx ends.
-func (s *Shelf) Follow(ctx context.Context, f func(value []byte, revision uint64)) error {
+func (s *Store) Follow(ctx context.Context, f func(value []byte, revision uint64)) error {
 	for {
 		s.mu.Lock()
 		value, revision, changed := s.value, s.revision, s.changed
