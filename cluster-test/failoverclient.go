@@ -19,18 +19,18 @@ import (
 // apiPort is where each server of a dev cluster serves the API, at its own address.
 const apiPort = "6443"
 
-// Mover is a client that knows the addresses of all servers, as programs do that are configured
-// with them: it stays with one until a call fails, and goes on to the next. It has connections of
-// its own, and is for one goroutine.
-type Mover struct {
+// FailoverClient is a client that knows the addresses of all servers, as programs do that are
+// configured with them: it stays with one until a call fails, and goes on to the next. It has
+// connections of its own, and is for one goroutine.
+type FailoverClient struct {
 	// Timeout bounds each call; it is the client's, as people set it.
 	Timeout time.Duration
 
-	servers []moverServer
+	servers []failoverServer
 	at      int
 }
 
-type moverServer struct {
+type failoverServer struct {
 	url    string
 	kube   kubernetes.Interface
 	client *http.Client
@@ -58,9 +58,9 @@ func (c *Cluster) Servers(ctx context.Context) ([]Process, error) {
 	return slices.DeleteFunc(status.Nodes, func(n Process) bool { return n.Role != "server" }), nil
 }
 
-// NewMover makes a client of these servers, that begins with the one at first, modulo their number.
-func (c *Cluster) NewMover(servers []Process, first int, timeout time.Duration) (*Mover, error) {
-	m := &Mover{Timeout: timeout, at: first % len(servers)}
+// NewFailoverClient makes a client of these servers, that begins with the one at first, modulo their number.
+func (c *Cluster) NewFailoverClient(servers []Process, first int, timeout time.Duration) (*FailoverClient, error) {
+	m := &FailoverClient{Timeout: timeout, at: first % len(servers)}
 	for _, s := range servers {
 		config, err := clientcmd.BuildConfigFromFlags("https://"+net.JoinHostPort(s.Address, apiPort), c.Kubeconfig())
 		if err != nil {
@@ -76,26 +76,26 @@ func (c *Cluster) NewMover(servers []Process, first int, timeout time.Duration) 
 		if err != nil {
 			return nil, err
 		}
-		m.servers = append(m.servers, moverServer{config.Host, kube, client})
+		m.servers = append(m.servers, failoverServer{config.Host, kube, client})
 	}
 	return m, nil
 }
 
 // Close closes the idle connections.
-func (m *Mover) Close() {
+func (m *FailoverClient) Close() {
 	for _, s := range m.servers {
 		s.client.CloseIdleConnections()
 	}
 }
 
 // Client is client-go's, for the server of the moment.
-func (m *Mover) Client() kubernetes.Interface { return m.servers[m.at].kube }
+func (m *FailoverClient) Client() kubernetes.Interface { return m.servers[m.at].kube }
 
 // Move goes on to the next server.
-func (m *Mover) Move() { m.at = (m.at + 1) % len(m.servers) }
+func (m *FailoverClient) Move() { m.at = (m.at + 1) % len(m.servers) }
 
 // Kube makes one call with client-go. When it fails, the next one goes to the next server.
-func (m *Mover) Kube(ctx context.Context, call func(context.Context, kubernetes.Interface) error) error {
+func (m *FailoverClient) Kube(ctx context.Context, call func(context.Context, kubernetes.Interface) error) error {
 	ctx, cancel := context.WithTimeout(ctx, m.Timeout) // brief: a call that hangs is tried at the next server
 	defer cancel()
 	s := m.servers[m.at]
@@ -109,7 +109,7 @@ func (m *Mover) Kube(ctx context.Context, call func(context.Context, kubernetes.
 // HTTP makes one call with net/http alone, and decodes the answer into the value unless that is
 // nil. When it fails, or is answered with a status that asks for another try (429, and all from
 // 500), the next one goes to the next server.
-func (m *Mover) HTTP(ctx context.Context, method, path string, body []byte, into any) (status int, err error) {
+func (m *FailoverClient) HTTP(ctx context.Context, method, path string, body []byte, into any) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.Timeout) // brief: a call that hangs is tried at the next server
 	defer cancel()
 	response, err := m.open(ctx, method, path, body)
@@ -129,7 +129,7 @@ func (m *Mover) HTTP(ctx context.Context, method, path string, body []byte, into
 }
 
 // open makes a call and returns the answer as soon as it begins.
-func (m *Mover) open(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+func (m *FailoverClient) open(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	s := m.servers[m.at]
 	request, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
 	if err != nil {
