@@ -24,13 +24,13 @@ func TestUnreachedPorts(t *testing.T) {
 
 // TestSuites: a port without TLS has no strong suite, and suites that were not tried count.
 func TestSuites(t *testing.T) {
-	for id, door := range map[string]func(*Evidence) *Door{
-		"1.2.29": func(e *Evidence) *Door { return &e.Servers[0].API },
-		"4.2.12": func(e *Evidence) *Door { return &e.Nodes[0].Port },
+	for id, port := range map[string]func(*Evidence) *PortProbe{
+		"1.2.29": func(e *Evidence) *PortProbe { return &e.Servers[0].API },
+		"4.2.12": func(e *Evidence) *PortProbe { return &e.Nodes[0].Port },
 	} {
-		for want, d := range map[Status]Door{Fail: {Plain: true}, Unknown: {Untried: "EOF"}, Pass: {}} {
+		for want, d := range map[Status]PortProbe{Fail: {Plain: true}, Unknown: {Untried: "EOF"}, Pass: {}} {
 			e := hardened()
-			*door(e) = d
+			*port(e) = d
 			if r := judged(e, id); r.Status != want {
 				t.Errorf("%s of %+v: %+v, want %s", id, d, r, want)
 			}

@@ -18,12 +18,13 @@ import (
 	"github.com/barque/barque/clusterstatus/cis"
 )
 
-// doorTimeout bounds each connection to a port.
-const doorTimeout = 5 * time.Second
+// portTimeout bounds each connection to a port.
+const portTimeout = 5 * time.Second
 
-// knock looks at a port as a stranger: without credentials. path is asked for data if it is not "".
-func knock(ctx context.Context, address, path string, roots *x509.CertPool) cis.Door {
-	var d cis.Door
+// probePort looks at a port as a stranger: without credentials. It asks path for data, unless that
+// is "".
+func probePort(ctx context.Context, address, path string, roots *x509.CertPool) cis.PortProbe {
+	var d cis.PortProbe
 	seen, err := shake(ctx, address, &tls.Config{MinVersion: tls.VersionTLS12})
 	if err != nil {
 		var record tls.RecordHeaderError
@@ -65,7 +66,7 @@ type handshake struct {
 
 // shake makes a handshake. Every certificate is taken: the caller judges it.
 func shake(ctx context.Context, address string, config *tls.Config) (*handshake, error) {
-	ctx, cancel := context.WithTimeout(ctx, doorTimeout)
+	ctx, cancel := context.WithTimeout(ctx, portTimeout)
 	defer cancel()
 	plain, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -168,7 +169,7 @@ func weak(ctx context.Context, address string) (accepted []string, err error) {
 
 // status asks for a URL without credentials.
 func status(ctx context.Context, url string) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, doorTimeout)
+	ctx, cancel := context.WithTimeout(ctx, portTimeout)
 	defer cancel()
 	// No data are sent or used: only the status counts.
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
@@ -187,7 +188,7 @@ func status(ctx context.Context, url string) (int, error) {
 
 // try finds out whether a port takes connections. Only the machine's refusal proves that none does.
 func try(ctx context.Context, host string, port int) cis.Port {
-	ctx, cancel := context.WithTimeout(ctx, doorTimeout)
+	ctx, cancel := context.WithTimeout(ctx, portTimeout)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	switch {

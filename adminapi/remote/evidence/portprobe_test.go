@@ -81,7 +81,7 @@ func TestKnock(t *testing.T) {
 	t.Run("open to strangers", func(t *testing.T) {
 		c := base()
 		c.MinVersion, c.ClientAuth = tls.VersionTLS12, tls.RequestClientCert
-		d := knock(t.Context(), serve(t, c), "/data", roots)
+		d := probePort(t.Context(), serve(t, c), "/data", roots)
 		if d.Unreached != "" || !d.Verified || d.Subject != "system:node:n1" || d.Issuer == "" ||
 			!d.AsksForCertificate || d.DemandsIt || d.Plain || d.Anonymous != 401 {
 			t.Errorf("%+v", d)
@@ -91,7 +91,7 @@ func TestKnock(t *testing.T) {
 		}
 	})
 	t.Run("everything is open", func(t *testing.T) {
-		d := knock(t.Context(), serve(t, base()), "/", others)
+		d := probePort(t.Context(), serve(t, base()), "/", others)
 		if d.Verified || d.AsksForCertificate || d.Anonymous != 200 {
 			t.Errorf("%+v", d)
 		}
@@ -100,7 +100,7 @@ func TestKnock(t *testing.T) {
 		t.Run("a certificate is demanded, "+tls.VersionName(version), func(t *testing.T) {
 			c := base()
 			c.MinVersion, c.MaxVersion, c.ClientAuth = version, version, tls.RequireAndVerifyClientCert
-			d := knock(t.Context(), serve(t, c), "", roots)
+			d := probePort(t.Context(), serve(t, c), "", roots)
 			if !d.AsksForCertificate || !d.DemandsIt || d.Subject == "" || d.Unreached != "" {
 				t.Errorf("%+v", d)
 			}
@@ -109,21 +109,21 @@ func TestKnock(t *testing.T) {
 	t.Run("strong", func(t *testing.T) {
 		c := base()
 		c.MinVersion, c.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}
-		if d := knock(t.Context(), serve(t, c), "", roots); len(d.Weak) > 0 {
+		if d := probePort(t.Context(), serve(t, c), "", roots); len(d.Weak) > 0 {
 			t.Errorf("%v", d.Weak)
 		}
 	})
 	t.Run("an old version", func(t *testing.T) {
 		c := base()
 		c.MinVersion = tls.VersionTLS10
-		if d := knock(t.Context(), serve(t, c), "", roots); !slices.Contains(d.Weak, "TLS 1.1") {
+		if d := probePort(t.Context(), serve(t, c), "", roots); !slices.Contains(d.Weak, "TLS 1.1") {
 			t.Errorf("%v", d.Weak)
 		}
 	})
 	t.Run("plain", func(t *testing.T) {
 		server := httptest.NewServer(http.NotFoundHandler())
 		defer server.Close()
-		if d := knock(t.Context(), server.Listener.Addr().String(), "", roots); !d.Plain || d.Unreached != "" {
+		if d := probePort(t.Context(), server.Listener.Addr().String(), "", roots); !d.Plain || d.Unreached != "" {
 			t.Errorf("%+v", d)
 		}
 	})
@@ -151,7 +151,7 @@ func TestKnock(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if d := knock(t.Context(), l.Addr().String(), "", roots); d.Unreached == "" {
+		if d := probePort(t.Context(), l.Addr().String(), "", roots); d.Unreached == "" {
 			t.Errorf("%+v", d)
 		}
 		if p := try(t.Context(), "127.0.0.1", n); p.State != cis.PortClosed {
@@ -172,7 +172,7 @@ func TestOnlyAlertsRefuse(t *testing.T) {
 						VerifyConnection: func(tls.ConnectionState) error { return raw.Close() }})
 				_ = conn.HandshakeContext(t.Context()) // it cannot succeed
 			})
-			if d := knock(t.Context(), address, "", roots); d.DemandsIt || d.Unreached == "" {
+			if d := probePort(t.Context(), address, "", roots); d.DemandsIt || d.Unreached == "" {
 				t.Errorf("%+v", d)
 			}
 		})
@@ -205,11 +205,11 @@ func TestUntriedSuites(t *testing.T) {
 		front.Close()
 		copying.Wait()
 	})
-	d := knock(t.Context(), address, "", roots)
+	d := probePort(t.Context(), address, "", roots)
 	if d.Unreached != "" || !d.Verified || d.Untried == "" || len(d.Weak) > 0 {
 		t.Errorf("%+v", d)
 	}
-	if d := knock(t.Context(), behind, "", roots); d.Untried != "" {
+	if d := probePort(t.Context(), behind, "", roots); d.Untried != "" {
 		t.Errorf("all were tried, and it has %+v", d)
 	}
 }
@@ -217,7 +217,7 @@ func TestUntriedSuites(t *testing.T) {
 // TestWeakBehindADemand: a suite is accepted, although the client is refused for its certificate.
 func TestWeakBehindADemand(t *testing.T) {
 	cert, roots := authority(t, "s1")
-	d := knock(t.Context(),
+	d := probePort(t.Context(),
 		serve(t,
 			&tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS10,
 				ClientAuth: tls.RequireAndVerifyClientCert}), "", roots)
