@@ -1,4 +1,6 @@
-package main
+// Package evictions judges the ends of pods in a run of the chaos tests: a fault of the pod's node must
+// explain each.
+package evictions
 
 import (
 	"fmt"
@@ -9,12 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// evictions judges the ends of pods. In a run no client deletes a pod until the run removes its
+// Judge judges the ends of pods. In a run no client deletes a pod until the run removes its
 // own: so each end is the cluster's own doing, and a fault of the pod's node must explain it. An
-// end has the time of this process's clock at which it was seen, because the clocks of servers
+// End has the time of this process's clock at which it was seen, because the clocks of servers
 // are moved. Its methods may be called from many goroutines, as each server's watch reports the
 // same ends.
-type evictions struct {
+type Judge struct {
+	// tooSoon is how long a trouble lasts before any pod that a kubelet has taken may be evicted for
+	// it.
+	tooSoon time.Duration
+
 	mu       sync.Mutex
 	troubles []trouble
 	judged   map[ending]bool
@@ -37,19 +43,20 @@ type ending struct {
 	forced bool
 }
 
-const (
-	// late is for how long after told an eviction may still be seen that is due to the trouble. A
-	// trouble ends when the cluster is whole, with every Node Ready and no pod on its way out: a
-	// later eviction was at most being asked for at that moment.
-	late = 5 * time.Second
-	// tooSoon is how long a trouble lasts before any pod that a kubelet has taken may be evicted
-	// for it: the node is called dead and its pods stay for a while. It was heard of at most so
-	// long before, and looked at once a second.
-	tooSoon = monitorGrace + toleration*time.Second - 3*time.Second
-)
+// late is for how long after told an eviction may still be seen that is due to the trouble. A trouble
+// ends when the cluster is whole, with every Node Ready and no pod on its way out: a later eviction
+// was at most being asked for at that moment.
+const late = 5 * time.Second
 
-// begin notes that something happens to nodes, which may rightly be taken for dead until end.
-func (e *evictions) begin(now time.Time, nodes ...string) {
+// New returns a judge of a cluster that calls a silent node dead after grace, and evicts its pods
+// after that when they have been there for the toleration. A node was heard of at most so long
+// before, and is looked at once a second.
+func New(grace, toleration time.Duration) *Judge {
+	return &Judge{tooSoon: grace + toleration - 3*time.Second}
+}
+
+// Begin notes that something happens to nodes, which may rightly be taken for dead until End.
+func (e *Judge) Begin(now time.Time, nodes ...string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, n := range nodes {
@@ -57,8 +64,8 @@ func (e *evictions) begin(now time.Time, nodes ...string) {
 	}
 }
 
-// end ends all troubles. A watch that is behind may still report their consequences, until told.
-func (e *evictions) end(now time.Time) {
+// End ends all troubles. A watch that is behind may still report their consequences, until Told.
+func (e *Judge) End(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range e.troubles {
@@ -68,8 +75,8 @@ func (e *evictions) end(now time.Time) {
 	}
 }
 
-// told is called when every watch has reported the changes of pods until the troubles ended.
-func (e *evictions) told(now time.Time) {
+// Told is called when every watch has reported the changes of pods until the troubles ended.
+func (e *Judge) Told(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range e.troubles {
@@ -79,9 +86,9 @@ func (e *evictions) told(now time.Time) {
 	}
 }
 
-// excused is for how long from now on an eviction may still be due to a trouble whose consequences
+// Excused is for how long from now on an eviction may still be due to a trouble whose consequences
 // all watches have reported.
-func (e *evictions) excused(now time.Time) (d time.Duration) {
+func (e *Judge) Excused(now time.Time) (d time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, t := range e.troubles {
@@ -92,42 +99,42 @@ func (e *evictions) excused(now time.Time) (d time.Duration) {
 	return d
 }
 
-// stop is called before the run removes its own pods.
-func (e *evictions) stop() {
+// Stop is called before the run removes its own pods.
+func (e *Judge) Stop() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.over = true
 }
 
-// counts returns how many pods were evicted in order, and how many removed by force, for a reason.
-func (e *evictions) counts() (orderly, forced int) {
+// Counts returns how many pods were evicted in order, and how many removed by force, for a reason.
+func (e *Judge) Counts() (orderly, forced int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.orderly, e.forced
 }
 
-// there is called with a pod that a watch or a list reports as there. It returns the fault;
+// There is called with a pod that a watch or a list reports as there. It returns the fault;
 // empty: none.
-func (e *evictions) there(pod *corev1.Pod, now time.Time) (wrong string) {
+func (e *Judge) There(pod *corev1.Pod, now time.Time) (wrong string) {
 	if pod.DeletionTimestamp == nil {
 		return ""
 	}
 	return e.judge(pod, false, "was evicted", now)
 }
 
-// gone is called with the last state of a pod that a watch reports as deleted. One that had not
+// Gone is called with the last state of a pod that a watch reports as deleted. One that had not
 // been asked to end, or whose containers ran, was removed by force: its kubelet, which ends it in
 // order, has had no part in that.
-func (e *evictions) gone(pod *corev1.Pod, now time.Time) (wrong string) {
+func (e *Judge) Gone(pod *corev1.Pod, now time.Time) (wrong string) {
 	if pod.DeletionTimestamp == nil || runs(pod) {
 		return e.judge(pod, true, "was removed by force", now)
 	}
-	return e.there(pod, now)
+	return e.There(pod, now)
 }
 
-// missing is called with the last that is known of a pod that is not in a list any more. How it
+// Missing is called with the last that is known of a pod that is not in a list any more. How it
 // ended was not seen there; where another watch has seen any of it, that was judged.
-func (e *evictions) missing(pod *corev1.Pod, now time.Time) (wrong string) {
+func (e *Judge) Missing(pod *corev1.Pod, now time.Time) (wrong string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.judged[ending{pod.UID, true}] {
@@ -147,14 +154,14 @@ func runs(pod *corev1.Pod) bool {
 }
 
 // judge looks for the trouble that explains an end, once.
-func (e *evictions) judge(pod *corev1.Pod, forced bool, what string, now time.Time) (wrong string) {
+func (e *Judge) judge(pod *corev1.Pod, forced bool, what string, now time.Time) (wrong string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.judgeOnce(pod, forced, what, now)
 }
 
 // judgeOnce is judge; mu is held.
-func (e *evictions) judgeOnce(pod *corev1.Pod, forced bool, what string, now time.Time) (wrong string) {
+func (e *Judge) judgeOnce(pod *corev1.Pod, forced bool, what string, now time.Time) (wrong string) {
 	this := ending{pod.UID, forced}
 	if e.over || e.judged[this] {
 		return ""
@@ -177,7 +184,7 @@ func (e *evictions) judgeOnce(pod *corev1.Pod, forced bool, what string, now tim
 
 // explain returns why no trouble explains the end of a pod; empty: one does. A pod that has no node
 // yet may end for a trouble of any node. mu is held.
-func (e *evictions) explain(pod *corev1.Pod, now time.Time) string {
+func (e *Judge) explain(pod *corev1.Pod, now time.Time) string {
 	wrong := "nothing had happened to that node"
 	if pod.Spec.NodeName == "" {
 		wrong = "nothing had happened to any node"
@@ -191,9 +198,9 @@ func (e *evictions) explain(pod *corev1.Pod, now time.Time) string {
 		if !t.to.IsZero() {
 			lasted = min(lasted, t.to.Sub(t.from))
 		}
-		if pod.Status.StartTime != nil && lasted < tooSoon {
+		if pod.Status.StartTime != nil && lasted < e.tooSoon {
 			wrong = fmt.Sprintf("that node had been in trouble for %v only: pods stay for %v",
-				lasted.Round(100*time.Millisecond), tooSoon)
+				lasted.Round(100*time.Millisecond), e.tooSoon)
 			continue
 		}
 		return ""

@@ -1,4 +1,6 @@
-package main
+// Package traces finds what pods leave on the nodes of a dev cluster: processes, cgroups, mounts and
+// rules of the packet filter.
+package traces
 
 import (
 	"errors"
@@ -15,21 +17,36 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/internal/osthread"
 	"github.com/barque/barque/internal/procstat"
 )
 
-// runningPod is one that has a container, seen from the machine: by its cgroup.
-type runningPod struct{ uid, node string }
+// Nodes are those of a cluster, seen from the machine.
+type Nodes struct {
+	cluster *clustertest.Cluster
+	before  map[string]rules // of each node, before there was any pod
+}
 
-// runningPods returns the pods of all nodes in which something runs beside the process that holds
+// New returns the nodes of a cluster that has no pods yet.
+func New(of *clustertest.Cluster) (*Nodes, error) {
+	n := &Nodes{cluster: of}
+	before, err := n.rules()
+	n.before = before
+	return n, err
+}
+
+// Pod is one that has a container, seen from the machine: by its cgroup.
+type Pod struct{ UID, Node string }
+
+// RunningPods returns the pods of all nodes in which something runs beside the process that holds
 // the sandbox.
-func (r *run) runningPods() (out []runningPod, err error) {
-	root, err := r.cgroupRoot()
+func (n *Nodes) RunningPods() (out []Pod, err error) {
+	root, err := n.cgroupRoot()
 	if err != nil {
 		return nil, err
 	}
-	seen := make(map[runningPod]bool)
+	seen := make(map[Pod]bool)
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil { // it goes while we look
 			if errors.Is(err, fs.ErrNotExist) {
@@ -44,7 +61,7 @@ func (r *run) runningPods() (out []runningPod, err error) {
 		parts := strings.Split(rel, string(filepath.Separator))
 		for _, part := range parts {
 			if uid, ok := strings.CutPrefix(part, "pod"); ok && runsMore(path) {
-				seen[runningPod{uid, parts[0]}] = true
+				seen[Pod{uid, parts[0]}] = true
 			}
 		}
 		return nil
@@ -75,8 +92,8 @@ func runsMore(procs string) bool {
 }
 
 // cgroupRoot is where the cluster's cgroups are, in one of the hierarchies that have them.
-func (r *run) cgroupRoot() (string, error) {
-	name := "barque-dev-" + r.cluster.ID
+func (n *Nodes) cgroupRoot() (string, error) {
+	name := "barque-dev-" + n.cluster.ID
 	for _, hierarchy := range []string{"", "memory", "pids", "cpu"} {
 		path := filepath.Join("/sys/fs/cgroup", hierarchy, name)
 		if _, err := os.Stat(path); err == nil {
@@ -86,11 +103,11 @@ func (r *run) cgroupRoot() (string, error) {
 	return "", fmt.Errorf("no cgroup of the name %s was found", name)
 }
 
-// remains are the traces of pods on nodes, by kind.
-type remains struct{ processes, cgroups, mounts, rules []string }
+// Remains are the traces of pods on nodes, by kind.
+type Remains struct{ processes, cgroups, mounts, rules []string }
 
-// err is nil when there is nothing.
-func (m remains) err() error {
+// Err is nil when there is nothing.
+func (m Remains) Err() error {
 	var all []error
 	for _, text := range slices.Concat(m.processes, m.cgroups, m.mounts, m.rules) {
 		all = append(all, errors.New(text))
@@ -98,9 +115,9 @@ func (m remains) err() error {
 	return errors.Join(all...)
 }
 
-// blind returns the kinds without any trace. While pods run such a kind is looked for in the
+// Blind returns the kinds without any trace. While pods run such a kind is looked for in the
 // wrong place.
-func (m remains) blind() (kinds []string) {
+func (m Remains) Blind() (kinds []string) {
 	for _, k := range []struct {
 		name string
 		all  []string
@@ -112,16 +129,16 @@ func (m remains) blind() (kinds []string) {
 	return kinds
 }
 
-// remains looks for the traces of pods on nodes.
-func (r *run) remains() (m remains, err error) {
-	running, err := r.runningPods()
+// Remains looks for the traces of pods on nodes.
+func (n *Nodes) Remains() (m Remains, err error) {
+	running, err := n.RunningPods()
 	if err != nil {
 		return m, err
 	}
 	for _, p := range running {
-		m.processes = append(m.processes, fmt.Sprintf("pod %s still runs on %s", p.uid, p.node))
+		m.processes = append(m.processes, fmt.Sprintf("pod %s still runs on %s", p.UID, p.Node))
 	}
-	root, err := r.cgroupRoot()
+	root, err := n.cgroupRoot()
 	if err != nil {
 		return m, err
 	}
@@ -138,17 +155,17 @@ func (r *run) remains() (m remains, err error) {
 	}
 	for line := range strings.Lines(string(mounts)) {
 		fields := strings.Fields(line)
-		if len(fields) > 4 && strings.HasPrefix(fields[4], r.cluster.Dir+"/") &&
+		if len(fields) > 4 && strings.HasPrefix(fields[4], n.cluster.Dir+"/") &&
 			(strings.Contains(fields[4], "/pods/") || strings.Contains(fields[4], "/cni-") ||
 				strings.HasSuffix(fields[4], "/rootfs")) {
 			m.mounts = append(m.mounts, "mount "+fields[4])
 		}
 	}
-	now, err := r.allRules()
+	now, err := n.rules()
 	if err != nil {
 		return m, err
 	}
-	for node, before := range r.rules {
+	for node, before := range n.before {
 		if now[node] != before {
 			m.rules = append(m.rules,
 				fmt.Sprintf("node %s has %+v, and before there were pods it had %+v", node, now[node], before))
@@ -160,18 +177,18 @@ func (r *run) remains() (m remains, err error) {
 // rules is how much is in a node's packet filter, and how many interfaces it has.
 type rules struct{ chains, rules, elements, interfaces int }
 
-func (r *run) allRules() (map[string]rules, error) {
+func (n *Nodes) rules() (map[string]rules, error) {
 	out := make(map[string]rules)
-	for _, n := range r.cluster.Nodes() {
+	for _, node := range n.cluster.Nodes() {
 		var in rules
-		err := osthread.InNetwork(r.cluster.Netns(n), func() (err error) {
+		err := osthread.InNetwork(n.cluster.Netns(node), func() (err error) {
 			in, err = countRules()
 			return err
 		})
 		if err != nil {
-			return nil, fmt.Errorf("rules of %s: %w", n, err)
+			return nil, fmt.Errorf("rules of %s: %w", node, err)
 		}
-		out[n] = in
+		out[node] = in
 	}
 	return out, nil
 }

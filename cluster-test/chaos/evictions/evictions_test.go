@@ -1,4 +1,4 @@
-package main
+package evictions
 
 import (
 	"strings"
@@ -9,6 +9,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
+
+// tooSoon is that of New(10*time.Second, 5*time.Second).
+const tooSoon = 12 * time.Second
+
+// asked is one that was asked to end.
+func asked(pod *corev1.Pod) *corev1.Pod {
+	pod.DeletionTimestamp = new(metav1.Time)
+	return pod
+}
 
 // taken is a pod that its kubelet has taken and whose container runs.
 func taken(node string) *corev1.Pod {
@@ -31,16 +40,16 @@ func ended(node string) *corev1.Pod {
 func TestEvictions(t *testing.T) {
 	start := time.Now()
 	at := func(d time.Duration) time.Time { return start.Add(d) }
-	type end func(e *evictions, node string, now time.Time) string
-	evicted := func(e *evictions, node string, now time.Time) string { return e.there(asked(taken(node)), now) }
-	forced := func(e *evictions, node string, now time.Time) string { return e.gone(taken(node), now) }
-	inTheMiddle := func(e *evictions, node string, now time.Time) string { return e.gone(asked(taken(node)), now) }
-	inOrder := func(e *evictions, node string, now time.Time) string { return e.gone(ended(node), now) }
-	missing := func(e *evictions, node string, now time.Time) string { return e.missing(taken(node), now) }
-	untaken := func(e *evictions, node string, now time.Time) string {
+	type end func(e *Judge, node string, now time.Time) string
+	evicted := func(e *Judge, node string, now time.Time) string { return e.There(asked(taken(node)), now) }
+	forced := func(e *Judge, node string, now time.Time) string { return e.Gone(taken(node), now) }
+	inTheMiddle := func(e *Judge, node string, now time.Time) string { return e.Gone(asked(taken(node)), now) }
+	inOrder := func(e *Judge, node string, now time.Time) string { return e.Gone(ended(node), now) }
+	missing := func(e *Judge, node string, now time.Time) string { return e.Missing(taken(node), now) }
+	untaken := func(e *Judge, node string, now time.Time) string {
 		pod := taken(node)
 		pod.Status = corev1.PodStatus{}
-		return e.gone(pod, now)
+		return e.Gone(pod, now)
 	}
 	const none, soon = "nothing had happened to that node", "in trouble for"
 	for _, c := range []struct {
@@ -88,7 +97,8 @@ func TestEvictions(t *testing.T) {
 			return trouble{node, at(time.Duration(from) * time.Second), at(time.Duration(to) * time.Second),
 				at(time.Duration(told) * time.Second)}
 		}
-		e := &evictions{
+		e := &Judge{
+			tooSoon: tooSoon,
 			troubles: []trouble{seconds("s1", 100, 120, 130), {node: "s3", from: at(0)}, seconds("s4", 0, 20, 30),
 				seconds("s4", 31, 33, 34),
 				seconds("s5", 100, 102, 110), {node: "s6", from: at(100 * time.Second), to: at(102 * time.Second)},
@@ -103,11 +113,11 @@ func TestEvictions(t *testing.T) {
 		if again := c.end(e, c.node, at(c.when)); again != "" {
 			t.Errorf("%s: it is judged again: %q", c.what, again)
 		}
-		if orderly, forced := e.counts(); (orderly+forced == 1) != (c.want == "") || orderly+forced > 1 {
+		if orderly, forced := e.Counts(); (orderly+forced == 1) != (c.want == "") || orderly+forced > 1 {
 			t.Errorf("%s: counted are %d in order and %d by force", c.what, orderly, forced)
 		}
 	}
-	if wrong := untaken(new(evictions), "", at(0)); !strings.Contains(wrong, "to any node") {
+	if wrong := untaken(New(10*time.Second, 5*time.Second), "", at(0)); !strings.Contains(wrong, "to any node") {
 		t.Errorf("never bound, and deleted for nothing: %q", wrong)
 	}
 }
@@ -116,27 +126,27 @@ func TestEvictions(t *testing.T) {
 // does.
 func TestEvictedThenForced(t *testing.T) {
 	start := time.Now()
-	e := new(evictions)
-	e.begin(start, "s1", "s2")
-	if wrong := e.there(asked(taken("s1")), start.Add(tooSoon)); wrong != "" {
+	e := New(10*time.Second, 5*time.Second)
+	e.Begin(start, "s1", "s2")
+	if wrong := e.There(asked(taken("s1")), start.Add(tooSoon)); wrong != "" {
 		t.Error(wrong)
 	}
-	e.end(start.Add(tooSoon))
-	e.told(start.Add(tooSoon))
+	e.End(start.Add(tooSoon))
+	e.Told(start.Add(tooSoon))
 	after := start.Add(tooSoon + late)
-	if wrong := e.gone(ended("s1"), after); wrong != "" {
+	if wrong := e.Gone(ended("s1"), after); wrong != "" {
 		t.Errorf("it has ended in order: %s", wrong)
 	}
-	if wrong := e.gone(asked(taken("s1")), after); !strings.Contains(wrong, "removed by force") {
+	if wrong := e.Gone(asked(taken("s1")), after); !strings.Contains(wrong, "removed by force") {
 		t.Errorf("it was removed while it ran: %q", wrong)
 	}
-	e.stop()
+	e.Stop()
 	other := taken("s2")
 	other.UID = types.UID("v")
-	if wrong := e.gone(other, after); wrong != "" {
+	if wrong := e.Gone(other, after); wrong != "" {
 		t.Errorf("the run removes it: %s", wrong)
 	}
-	if orderly, forced := e.counts(); orderly != 1 || forced != 0 {
+	if orderly, forced := e.Counts(); orderly != 1 || forced != 0 {
 		t.Errorf("counted are %d in order and %d by force", orderly, forced)
 	}
 }
@@ -147,29 +157,29 @@ func TestTroublesEnd(t *testing.T) {
 	start := time.Now()
 	at := func(d time.Duration) time.Time { return start.Add(d) }
 	number := 0
-	evicted := func(e *evictions, now time.Time) string {
+	evicted := func(e *Judge, now time.Time) string {
 		pod := asked(taken("s1"))
 		number++
 		pod.UID = types.UID(rune('a' + number))
-		return e.there(pod, now)
+		return e.There(pod, now)
 	}
-	e := new(evictions)
-	e.begin(start, "s1")
-	e.told(at(time.Second)) // it lasts: its end is not reported yet
-	if d := e.excused(at(time.Hour)); d != 0 {
+	e := New(10*time.Second, 5*time.Second)
+	e.Begin(start, "s1")
+	e.Told(at(time.Second)) // it lasts: its end is not reported yet
+	if d := e.Excused(at(time.Hour)); d != 0 {
 		t.Errorf("while it lasts: %v", d)
 	}
 	if wrong := evicted(e, at(tooSoon)); wrong != "" {
 		t.Error(wrong)
 	}
-	e.end(at(time.Minute))
+	e.End(at(time.Minute))
 	if wrong := evicted(e, at(2*time.Minute)); wrong != "" {
 		t.Errorf("a watch that is behind tells of it: %s", wrong)
 	}
 	told := at(3 * time.Minute)
-	e.told(told)
-	e.told(told.Add(time.Minute)) // the first time counts
-	if d := e.excused(told.Add(time.Second)); d != late-time.Second {
+	e.Told(told)
+	e.Told(told.Add(time.Minute)) // the first time counts
+	if d := e.Excused(told.Add(time.Second)); d != late-time.Second {
 		t.Errorf("an eviction is excused for %v, want %v", d, late-time.Second)
 	}
 	if wrong := evicted(e, told.Add(late-1)); wrong != "" {
@@ -178,7 +188,7 @@ func TestTroublesEnd(t *testing.T) {
 	if wrong := evicted(e, told.Add(late)); wrong == "" {
 		t.Error("an eviction is excused for longer")
 	}
-	if d := e.excused(told.Add(time.Hour)); d != 0 {
+	if d := e.Excused(told.Add(time.Hour)); d != 0 {
 		t.Errorf("an hour later: %v", d)
 	}
 }
@@ -187,23 +197,23 @@ func TestTroublesEnd(t *testing.T) {
 // another watch has reported its end before.
 func TestMissingWasSeen(t *testing.T) {
 	start := time.Now()
-	for what, tell := range map[string]func(e *evictions) string{
-		"by force": func(e *evictions) string { return e.gone(taken("s1"), start.Add(tooSoon)) },
-		"in order": func(e *evictions) string { return e.there(asked(taken("s1")), start.Add(tooSoon)) },
-		"":         func(*evictions) string { return "" },
+	for what, tell := range map[string]func(e *Judge) string{
+		"by force": func(e *Judge) string { return e.Gone(taken("s1"), start.Add(tooSoon)) },
+		"in order": func(e *Judge) string { return e.There(asked(taken("s1")), start.Add(tooSoon)) },
+		"":         func(*Judge) string { return "" },
 	} {
-		e := new(evictions)
-		e.begin(start, "s1")
+		e := New(10*time.Second, 5*time.Second)
+		e.Begin(start, "s1")
 		if wrong := tell(e); wrong != "" {
 			t.Errorf("%s: %s", what, wrong)
 		}
-		e.end(start.Add(tooSoon))
-		e.told(start.Add(tooSoon))
-		wrong := e.missing(taken("s1"), start.Add(tooSoon+late))
+		e.End(start.Add(tooSoon))
+		e.Told(start.Add(tooSoon))
+		wrong := e.Missing(taken("s1"), start.Add(tooSoon+late))
 		if (wrong == "") != (what != "") {
 			t.Errorf("told %q by another watch: %q", what, wrong)
 		}
-		if orderly, forced := e.counts(); orderly+forced > 1 || (orderly+forced == 1) != (what != "") {
+		if orderly, forced := e.Counts(); orderly+forced > 1 || (orderly+forced == 1) != (what != "") {
 			t.Errorf("told %q by another watch: counted are %d in order and %d by force", what, orderly, forced)
 		}
 	}
