@@ -1,4 +1,6 @@
-package clusterstatus
+// Package examination finds the faults of a cluster for the doctor: the warnings of its status, and
+// those in the diagnoses of its servers. It is pure: the doctor has collected both.
+package examination
 
 import (
 	"cmp"
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/network/faults"
@@ -32,23 +35,23 @@ const (
 
 // Examination holds the known state of a cluster and the faults found in it.
 type Examination struct {
-	Time     time.Time `json:"time"`
-	Findings []Warning `json:"findings"`
+	Time     time.Time               `json:"time"`
+	Findings []clusterstatus.Warning `json:"findings"`
 	// Notes may help and are no faults: they do not count for the exit code.
-	Notes  []string       `json:"notes,omitempty"`
-	Status *ClusterStatus `json:"status,omitempty"` // absent when no server answers
+	Notes  []string                     `json:"notes,omitempty"`
+	Status *clusterstatus.ClusterStatus `json:"status,omitempty"` // absent when no server answers
 	// Silent are the servers that gave no diagnosis, with the reason.
 	Silent map[string]string `json:"silent,omitempty"`
 	File   string            `json:"file,omitempty"` // with all that was collected
 
-	Procedures Procedures  `json:"-"`
-	Servers    []Diagnosis `json:"-"`
+	Procedures clusterstatus.Procedures  `json:"-"`
+	Servers    []clusterstatus.Diagnosis `json:"-"`
 	// Network holds the nodes' recent network faults.
 	Network []faults.Fault `json:"-"`
 }
 
 // Add adds a finding.
-func (e *Examination) Add(w Warning) {
+func (e *Examination) Add(w clusterstatus.Warning) {
 	if e.Procedures.Here {
 		w.On = ""
 	}
@@ -67,9 +70,10 @@ func (e *Examination) Diagnose() {
 		e.restless()
 		for _, m := range e.Status.Members {
 			if m.Store != nil && m.Store.DiskP99Seconds > slowTail.Seconds() && m.Store.DiskWrites >= enoughWrites {
-				e.Add(Warning{Severity: Attention, Node: m.Name, On: m.Name, Mend: "iostat -x 1",
+				e.Add(clusterstatus.Warning{Severity: clusterstatus.Attention, Node: m.Name, On: m.Name,
+					Mend: "iostat -x 1",
 					Text: fmt.Sprintf("one write in a hundred to the log of server %s takes %s or more", m.Name,
-						secondsText(m.Store.DiskP99Seconds))})
+						clusterstatus.SecondsText(m.Store.DiskP99Seconds))})
 			}
 		}
 		e.edge()
@@ -82,7 +86,8 @@ func (e *Examination) Diagnose() {
 			e.program(d)
 		}
 	}
-	slices.SortStableFunc(e.Findings, func(a, b Warning) int { return cmp.Compare(a.Severity, b.Severity) })
+	slices.SortStableFunc(e.Findings,
+		func(a, b clusterstatus.Warning) int { return cmp.Compare(a.Severity, b.Severity) })
 }
 
 // restless adds a finding for frequent changes of the leader.
@@ -101,16 +106,16 @@ func (e *Examination) restless() {
 	for _, r := range slices.Sorted(maps.Keys(reasons)) {
 		why = append(why, fmt.Sprintf("%d× %s", reasons[r], r))
 	}
-	e.Add(Warning{Severity: Attention, Mend: "barque cluster status --watch",
+	e.Add(clusterstatus.Warning{Severity: clusterstatus.Attention, Mend: "barque cluster status --watch",
 		Text: fmt.Sprintf("the leader changed %d times in the last hour: %s", changes, strings.Join(why, "; "))})
 }
 
 // machine holds the diagnoses of all servers under one kernel: those of a dev cluster, or a single
 // one.
-type machine []Diagnosis
+type machine []clusterstatus.Diagnosis
 
 // machinesOf groups servers by their kernel, so that a kernel's fault is reported once.
-func machinesOf(servers []Diagnosis) []machine {
+func machinesOf(servers []clusterstatus.Diagnosis) []machine {
 	var out []machine
 	at := map[string]int{}
 	for _, d := range servers {
@@ -144,7 +149,7 @@ func (m machine) names() []string {
 // warn adds a finding about servers on one machine.
 func (e *Examination) warn(servers []string, mend, format string, args ...any) {
 	e.Add(
-		Warning{Severity: Attention, Node: servers[0], On: servers[0], Mend: mend,
+		clusterstatus.Warning{Severity: clusterstatus.Attention, Node: servers[0], On: servers[0], Mend: mend,
 			Text: serversText(servers) + ": " + fmt.Sprintf(format, args...)})
 }
 
@@ -171,9 +176,9 @@ func (e *Examination) machine(m machine) {
 			e.warn([]string{d.Server}, e.Procedures.From(d.Server, "sysctl -w net.ipv4.ip_forward=1"),
 				"the kernel forwards no packets, so pods reach nothing")
 		}
-		if connections, known := d.connections(); known && connections.Full() {
+		if table, known := connections(d); known && table.Full() {
 			e.warn([]string{d.Server}, e.Procedures.From(d.Server, faults.MendConnections),
-				"%s: new connections are dropped when the table is full", connections)
+				"%s: new connections are dropped when the table is full", table)
 		}
 		e.paths(d)
 		e.tunnels(d)
@@ -181,7 +186,7 @@ func (e *Examination) machine(m machine) {
 }
 
 // connections is how full the table of tracked connections of a server's machine is.
-func (d *Diagnosis) connections() (c faults.Connections, known bool) {
+func connections(d clusterstatus.Diagnosis) (c faults.Connections, known bool) {
 	facts := sections(d.Files["machine.txt"])
 	most := number(facts[faults.MaxFile], 0)
 	// one of an earlier version does not tell
@@ -192,28 +197,29 @@ func (d *Diagnosis) connections() (c faults.Connections, known bool) {
 // connections the server's own data are better.
 func (e *Examination) network() {
 	for _, f := range e.Network {
-		switch i := slices.IndexFunc(e.Servers, func(d Diagnosis) bool { return d.Server == f.Node }); {
+		switch i := slices.IndexFunc(e.Servers, func(d clusterstatus.Diagnosis) bool { return d.Server == f.Node }); {
 		case f.Mend == "":
 			e.Note("%s", f.Text)
 			continue
 		case f.Reason == faults.ConnectionsFull && i >= 0:
-			if _, known := e.Servers[i].connections(); known {
+			if _, known := connections(e.Servers[i]); known {
 				continue
 			}
 		case f.Reason == faults.AddressConflict:
-			if !e.Status.warnsOfConflict(f.Node) {
-				e.Add(Warning{Severity: Attention, Node: f.Node, Mend: f.Mend, Text: f.Text})
+			if !e.Status.WarnsOfConflict(f.Node) {
+				e.Add(clusterstatus.Warning{Severity: clusterstatus.Attention, Node: f.Node, Mend: f.Mend,
+					Text: f.Text})
 			}
 			continue
 		}
 		e.Add(
-			Warning{Severity: Attention, Node: f.Node, On: f.Node, Mend: e.Procedures.From(f.Node, f.Mend),
-				Text: f.Text})
+			clusterstatus.Warning{Severity: clusterstatus.Attention, Node: f.Node, On: f.Node,
+				Mend: e.Procedures.From(f.Node, f.Mend), Text: f.Text})
 	}
 }
 
 // paths reads which nodes large packets reach.
-func (e *Examination) paths(d Diagnosis) {
+func (e *Examination) paths(d clusterstatus.Diagnosis) {
 	var findings []path.Finding
 	if json.Unmarshal([]byte(d.Files["paths.json"]), &findings) != nil {
 		return // an earlier version without the report
@@ -240,7 +246,7 @@ func (e *Examination) paths(d Diagnosis) {
 }
 
 // tunnels reads with which nodes a server has agreed on no key of WireGuard for long.
-func (e *Examination) tunnels(d Diagnosis) {
+func (e *Examination) tunnels(d clusterstatus.Diagnosis) {
 	var seen []wireguard.Seen
 	if json.Unmarshal([]byte(d.Files["wireguard.json"]), &seen) != nil {
 		return // an earlier version without the report
@@ -302,7 +308,7 @@ func memory(text, name string) int64 {
 }
 
 // program reads a server's log and goroutines.
-func (e *Examination) program(d Diagnosis) {
+func (e *Examination) program(d clusterstatus.Diagnosis) {
 	if n := routines(d.Files["goroutines.txt"]); n > manyRoutines {
 		e.warn([]string{d.Server}, "", "it has %d goroutines: something waits that should not", n)
 	}

@@ -1,4 +1,4 @@
-package clusterstatus
+package examination
 
 import (
 	"encoding/json"
@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/barque/barque/clusterstatus"
 )
 
 // TestDoctorReadsLogs: an error of the last hour is a finding; an older one, and what libraries
@@ -33,8 +35,8 @@ func TestDoctorReadsLogs(t *testing.T) {
 	} {
 		text += fmt.Sprintf("time=%s %s\n", now.Add(-l.ago).Format("2006-01-02T15:04:05.000Z07:00"), l.rest)
 	}
-	e := &Examination{Time: now, Procedures: Services()}
-	e.program(Diagnosis{Server: "s1", Files: map[string]string{"log.txt": text}})
+	e := &Examination{Time: now, Procedures: clusterstatus.Services()}
+	e.program(clusterstatus.Diagnosis{Server: "s1", Files: map[string]string{"log.txt": text}})
 	if len(e.Findings) != 1 ||
 		!strings.HasPrefix(e.Findings[0].Text, "server s1: it has logged 1 error in the last hour, the last one: ") ||
 		!strings.Contains(e.Findings[0].Text, "it is so") ||
@@ -50,13 +52,13 @@ func TestDoctorReadsLogs(t *testing.T) {
 			func(n string) bool { return strings.Contains(n, "1 error that is none: the Service of an APIService") }) {
 		t.Errorf("notes %q", e.Notes)
 	}
-	crashed := &Examination{Time: now, Procedures: Services()}
-	crashed.program(Diagnosis{Server: "s1", Files: map[string]string{"log.txt": "panic: nil map\n"}})
+	crashed := &Examination{Time: now, Procedures: clusterstatus.Services()}
+	crashed.program(clusterstatus.Diagnosis{Server: "s1", Files: map[string]string{"log.txt": "panic: nil map\n"}})
 	if len(crashed.Findings) != 1 {
 		t.Errorf("of a panic is found %+v", crashed.Findings)
 	}
-	late := &Examination{Time: now, Procedures: Services()}
-	late.program(Diagnosis{Server: "s1", Files: map[string]string{"log.txt": "time=" + now.Format(time.RFC3339Nano) +
+	late := &Examination{Time: now, Procedures: clusterstatus.Services()}
+	late.program(clusterstatus.Diagnosis{Server: "s1", Files: map[string]string{"log.txt": "time=" + now.Format(time.RFC3339Nano) +
 		` level=ERROR msg="Post-timeout activity" part=k8s logger=UnhandledError timeElapsed=1ms method=GET path="/ result=<nil>" result="nil map\ngoroutine 7 [running]: x result=<nil>"` + "\n"}})
 	if len(late.Findings) != 1 || len(late.Notes) != 0 {
 		t.Errorf("of a panic after the time was over is found %+v, noted %q", late.Findings, late.Notes)
@@ -80,10 +82,11 @@ func TestDoctorTellsOfAMachineOnce(t *testing.T) {
 		}
 		return string(data)
 	}
-	diagnosis := func(server, machine, check string) Diagnosis {
-		return Diagnosis{Server: server, Files: map[string]string{"machine.txt": machine, "check.json": checks(check)}}
+	diagnosis := func(server, machine, check string) clusterstatus.Diagnosis {
+		return clusterstatus.Diagnosis{Server: server,
+			Files: map[string]string{"machine.txt": machine, "check.json": checks(check)}}
 	}
-	e := &Examination{Time: time.Now(), Procedures: Services(), Servers: []Diagnosis{
+	e := &Examination{Time: time.Now(), Procedures: clusterstatus.Services(), Servers: []clusterstatus.Diagnosis{
 		diagnosis("s1", kernel("b1", "8.4", "1"), "cgroups"), diagnosis("s2", kernel("b1", "8.6", "0"), "cgroups"),
 		diagnosis("s3", kernel("b1", "8.6", "1"), "other"),
 		diagnosis("s4", kernel("b2", "7.9", "1"), "cgroups"),
@@ -127,8 +130,9 @@ func TestDoctorTellsOfAMachineOnce(t *testing.T) {
 func TestDoctorCountsWrites(t *testing.T) {
 	for writes, findings := range map[int]int{106: 0, 256: 1} {
 		e := &Examination{
-			Status: &ClusterStatus{
-				Members: []MemberStatus{{Name: "s1", Store: &StoreStatus{DiskP99Seconds: 0.3, DiskWrites: writes}}}}}
+			Status: &clusterstatus.ClusterStatus{
+				Members: []clusterstatus.MemberStatus{{Name: "s1",
+					Store: &clusterstatus.StoreStatus{DiskP99Seconds: 0.3, DiskWrites: writes}}}}}
 		if e.Diagnose(); len(e.Findings) != findings {
 			t.Errorf("of %d writes: %+v", writes, e.Findings)
 		}

@@ -1,4 +1,4 @@
-package clusterstatus
+package examination
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/network/faults"
 )
 
@@ -19,8 +20,8 @@ func TestDoctorReadsPaths(t *testing.T) {
 			findings: "do not reach s2 (192.0.2.2, 1500 bytes)"},
 		`[{"node": "s2", "address": "2001:db8::2", "size": 1500, "answer": "silent"}]`: {notes: "s2 (2001:db8::2)"},
 	} {
-		e := &Examination{Procedures: Services()}
-		e.paths(Diagnosis{Server: "s1", Files: map[string]string{"paths.json": text}})
+		e := &Examination{Procedures: clusterstatus.Services()}
+		e.paths(clusterstatus.Diagnosis{Server: "s1", Files: map[string]string{"paths.json": text}})
 		var findings string
 		for _, f := range e.Findings {
 			findings += f.Text
@@ -43,8 +44,8 @@ func TestDoctorReadsTunnels(t *testing.T) {
 		`[{"node": "a1", "endpoint": "192.0.2.2:51820", "handshake": "2026-01-02T02:58:00Z"}]`:                                  "a1 (192.0.2.2:51820, last at 2026-01-02T02:58:00Z)",
 		`[{"node": "a1", "endpoint": "192.0.2.2:51820"}, {"node": "a2", "endpoint": "x", "handshake": "2026-01-02T03:04:05Z"}]`: "a1 (192.0.2.2:51820, never)",
 	} {
-		e := &Examination{Procedures: Services()}
-		e.tunnels(Diagnosis{Server: "s1", Time: at, Files: map[string]string{"wireguard.json": text}})
+		e := &Examination{Procedures: clusterstatus.Services()}
+		e.tunnels(clusterstatus.Diagnosis{Server: "s1", Time: at, Files: map[string]string{"wireguard.json": text}})
 		var findings string
 		for _, f := range e.Findings {
 			findings += f.Text
@@ -58,9 +59,9 @@ func TestDoctorReadsTunnels(t *testing.T) {
 // TestDoctorReadsConnections: a table of connections that is nearly full is a fault of its server,
 // also where no event tells of it.
 func TestDoctorReadsConnections(t *testing.T) {
-	server := func(count int) Diagnosis {
+	server := func(count int) clusterstatus.Diagnosis {
 		text := fmt.Sprintf("== %s\n%d\n\n== %s\n1000\n\n", faults.CountFile, count, faults.MaxFile)
-		return Diagnosis{Server: "s1", Files: map[string]string{"machine.txt": text}}
+		return clusterstatus.Diagnosis{Server: "s1", Files: map[string]string{"machine.txt": text}}
 	}
 	told := func(node string) []faults.Fault {
 		return []faults.Fault{
@@ -70,7 +71,7 @@ func TestDoctorReadsConnections(t *testing.T) {
 	}
 	const full = "server s1: 900 of 1000 connections are tracked (nf_conntrack_max): new connections are dropped when the table is full"
 	for _, c := range []struct {
-		server   Diagnosis
+		server   clusterstatus.Diagnosis
 		events   []faults.Fault
 		findings string
 		notes    string
@@ -80,9 +81,10 @@ func TestDoctorReadsConnections(t *testing.T) {
 		{server(900), told("s1"), full, "rules of s1"},
 		{server(1), told("s1"), "", "rules of s1"},
 		{server(1), told("a1"), "told by a1", "rules of a1"},
-		{Diagnosis{Server: "s1"}, told("s1"), "told by s1", "rules of s1"}, // of before
+		{clusterstatus.Diagnosis{Server: "s1"}, told("s1"), "told by s1", "rules of s1"}, // of before
 	} {
-		e := &Examination{Procedures: Services(), Network: c.events, Servers: []Diagnosis{c.server}}
+		e := &Examination{Procedures: clusterstatus.Services(), Network: c.events,
+			Servers: []clusterstatus.Diagnosis{c.server}}
 		e.Diagnose()
 		var findings []string
 		for _, f := range e.Findings {
