@@ -19,10 +19,10 @@ import (
 
 // completeAddresses reads the node's addresses, or finds them out.
 func (o *Options) completeAddresses() (err error) {
-	if o.addresses.Internal, err = nodeaddr.Parse(o.NodeIPs); err != nil {
+	if o.Addresses.Internal, err = nodeaddr.Parse(o.NodeIPs); err != nil {
 		return enroll.WrongOption("--node-ip: %v", err)
 	}
-	if o.addresses.External, err = nodeaddr.Parse(o.NodeExternalIPs); err != nil {
+	if o.Addresses.External, err = nodeaddr.Parse(o.NodeExternalIPs); err != nil {
 		return enroll.WrongOption("--node-external-ip: %v", err)
 	}
 	if o.Overlay == (overlay.Config{}) {
@@ -41,15 +41,15 @@ func (o *Options) completeAddresses() (err error) {
 		return enroll.WrongOption(
 			"--network none leaves the pod network to another plugin, so --overlay %s would encrypt nothing: omit one of them", o.Overlay.Mode)
 	}
-	if len(o.addresses.Internal) > 0 {
+	if len(o.Addresses.Internal) > 0 {
 		return nil
 	}
-	o.detected = true
-	if o.addresses.Internal, err = nodeaddr.Detect(); err != nil {
+	o.Detected = true
+	if o.Addresses.Internal, err = nodeaddr.Detect(); err != nil {
 		return err
 	}
 	if o.prefers6() {
-		slices.Reverse(o.addresses.Internal)
+		slices.Reverse(o.Addresses.Internal)
 	}
 	return nil
 }
@@ -58,9 +58,9 @@ func (o *Options) completeAddresses() (err error) {
 // within seconds of the first one, or never.
 const familyPatience = 30 * time.Second
 
-// awaitAddress waits until the machine has an address of each of its cluster's families, if none
+// AwaitAddress waits until the machine has an address of each of its cluster's families, if none
 // was given. A machine that boots may get them late, and one after the other.
-func (o *Options) awaitAddress(ctx context.Context, logger *slog.Logger) error {
+func (o *Options) AwaitAddress(ctx context.Context, logger *slog.Logger) error {
 	if len(o.NodeIPs) > 0 {
 		return nil
 	}
@@ -121,7 +121,7 @@ func (o *Options) hasFamilies(addrs []netip.Addr) error {
 	if err != nil || r == nil {
 		return nil // the start tells the error
 	}
-	s, err := settingsOf(r)
+	s, err := SettingsOf(r)
 	if err != nil {
 		return nil // likewise
 	}
@@ -150,13 +150,13 @@ func (o *Options) prefers6() bool {
 // fitAddresses drops detected addresses outside the cluster's families. It fails if the node's
 // first family is not the cluster's: the API could not reach the node.
 func (o *Options) fitAddresses(s Settings) error {
-	if o.detected {
-		o.addresses.Internal = slices.DeleteFunc(o.addresses.Internal,
+	if o.Detected {
+		o.Addresses.Internal = slices.DeleteFunc(o.Addresses.Internal,
 			func(a netip.Addr) bool { return !s.ClusterCIDRs.Has(a.Is6()) })
 	}
-	internal := o.addresses.Internal
+	internal := o.Addresses.Internal
 	for _, pods := range s.ClusterCIDRs {
-		if !o.addresses.Of(pods.Addr().Is6()).IsValid() {
+		if !o.Addresses.Of(pods.Addr().Is6()).IsValid() {
 			return fmt.Errorf(
 				"the cluster has pods in %s, and this node has no address of that family (%v): give its addresses with --node-ip", pods, internal)
 		}
@@ -171,8 +171,8 @@ func (o *Options) fitAddresses(s Settings) error {
 	return nil
 }
 
-// settleAddresses fits the node's addresses to the cluster, and then the kubelet to these.
-func (o *Options) settleAddresses(s Settings) error {
+// SettleAddresses fits the node's addresses to the cluster, and then the kubelet to these.
+func (o *Options) SettleAddresses(s Settings) error {
 	if err := o.fitAddresses(s); err != nil {
 		return err
 	}
@@ -185,11 +185,11 @@ func (o *Options) settleAddresses(s Settings) error {
 // checkKubelet checks the kubelet's configuration against this machine, before the node joins. A
 // detected first address may still go, with its family, so any of them will do until then.
 func (o *Options) checkKubelet() error {
-	first := o.settledAt(o.addr(), new(kubeletconfig.Configuration))
-	if first == nil || !o.detected {
+	first := o.settledAt(o.Addr(), new(kubeletconfig.Configuration))
+	if first == nil || !o.Detected {
 		return first
 	}
-	for _, other := range o.addresses.Internal {
+	for _, other := range o.Addresses.Internal {
 		if o.settledAt(other, new(kubeletconfig.Configuration)) == nil {
 			return nil
 		}
@@ -201,7 +201,7 @@ func (o *Options) checkKubelet() error {
 // addresses.
 func (o *Options) settleKubelet() error {
 	settled := new(kubeletconfig.Configuration)
-	if err := o.settledAt(o.addr(), settled); err != nil || o.Kubelet == nil {
+	if err := o.settledAt(o.Addr(), settled); err != nil || o.Kubelet == nil {
 		return err
 	}
 	o.Kubelet = settled // the one that was read stays, for a start again in this process
@@ -235,13 +235,26 @@ const (
 // OtherNetwork tells whether another network plugin makes the pod network.
 func (o *Options) OtherNetwork() bool { return o.Network == noNetwork }
 
-// usualCNIConfDir is where network plugins put their configuration.
-const usualCNIConfDir = "/etc/cni/net.d"
+// UsualCNIConfDir is where network plugins put their configuration.
+const UsualCNIConfDir = "/etc/cni/net.d"
 
-// cniConfDir is the directory of CNI configurations of our own containerd; "" is its default.
-func (o *Options) cniConfDir() string {
+// CNIConfDir is the directory of CNI configurations of our own containerd; "" is its default.
+func (o *Options) CNIConfDir() string {
 	if o.OtherNetwork() {
-		return usualCNIConfDir
+		return UsualCNIConfDir
 	}
 	return ""
+}
+
+// parseAgentCIDRs reads --agent-cidr.
+func (o *Options) parseAgentCIDRs() error {
+	o.AgentPrefixes = nil
+	for _, text := range o.AgentCIDRs {
+		p, err := netip.ParsePrefix(text)
+		if err != nil || p != p.Masked() {
+			return enroll.WrongOption("--agent-cidr %s: want a range of addresses such as 203.0.113.0/24", text)
+		}
+		o.AgentPrefixes = append(o.AgentPrefixes, p)
+	}
+	return nil
 }

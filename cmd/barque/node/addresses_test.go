@@ -43,7 +43,7 @@ func TestSettingsOfBefore(t *testing.T) {
 		again.validate() != nil {
 		t.Errorf("%s: %v, %v", text, again, again.validate())
 	}
-	if got := again.apiAddr().String() + " " + again.dnsAddr().String(); got != "fd00:43::1 fd00:43::a" {
+	if got := again.APIAddr().String() + " " + again.DNSAddr().String(); got != "fd00:43::1 fd00:43::a" {
 		t.Errorf("the addresses of the API and of cluster DNS: %s", got)
 	}
 }
@@ -75,8 +75,8 @@ func TestNodeAddresses(t *testing.T) {
 		if (err != nil) != (c.fails != "") || err != nil && !strings.Contains(err.Error(), c.fails) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err == nil && o.addr().String() != o.NodeIPs[0] {
-			t.Errorf("%s: the primary address is %v", name, o.addr())
+		if err == nil && o.Addr().String() != o.NodeIPs[0] {
+			t.Errorf("%s: the primary address is %v", name, o.Addr())
 		}
 	}
 }
@@ -104,14 +104,14 @@ func TestFitAddresses(t *testing.T) {
 		"IPv6, given IPv4 first":     {only6, false, []netip.Addr{v4, v6}, 0, "--node-ip in that order"},
 		"none of the cluster's kind": {only6, true, []netip.Addr{v4}, 0, "--node-ip"},
 	} {
-		o := Options{detected: c.detected, addresses: nodeaddr.Addresses{Internal: c.have}}
-		o.addresses.Internal = append([]netip.Addr(nil), c.have...)
+		o := Options{Detected: c.detected, Addresses: nodeaddr.Addresses{Internal: c.have}}
+		o.Addresses.Internal = append([]netip.Addr(nil), c.have...)
 		err := o.fitAddresses(c.settings)
 		if (err != nil) != (c.fails != "") || err != nil && !strings.Contains(err.Error(), c.fails) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err == nil && len(o.addresses.Internal) != c.want {
-			t.Errorf("%s: %v", name, o.addresses.Internal)
+		if err == nil && len(o.Addresses.Internal) != c.want {
+			t.Errorf("%s: %v", name, o.Addresses.Internal)
 		}
 	}
 }

@@ -48,10 +48,10 @@ type agent struct {
 
 // RunAgent runs an agent until the context ends.
 func RunAgent(ctx context.Context, o Options, logger *slog.Logger) (err error) {
-	if err := o.awaitAddress(ctx, logger); err != nil {
+	if err := o.AwaitAddress(ctx, logger); err != nil {
 		return unlessStopped(ctx, err, logger)
 	}
-	if err := o.complete(); err != nil {
+	if err := o.Complete(); err != nil {
 		return err
 	}
 	held, err := enroll.Lock(ctx, o.DataDir)
@@ -79,18 +79,18 @@ func (a *agent) enlist(ctx context.Context) (err error) {
 	}
 	a.follower = enroll.NewFollower(a.record, a.logger)
 	a.cluster = a.record.ClusterID()
-	a.named = enroll.NamedServer(ctx, o.enrolling(), a.logger)
-	if err := o.takeProfile(a.record, a.logger); err != nil {
+	a.named = enroll.NamedServer(ctx, o.Enrolling(), a.logger)
+	if err := takeProfile(o, a.record, a.logger); err != nil {
 		return err
 	}
-	if a.settings, err = settingsOf(a.record); err != nil {
+	if a.settings, err = SettingsOf(a.record); err != nil {
 		return err
 	}
-	if err := o.settleAddresses(a.settings); err != nil {
+	if err := o.SettleAddresses(a.settings); err != nil {
 		return err
 	}
 	a.ids, err = credentials.LoadAgent(
-		credentials.AgentConfig{Address: o.addr(), DataDir: o.DataDir, Named: a.named, Record: a.record,
+		credentials.AgentConfig{Address: o.Addr(), DataDir: o.DataDir, Named: a.named, Record: a.record,
 			Logger: a.logger})
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func (a *agent) startGossip(ctx context.Context) (err error) {
 		return err
 	}
 	a.pool, err = gossip.New(gossip.Config{
-		Name: o.Name, ClusterID: a.cluster, Advertise: o.at(o.GossipPort),
+		Name: o.Name, ClusterID: a.cluster, Advertise: o.At(o.GossipPort),
 		Facts: gossip.Facts{Zone: o.Zone, Version: version.String(), KeyGeneration: ring.Generation},
 		Keys:  ring.Keys, Authority: a.ids.Trust, Proof: a.ids.GossipProof, Barred: a.revoked.CheckCredential,
 		Seeds:  a.gossipSeeds,
@@ -202,7 +202,7 @@ func (a *agent) startNode(ctx context.Context) error {
 			// The client's own TLS set-up would read certificate and CAs once.
 			Transport: credentials.NewTransport(a.ids),
 		},
-		tls: credentials.KubeletServerTLS(a.ids.Serving, a.ids.Trust, a.options.kubeletTLS()), revoked: a.revoked.Check,
+		tls: credentials.KubeletServerTLS(a.ids.Serving, a.ids.Trust, a.options.KubeletTLS()), revoked: a.revoked.Check,
 		changed: []func() <-chan struct{}{a.revoked.Changed, a.ids.Trust.Changed},
 		labels:  nodeLabels(a.options, a.logger),
 		health:  a.health,
@@ -251,4 +251,14 @@ func (a *agent) startFollowing(ctx context.Context) error {
 			return ErrRestart
 		}
 	}})
+}
+
+// enlistAgent is enlistServer for an agent: it also gets its certificates.
+func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*enroll.Record, error) {
+	r, err := enroll.Agent(ctx, o.Enrolling(), logger)
+	if err != nil {
+		return nil, err
+	}
+	o.GossipPort = r.GossipPort(o.GossipPort)
+	return r, nil
 }

@@ -27,8 +27,8 @@ func TestAgentCIDRs(t *testing.T) {
 	for text, want := range map[string]bool{"203.0.113.0/24": true, "2001:db8::/32": true, "203.0.113.1/24": false,
 		"203.0.113.1": false, "": false} {
 		o := &Options{AgentCIDRs: []string{text}}
-		if err := o.parseAgentCIDRs(); (err == nil) != want || (len(o.agentCIDRs) == 1) != want {
-			t.Errorf("%q: %v, %v", text, o.agentCIDRs, err)
+		if err := o.parseAgentCIDRs(); (err == nil) != want || (len(o.AgentPrefixes) == 1) != want {
+			t.Errorf("%q: %v, %v", text, o.AgentPrefixes, err)
 		}
 	}
 }

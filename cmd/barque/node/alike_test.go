@@ -16,7 +16,7 @@ func TestAlikeFlags(t *testing.T) {
 	} {
 		o := &Options{}
 		o.Admission.PodSecurity = level
-		if got := o.alike(); !slices.Equal(got, want) {
+		if got := o.Alike(); !slices.Equal(got, want) {
 			t.Errorf("%q: %v, want %v", level, got, want)
 		}
 	}
@@ -25,7 +25,7 @@ func TestAlikeFlags(t *testing.T) {
 	o.Serving.TLS.MinVersion, o.Serving.TLS.CipherSuites = "VersionTLS13", []string{"S"}
 	o.Serving.API = secureport.NewOptions()
 	o.Serving.API.SANs, o.Serving.API.Profiling, o.Serving.API.Anonymous = []string{"api.example"}, false, false
-	if got, want := o.alike(), []configfile.State{
+	if got, want := o.Alike(), []configfile.State{
 		{Flag: "--anonymous-auth", Hash: "false"}, {Flag: "--disable-admission-plugins", Hash: "C"},
 		{Flag: "--enable-admission-plugins", Hash: "A,B"},
 		{Flag: "--profiling", Hash: "false"}, {Flag: "--tls-cipher-suites", Hash: "S"},
@@ -36,15 +36,15 @@ func TestAlikeFlags(t *testing.T) {
 	}
 	o = &Options{}
 	o.Serving.TLS.MinVersion, o.Serving.API = "VersionTLS12", secureport.NewOptions()
-	if got := o.alike(); len(got) != 0 {
+	if got := o.Alike(); len(got) != 0 {
 		t.Errorf("defaults: %v", got)
 	}
 	o = &Options{CloudProvider: ExternalCloud}
-	if got := o.alike(); !slices.Equal(got, []configfile.State{{Flag: "--cloud-provider", Hash: ExternalCloud}}) {
+	if got := o.Alike(); !slices.Equal(got, []configfile.State{{Flag: "--cloud-provider", Hash: ExternalCloud}}) {
 		t.Errorf("%v", got)
 	}
 	o = &Options{Profile: ProfileCIS}
-	if got := o.alike(); !slices.Equal(got, []configfile.State{{Flag: "--profile", Hash: ProfileCIS}}) {
+	if got := o.Alike(); !slices.Equal(got, []configfile.State{{Flag: "--profile", Hash: ProfileCIS}}) {
 		t.Errorf("%v", got)
 	}
 }

@@ -24,11 +24,11 @@ func Check(dataDir, kubeletRootDir string) []check.Finding {
 // only checked at the join itself. Preflight completes o.
 func Preflight(ctx context.Context, o *Options, role string, now func() time.Time) ([]check.Finding, error) {
 	_, statErr := os.Stat(o.DataDir)
-	if err := o.complete(); err != nil {
+	if err := o.Complete(); err != nil {
 		return nil, err
 	}
 	if errors.Is(statErr, os.ErrNotExist) {
 		defer os.Remove(o.DataDir) // created for the check only
 	}
-	return append(Check(o.DataDir, o.KubeletRootDir), enroll.Preflight(ctx, o.enrolling(), role, now)...), nil
+	return append(Check(o.DataDir, o.KubeletRootDir), enroll.Preflight(ctx, o.Enrolling(), role, now)...), nil
 }

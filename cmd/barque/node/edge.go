@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -17,59 +15,12 @@ import (
 	"github.com/barque/barque/edge/hold"
 	"github.com/barque/barque/edge/redirect"
 	"github.com/barque/barque/internal/lifecycle"
-	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/liveness"
 	"github.com/barque/barque/raftstore"
 )
 
 // protoHold is the protocol of held addresses at the servers' own port.
 const protoHold = "barque-hold/1"
-
-// completeAPIAddresses reads --api-address, and checks it against this machine's own addresses.
-func (o *Options) completeAPIAddresses() error {
-	o.apiAddresses = nil
-	for _, text := range o.Serving.apiAddresses() {
-		addr, err := netip.ParseAddr(text)
-		switch {
-		case err != nil || !addr.IsGlobalUnicast() || addr.Zone() != "" || addr.Is4In6():
-			return enroll.WrongOption(
-				"--api-address %q: want a free address of the servers' network, such as 192.0.2.10", text)
-		case slices.ContainsFunc(o.apiAddresses, func(a netip.Addr) bool { return a.Is4() == addr.Is4() }):
-			return enroll.WrongOption("--api-address %s: want one address, or one of each family", text)
-		case slices.Contains(o.addresses.All(), addr):
-			return enroll.WrongOption("--api-address %s is this machine's own address: give one that no machine has",
-				text)
-		case !slices.ContainsFunc(o.addresses.Internal, func(a netip.Addr) bool { return a.Is4() == addr.Is4() }):
-			return enroll.WrongOption(
-				"--api-address %s: this machine has no address of that family (%v): give one with --node-ip", text,
-				o.addresses.Internal)
-		}
-		o.apiAddresses = append(o.apiAddresses, addr)
-	}
-	return nil
-}
-
-// checkAPIAddresses checks them against the cluster's settings.
-func (o *Options) checkAPIAddresses(s Settings) error {
-	for _, addr := range o.apiAddresses {
-		for what, networks := range map[string]interface{ Contains(netip.Addr) bool }{"pods": s.ClusterCIDRs,
-			"services": s.ServiceCIDRs} {
-			if networks.Contains(addr) {
-				return enroll.WrongOption(
-					"--api-address %s is among the addresses of %s: give one of the servers' network", addr, what)
-			}
-		}
-	}
-	return nil
-}
-
-// apiAddress is the first address of --api-address; the zero Addr without one.
-func (o *Options) apiAddress() netip.Addr {
-	if len(o.apiAddresses) == 0 {
-		return netip.Addr{}
-	}
-	return o.apiAddresses[0]
-}
 
 // startEdge starts what answers for addresses that are no machine's own. It needs the store and
 // gossip, and no API. It stops before gossip does, which Processes relies on.
@@ -83,7 +34,7 @@ func (s *server) startEdge(ctx context.Context) error {
 	})
 	node := hold.NewNode(hold.NodeConfig{Holder: s.holder, Dial: s.dialGrants, Clock: hold.Boot, Logger: logger})
 	announcer := announce.New(
-		announce.Config{Holder: s.holder, Own: o.addresses.All(), Conflict: s.conflicts.note, Logger: logger})
+		announce.Config{Holder: s.holder, Own: o.Addresses.All(), Conflict: s.conflicts.note, Logger: logger})
 	for _, c := range announcer.Collectors() {
 		if err := legacyregistry.Registerer().Register(c); err != nil {
 			return err
@@ -95,10 +46,10 @@ func (s *server) startEdge(ctx context.Context) error {
 		func(ctx context.Context) error {
 			return s.serveGrants(ctx, listener)
 		}}
-	if len(o.apiAddresses) > 0 {
+	if len(o.APIAddresses) > 0 {
 		run = append(run, func(ctx context.Context) error {
 			return redirect.Run(ctx,
-				redirect.Config{Held: s.holder.Held, Addresses: o.apiAddresses, To: o.addresses.Internal,
+				redirect.Config{Held: s.holder.Held, Addresses: o.APIAddresses, To: o.Addresses.Internal,
 					Port: o.APIPort, Logger: logger})
 		})
 	}
@@ -118,7 +69,7 @@ func (s *server) demands() (out []hold.Demand, partial bool, changed <-chan stru
 	for _, m := range s.store.Members() {
 		servers = append(servers, m.Name)
 	}
-	for _, addr := range s.options.apiAddresses {
+	for _, addr := range s.options.APIAddresses {
 		out = append(out, hold.Demand{Addr: addr, Eligible: []string{s.options.Name}, Possible: servers})
 	}
 	ofServices, changed, err := s.balanced.get()
@@ -138,7 +89,7 @@ func (s *server) answered() []clusterstatus.AnsweredAddress {
 		return nil
 	}
 	var out []clusterstatus.AnsweredAddress
-	for _, addr := range s.options.apiAddresses {
+	for _, addr := range s.options.APIAddresses {
 		out = append(out, clusterstatus.AnsweredAddress{Address: addr.String(), Node: grants[addr]})
 	}
 	ofServices, _, _ := s.balanced.get()

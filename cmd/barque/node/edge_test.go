@@ -31,7 +31,7 @@ func TestAPIAddressesAreChecked(t *testing.T) {
 		"fd43::7":               "addresses of services",
 	} {
 		o := &Options{Serving: ServingOptions{API: secureport.NewOptions()}}
-		o.addresses.Internal = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fd00::1")}
+		o.Addresses.Internal = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fd00::1")}
 		if given != "" {
 			o.Serving.API.Addresses = strings.Split(given, ",")
 		}
@@ -44,17 +44,17 @@ func TestAPIAddressesAreChecked(t *testing.T) {
 		}
 	}
 	o := &Options{Serving: ServingOptions{API: secureport.NewOptions()}}
-	o.addresses.Internal = []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	o.Addresses.Internal = []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 	o.Serving.API.Addresses = []string{"fd00::10"}
 	if err := o.completeAPIAddresses(); err == nil || !strings.Contains(err.Error(), "no address of that family") {
 		t.Errorf("a family that the machine lacks: %v", err)
 	}
 	// Agents must not get a certificate for it.
 	o.Serving.API.Addresses = []string{"192.0.2.10"}
-	if _, is := o.Serving.sanOf("192.0.2.10"); !is {
+	if _, is := o.Serving.SANOf("192.0.2.10"); !is {
 		t.Error("the address is none of the API's")
 	}
-	if err := o.completeAPIAddresses(); err != nil || o.apiAddress() != netip.MustParseAddr("192.0.2.10") {
-		t.Error(o.apiAddress(), err)
+	if err := o.completeAPIAddresses(); err != nil || o.APIAddress() != netip.MustParseAddr("192.0.2.10") {
+		t.Error(o.APIAddress(), err)
 	}
 }

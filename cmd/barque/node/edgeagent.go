@@ -23,7 +23,7 @@ func (a *agent) startEdge(ctx context.Context) error {
 	node := hold.NewNode(
 		hold.NodeConfig{Holder: holder, Dial: a.dialGrants, Clock: hold.Boot, Pause: agentPause, Logger: logger})
 	announcer := announce.New(
-		announce.Config{Holder: holder, Own: a.options.addresses.All(), Conflict: a.conflicts.note, Logger: logger})
+		announce.Config{Holder: holder, Own: a.options.Addresses.All(), Conflict: a.conflicts.note, Logger: logger})
 	for _, c := range announcer.Collectors() {
 		if err := legacyregistry.Registerer().Register(c); err != nil {
 			return err

@@ -278,7 +278,7 @@ func joinedAgent(t *testing.T, h *host, ago time.Duration) *agent {
 		t.Fatal(err)
 	}
 	if err := credentials.SaveCertificates(o.DataDir,
-		join.Certificates{Client: issue(join.NodeClient("a1")), Serving: issue(join.NodeServing("a1", o.addr())),
+		join.Certificates{Client: issue(join.NodeClient("a1")), Serving: issue(join.NodeServing("a1", o.Addr())),
 			Credential: credential}); err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +311,7 @@ func TestAnAgentThatStartsLateRenews(t *testing.T) {
 			t.Errorf("after %d days, gossip is shown %+v, %v", days, shown, err)
 		}
 		again, err := credentials.LoadAgent(
-			credentials.AgentConfig{Address: a.options.addr(), DataDir: a.options.DataDir, Record: a.record,
+			credentials.AgentConfig{Address: a.options.Addr(), DataDir: a.options.DataDir, Record: a.record,
 				Logger: quiet()})
 		if err != nil || !again.Client.Term().NotAfter.Equal(a.ids.Client.Term().NotAfter) {
 			t.Errorf("after %d days, the next start has another certificate: %v", days, err)
@@ -385,7 +385,7 @@ func TestNodesGetNoNameOfTheAPI(t *testing.T) {
 		}
 	}
 	for _, other := range []string{"k8s.corp", "a.b.k8s.corp", "example.com", "x.api.example.com"} {
-		if san, ok := s.options.Serving.sanOf(other); ok {
+		if san, ok := s.options.Serving.SANOf(other); ok {
 			t.Errorf("%s is taken for a name of the API, by %s", other, san)
 		}
 	}

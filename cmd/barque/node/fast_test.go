@@ -176,7 +176,7 @@ func (c *bigCluster) start(times Times) {
 	life := liveness.New(config)
 	runs = append(runs, life.Run)
 	controller, err := nodelifecycle.New(
-		nodelifecycle.Config{Informers: c.Informers, Liveness: evidenceOf{lives{life}, c}, Settings: times.settings()})
+		nodelifecycle.Config{Informers: c.Informers, Liveness: evidenceOf{lives{life}, c}, Settings: times.ForNodes()})
 	if err != nil {
 		c.t.Fatal(err)
 	}

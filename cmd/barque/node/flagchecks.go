@@ -34,7 +34,7 @@ func (o *Options) Check() error {
 	if err := o.Serving.check(); err != nil {
 		return err
 	}
-	if err := o.kubeletTLS().Check(); err != nil {
+	if err := o.KubeletTLS().Check(); err != nil {
 		return fmt.Errorf("the node's own server: %w", err)
 	}
 	switch {

@@ -24,7 +24,7 @@ func TestGossipPort(t *testing.T) {
 		t.Errorf("a new cluster has port %d, want %d", o.GossipPort, enroll.GossipPort)
 	}
 	again := func(chosen uint16) uint16 {
-		o := &Options{DataDir: o.DataDir, Name: o.Name, Settings: o.Settings, addresses: o.addresses,
+		o := &Options{DataDir: o.DataDir, Name: o.Name, Settings: o.Settings, Addresses: o.Addresses,
 			GossipPort: chosen}
 		begin(o)
 		return o.GossipPort

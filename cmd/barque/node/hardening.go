@@ -3,26 +3,14 @@ package node
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"strings"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/barque/barque/adminapi/hardening"
 	"github.com/barque/barque/clusterstatus/cis"
-	"github.com/barque/barque/kubelet/containerd"
 	"github.com/barque/barque/pki"
 )
-
-// Place is where the files of this node are that hardening is about.
-func (o *Options) Place() hardening.Place {
-	p := hardening.Place{DataDir: o.DataDir, IPAMDir: filepath.Join(o.DataDir, "ipam"), Kubelet: o.KubeletFiles,
-		UnitDirs: hardening.UnitDirs, EnvDir: hardening.EnvDir}
-	if !o.OtherNetwork() {
-		p.CNIDir = containerd.CNIConfDir(o.DataDir)
-	}
-	return p
-}
 
 // hardening is this server's report for the rows of a benchmark.
 func (s *server) hardening(ctx context.Context) (*cis.ServerReport, error) {

@@ -35,7 +35,7 @@ import (
 // Tests may insert a transport.
 func (s *server) fenced(lead context.Context, config *rest.Config) *rest.Config {
 	term := runtime.TermFrom(lead)
-	if wrap := s.options.wrapLeaderClient; wrap != nil {
+	if wrap := s.options.WrapLeaderClient; wrap != nil {
 		config = rest.CopyConfig(config)
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return wrap(term, next) })
 	}
@@ -144,7 +144,7 @@ func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error
 		OwnUser:      rbac.IsOwnUser,
 		ClusterCIDRs: s.settings.ClusterCIDRs,
 		Liveness:     life,
-		NodeSettings: s.options.Times.settings(),
+		NodeSettings: s.options.Times.ForNodes(),
 		MemberLabel:  nodeleases.MemberLabel,
 		Servers:      liveness.APIServers{Pool: s.pool},
 		ServerReady:  liveness.NewReadiness(silentServers{s.store}.at, s.ids.Trust).Ready,
@@ -153,7 +153,7 @@ func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error
 			return quota.Evaluators(list, devices, time.Now)
 		},
 		QuotaIgnored:        quota.Ignored(),
-		DefaultStorageClass: s.options.defaultStorageClass(),
+		DefaultStorageClass: s.options.StorageClass(),
 		LoadBalancers:       balancers,
 	})
 	if err != nil {

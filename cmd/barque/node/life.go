@@ -11,8 +11,6 @@ import (
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/controllers/nodelifecycle"
 	"github.com/barque/barque/internal/lifecycle"
-	"github.com/barque/barque/kubelet"
-	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/liveness"
 	"github.com/barque/barque/membership/pulse"
@@ -93,18 +91,4 @@ func (s silentServers) at(addr netip.Addr) bool {
 			return err == nil && m.Name == one.Name && at.Addr() == addr
 		})
 	})
-}
-
-// faultBits converts a kubelet's findings to the bits of gossip.
-func faultBits(i kubelet.Faults) gossip.Health {
-	var faults gossip.Health
-	for bit, is := range map[gossip.Health]bool{
-		gossip.RuntimeIll: i.Runtime, gossip.NetworkIll: i.Network, gossip.DiskLow: i.Disk, gossip.MemoryLow: i.Memory,
-		gossip.PIDsLow: i.PIDs,
-	} {
-		if is {
-			faults |= bit
-		}
-	}
-	return faults
 }

@@ -4,10 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
-
-	"k8s.io/pod-security-admission/api"
 
 	"github.com/barque/barque/apiserver/authorizers"
 	"github.com/barque/barque/apiserver/configfile"
@@ -16,12 +12,9 @@ import (
 	"github.com/barque/barque/internal/lifecycle"
 )
 
-// accountIssuer is the issuer of the tokens of service accounts.
-func (s Settings) accountIssuer() string { return "https://kubernetes.default.svc." + s.Domain }
-
 // startLogins reads the files about logins and authorization, and goes on looking at them.
 func (s *server) startLogins(ctx context.Context) (err error) {
-	o, issuers := s.options, []string{s.settings.accountIssuer()}
+	o, issuers := s.options, []string{s.settings.AccountIssuer()}
 	ways, order := o.Logins, o.Authorization
 	if ways == nil {
 		ways = logins.NewOptions()
@@ -48,7 +41,7 @@ func (s *server) startLogins(ctx context.Context) (err error) {
 
 // configFiles are those of this server that must be the same on all servers, for its report.
 func (s *server) configFiles() []clusterstatus.ConfigFile {
-	states := s.options.alike()
+	states := s.options.Alike()
 	if s.logins != nil {
 		states = append(states, s.logins.Files()...)
 	}
@@ -61,41 +54,6 @@ func (s *server) configFiles() []clusterstatus.ConfigFile {
 		out = append(out, clusterstatus.ConfigFile(f))
 	}
 	return out
-}
-
-// alikeDefaults are the defaults of flags that must be the same on all servers, where "" is none.
-var alikeDefaults = map[string]string{
-	"--pod-security-default": string(api.LevelPrivileged), "--tls-min-version": "VersionTLS12", "--profiling": "true",
-	"--anonymous-auth": "true",
-}
-
-// alike are the flags that must be the same on all servers. A flag at its default is as none.
-func (o *Options) alike() []configfile.State {
-	states := o.Switches.Files()
-	if o.Profile != "" {
-		states = append(states, configfile.State{Flag: "--profile", Hash: o.Profile})
-	}
-	texts := map[string]string{"--pod-security-default": o.Admission.PodSecurity,
-		"--tls-min-version": o.Serving.TLS.MinVersion,
-		"--cloud-provider":  o.CloudProvider}
-	lists := map[string][]string{
-		"--enable-admission-plugins": o.Admission.Enable, "--disable-admission-plugins": o.Admission.Disable,
-		"--tls-cipher-suites": o.Serving.TLS.CipherSuites,
-	}
-	if port := o.Serving.API; port != nil {
-		texts["--profiling"], texts["--anonymous-auth"] = strconv.FormatBool(port.Profiling),
-			strconv.FormatBool(port.Anonymous)
-		lists["--tls-san"], lists["--api-address"] = port.SANs, port.Addresses
-	}
-	for flag, names := range lists {
-		texts[flag] = strings.Join(slices.Sorted(slices.Values(names)), ",")
-	}
-	for _, flag := range slices.Sorted(maps.Keys(texts)) {
-		if value := texts[flag]; value != "" && value != alikeDefaults[flag] {
-			states = append(states, configfile.State{Flag: flag, Hash: value})
-		}
-	}
-	return states
 }
 
 // startOtherFiles looks at the files of the audit log's policy and of admission, which other parts

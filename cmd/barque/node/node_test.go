@@ -28,7 +28,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 func options(t *testing.T, name string) *Options {
 	t.Helper()
 	return &Options{DataDir: t.TempDir(), Name: name, CertificateLifetime: pki.LeafLifetime,
-		addresses: nodeaddr.Addresses{Internal: []netip.Addr{netip.MustParseAddr("10.0.0.1")}},
+		Addresses: nodeaddr.Addresses{Internal: []netip.Addr{netip.MustParseAddr("10.0.0.1")}},
 		Settings:  DefaultSettings(), APIPort: 6443, PeerPort: 6444, GossipPort: 7946}
 }
 
@@ -48,7 +48,7 @@ func TestARestartGoesOnWithItsCluster(t *testing.T) {
 	if again.Cluster.ID != first.Cluster.ID {
 		t.Fatalf("a second cluster %q was begun in the directory of %q", again.Cluster.ID, first.Cluster.ID)
 	}
-	settings, err := settingsOf(again)
+	settings, err := SettingsOf(again)
 	if err != nil || !reflect.DeepEqual(settings, DefaultSettings()) {
 		t.Fatalf("settings %+v, %v", settings, err)
 	}
@@ -90,7 +90,7 @@ func TestADataDirectoryOfSomethingElseIsRefused(t *testing.T) {
 			Dir: o.DataDir}
 		changed := *o
 		changed.Join, changed.Token = "https://10.0.0.9:6443", foreign.String()
-		if err := running.SameNode(changed.enrolling(), pki.RoleServer); err == nil ||
+		if err := running.SameNode(changed.Enrolling(), pki.RoleServer); err == nil ||
 			!strings.Contains(err.Error(), "another cluster") || strings.Contains(err.Error(), "mistake") {
 			t.Fatalf("got %v", err)
 		}
@@ -131,7 +131,7 @@ func TestSecretsAreClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids, err := credentials.NewServer(t.Context(), o.certificates(o.Settings, r, nil, quiet()))
+	ids, err := credentials.NewServer(t.Context(), o.Certificates(o.Settings, r, nil, quiet()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,20 +213,20 @@ func TestSettingsAreChecked(t *testing.T) {
 			t.Errorf("%s: accepted %+v", name, s)
 		}
 	}
-	if s := DefaultSettings(); s.validate() != nil || s.apiAddr() != netip.MustParseAddr("10.43.0.1") {
-		t.Errorf("defaults: %v, API %s", s.validate(), s.apiAddr())
+	if s := DefaultSettings(); s.validate() != nil || s.APIAddr() != netip.MustParseAddr("10.43.0.1") {
+		t.Errorf("defaults: %v, API %s", s.validate(), s.APIAddr())
 	}
 }
 
 func TestParseTaints(t *testing.T) {
-	got, err := parseTaints([]string{"dedicated=gpu:NoSchedule", "node.kubernetes.io/x:NoExecute"})
+	got, err := ParseTaints([]string{"dedicated=gpu:NoSchedule", "node.kubernetes.io/x:NoExecute"})
 	want := []corev1.Taint{{Key: "dedicated", Value: "gpu", Effect: "NoSchedule"},
 		{Key: "node.kubernetes.io/x", Effect: "NoExecute"}}
 	if err != nil || len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
 		t.Fatalf("got %v, %v", got, err)
 	}
 	for _, bad := range []string{"", "x", "x=y", "x=y:Never", "=y:NoSchedule", "a b=c:NoSchedule"} {
-		if _, err := parseTaints([]string{bad}); err == nil {
+		if _, err := ParseTaints([]string{bad}); err == nil {
 			t.Errorf("taint %q was accepted", bad)
 		}
 	}

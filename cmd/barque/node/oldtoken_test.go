@@ -18,7 +18,7 @@ func newServer(t *testing.T) (*credentials.Server, *Options, *enroll.Record) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids, err := credentials.NewServer(t.Context(), o.certificates(o.Settings, r, nil, quiet()))
+	ids, err := credentials.NewServer(t.Context(), o.Certificates(o.Settings, r, nil, quiet()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -12,18 +11,15 @@ import (
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/adminapi/auditlog"
 	"github.com/barque/barque/adminapi/hardening"
-	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/extra"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/clusterstatus/cis"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/membership/credentials"
-	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/network/path"
 	"github.com/barque/barque/network/wireguard"
-	"github.com/barque/barque/pki"
 )
 
 // handlers returns the operators' endpoints of this server's API.
@@ -78,7 +74,7 @@ func (s *server) diagnosis() *adminapi.Diagnosis {
 	d := &adminapi.Diagnosis{
 		Self: o.Name, DataDir: o.DataDir, Checks: func() []check.Finding { return Check(o.DataDir, o.KubeletRootDir) },
 		Store: s.store, Gossip: func(ctx context.Context) []clusterstatus.NodeView { return s.says().Views(ctx, true) },
-		Options: o.public(), Paths: func(ctx context.Context) any { return s.paths(ctx) },
+		Options: o.Public(), Paths: func(ctx context.Context) any { return s.paths(ctx) },
 		Tunnels: func() any { return s.tunnels() },
 		Secrets: []string{o.Token}, Keys: func() [][]byte { return s.record.GossipRing().Keys },
 	}
@@ -101,7 +97,7 @@ func (s *server) paths(ctx context.Context) []path.Finding {
 			nodes[m.Name] = m.Addr.Addr()
 		}
 	}
-	return path.ProbeAll(ctx, nodes, s.options.addr())
+	return path.ProbeAll(ctx, nodes, s.options.Addr())
 }
 
 // tunnels returns the nodes reached by WireGuard; nil without any.
@@ -115,41 +111,6 @@ func (s *server) tunnels() []wireguard.Seen {
 		s.logger.Warn("cannot read WireGuard's state of other nodes", "err", err)
 	}
 	return seen
-}
-
-// public returns the options without their secrets.
-func (o Options) public() Options {
-	if o.Token != "" {
-		o.Token = "[REDACTED]"
-	}
-	o.Logs = nil
-	return o
-}
-
-// apiNames are all names by which clients call the API server.
-func apiNames(o *Options, s Settings) []string {
-	names := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc",
-		"kubernetes.default.svc." + s.Domain,
-		"localhost", o.Name, "127.0.0.1", s.apiAddr().String()}
-	for _, addr := range o.addresses.All() {
-		names = append(names, addr.String())
-	}
-	return append(names, o.Serving.sans()...)
-}
-
-// certificates returns the configuration of a server's certificates.
-func (o *Options) certificates(
-	s Settings, r *enroll.Record, revision func() uint64, logger *slog.Logger,
-) credentials.ServerConfig {
-	return credentials.ServerConfig{Name: o.Name, Address: o.addr(), APIPort: o.APIPort, APIAddress: o.apiAddress(),
-		DataDir: o.DataDir, Names: apiNames(o, s), ProxyName: apiserver.ProxyClientName,
-		Lifetime: o.CertificateLifetime, Revision: revision, Record: r, Logger: logger}
-}
-
-// ownCertificates describes this server's certificates in a new cluster.
-func (o *Options) ownCertificates() []pki.Request {
-	c := o.certificates(o.Settings, nil, nil, nil)
-	return c.Requests()
 }
 
 // ownCertificates describes this server's certificates, with a warning about the revoked ones.

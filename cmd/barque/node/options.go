@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -128,7 +127,8 @@ type Options struct {
 
 	// AgentCIDRs are the ranges of public addresses that agents may have without calling from them.
 	AgentCIDRs []string
-	agentCIDRs []netip.Prefix
+	// AgentPrefixes are those of AgentCIDRs, after Complete.
+	AgentPrefixes []netip.Prefix `json:"-"`
 
 	Times     Times
 	Admission registry.Settings // of admission plugins, on a server
@@ -156,14 +156,15 @@ type Options struct {
 	// GatewayAccessLog is the file with a line for each request to the gateway; "" is none.
 	GatewayAccessLog string
 
-	detected  bool               // nobody gave NodeIPs
-	addresses nodeaddr.Addresses // complete makes them out of NodeIPs and NodeExternalIPs
-	// apiAddresses are those of --api-address, after complete.
-	apiAddresses []netip.Addr
+	// Detected is set by Complete if nobody gave NodeIPs. It makes Addresses out of NodeIPs and
+	// NodeExternalIPs, and APIAddresses out of those of --api-address.
+	Detected     bool               `json:"-"`
+	Addresses    nodeaddr.Addresses `json:"-"`
+	APIAddresses []netip.Addr       `json:"-"`
 
-	// wrapLeaderClient wraps the transport of the leader's work of a term. It is nil in production.
+	// WrapLeaderClient wraps the transport of the leader's work of a term. It is nil in production.
 	// Tests use it to stop a server between a controller's decision and its write.
-	wrapLeaderClient func(term uint64, next http.RoundTripper) http.RoundTripper
+	WrapLeaderClient func(term uint64, next http.RoundTripper) http.RoundTripper `json:"-"`
 }
 
 // shortestLifetime leaves certificates enough time for renewal after some failures.
@@ -190,11 +191,11 @@ func DefaultSettings() Settings {
 	}
 }
 
-// apiAddr is the ClusterIP of the kubernetes Service: the first address.
-func (s Settings) apiAddr() netip.Addr { return s.ServiceCIDRs.Primary().Masked().Addr().Next() }
+// APIAddr is the ClusterIP of the kubernetes Service: the first address.
+func (s Settings) APIAddr() netip.Addr { return s.ServiceCIDRs.Primary().Masked().Addr().Next() }
 
-// dnsAddr is the ClusterIP of cluster DNS: the tenth.
-func (s Settings) dnsAddr() netip.Addr { return apiserver.DNSServiceAddress(s.ServiceCIDRs.Primary()) }
+// DNSAddr is the ClusterIP of cluster DNS: the tenth.
+func (s Settings) DNSAddr() netip.Addr { return apiserver.DNSServiceAddress(s.ServiceCIDRs.Primary()) }
 
 func (s Settings) validate() error {
 	if err := errors.Join(s.ClusterCIDRs.Check("cluster CIDR", 24, 64),
@@ -225,8 +226,8 @@ const ExternalCloud = "external"
 // class.
 const DefaultStorageClass, noStorageClass = "local-path", "none"
 
-// defaultStorageClass is the name of the class to create, or "".
-func (o *Options) defaultStorageClass() string {
+// StorageClass is the name of the class to create, or "".
+func (o *Options) StorageClass() string {
 	if o.DefaultStorageClass == noStorageClass {
 		return ""
 	}
@@ -236,8 +237,8 @@ func (o *Options) defaultStorageClass() string {
 // ExitUsage is the exit code for a wrong option. A restart with the same options would fail again.
 const ExitUsage = enroll.UsageCode
 
-// complete sets the defaults and validates the options.
-func (o *Options) complete() error {
+// Complete sets the defaults and validates the options.
+func (o *Options) Complete() error {
 	if os.Geteuid() != 0 {
 		return errors.New(
 			"barque needs root to run pods and set up their network: start it with sudo or as a system service")
@@ -366,8 +367,8 @@ func (o *Options) completePeers() error {
 	return nil
 }
 
-// gossipHints are where gossip may find the peers.
-func (o *Options) gossipHints() []netip.AddrPort {
+// GossipHints are where gossip may find the peers.
+func (o *Options) GossipHints() []netip.AddrPort {
 	var hints []netip.AddrPort
 	for _, p := range o.Peers {
 		hints = append(hints, netip.AddrPortFrom(netip.MustParseAddrPort(p).Addr(), o.GossipPort))
@@ -375,17 +376,17 @@ func (o *Options) gossipHints() []netip.AddrPort {
 	return hints
 }
 
-// addr is the address at which this node serves its ports.
-func (o *Options) addr() netip.Addr { return o.addresses.Primary() }
+// Addr is the address at which this node serves its ports.
+func (o *Options) Addr() netip.Addr { return o.Addresses.Primary() }
 
-func (o *Options) at(port uint16) netip.AddrPort { return netip.AddrPortFrom(o.addr(), port) }
+func (o *Options) At(port uint16) netip.AddrPort { return netip.AddrPortFrom(o.Addr(), port) }
 
 // Logs is the end of a node's log.
 type Logs interface{ Bytes() []byte }
 
-// enrolling returns the options for joining or creating a cluster.
-func (o *Options) enrolling() *enroll.Options {
-	return &enroll.Options{DataDir: o.DataDir, Name: o.Name, Address: o.addr(), Labels: o.Labels, Join: o.Join,
+// Enrolling returns the options for joining or creating a cluster.
+func (o *Options) Enrolling() *enroll.Options {
+	return &enroll.Options{DataDir: o.DataDir, Name: o.Name, Address: o.Addr(), Labels: o.Labels, Join: o.Join,
 		Token: o.Token, Replace: o.Replace, Wipe: o.Wipe, Rejoin: o.Rejoin, Ended: raftstore.Ended,
 		APIPort: o.APIPort, PeerPort: o.PeerPort, GossipPort: o.GossipPort, KubeletPort: o.KubeletPort,
 		CAFile: o.CAFile, CAKeyFile: o.CAKeyFile, Certificates: o.ownCertificates,
@@ -413,32 +414,8 @@ func (o *Options) readBackup() (enroll.Backup, error) {
 	return b, err
 }
 
-// enlistServer returns this server's record of its cluster.
-func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*enroll.Record, error) {
-	if err := backups.FinishRecovery(enroll.Directory(o.DataDir), logger); err != nil {
-		return nil, err
-	}
-	r, err := enroll.Server(ctx, o.enrolling(), logger)
-	return o.takePorts(r, err)
-}
-
-// enlistAgent is enlistServer for an agent: it also gets its certificates.
-func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*enroll.Record, error) {
-	r, err := enroll.Agent(ctx, o.enrolling(), logger)
-	return o.takePorts(r, err)
-}
-
-// takePorts fills in the ports that the cluster determines, once the node knows its cluster.
-func (o *Options) takePorts(r *enroll.Record, err error) (*enroll.Record, error) {
-	if err != nil {
-		return nil, err
-	}
-	o.GossipPort = r.GossipPort(o.GossipPort)
-	return r, nil
-}
-
-// settingsOf are the settings of the node's cluster.
-func settingsOf(r *enroll.Record) (Settings, error) {
+// SettingsOf are the settings of the node's cluster.
+func SettingsOf(r *enroll.Record) (Settings, error) {
 	var s Settings
 	if err := json.Unmarshal(r.Cluster.Settings, &s); err != nil {
 		return s, fmt.Errorf("%s: the cluster's settings: %w", r.Path(), err)

@@ -29,7 +29,7 @@ func TestWrongOptions(t *testing.T) {
 	} {
 		o := options(t, "s1")
 		change(o)
-		err := o.complete()
+		err := o.Complete()
 		var coded interface{ ExitCode() int }
 		if err == nil || !strings.Contains(err.Error(), says) || !errors.As(err, &coded) ||
 			coded.ExitCode() != ExitUsage {
@@ -56,21 +56,21 @@ func TestTheKubeletsConfigurationFitsTheNode(t *testing.T) {
 		o := options(t, "s1")
 		o.Kubelet, o.NoNode = kubeletconfig.Default(), false
 		change(o)
-		err := o.complete()
+		err := o.Complete()
 		var coded interface{ ExitCode() int }
 		if err == nil || !strings.Contains(err.Error(), says) || !errors.As(err, &coded) ||
 			coded.ExitCode() != ExitUsage {
 			t.Errorf("%s: %v", says, err)
 		}
-		if o.NoNode = true; o.complete() != nil {
-			t.Errorf("%s: without a kubelet: %v", says, o.complete())
+		if o.NoNode = true; o.Complete() != nil {
+			t.Errorf("%s: without a kubelet: %v", says, o.Complete())
 		}
 	}
 	o := options(t, "s1")
 	o.Kubelet, o.NoNode = kubeletconfig.Default(), false
 	read := o.Kubelet
-	if err := errors.Join(o.complete(), o.settleAddresses(o.Settings)); err != nil ||
-		o.Kubelet.Address != o.addr().String() || o.Kubelet.Port != int32(o.KubeletPort) {
+	if err := errors.Join(o.Complete(), o.SettleAddresses(o.Settings)); err != nil ||
+		o.Kubelet.Address != o.Addr().String() || o.Kubelet.Port != int32(o.KubeletPort) {
 		t.Errorf("%v, %s:%d", err, o.Kubelet.Address, o.Kubelet.Port)
 	}
 	if read.Address != "" || read.Port != 0 {
@@ -86,13 +86,13 @@ func TestTheKubeletListensInTheClustersFamily(t *testing.T) {
 	only6.ClusterCIDRs, only6.ServiceCIDRs = prefixes("fd00:42::/56"), prefixes("fd00:43::/112")
 	for address, wrong := range map[string]bool{"": false, "2001:db8:0::1": false, "::": false, "192.0.2.1": true,
 		"192.0.2.7": true} {
-		o := Options{detected: true, addresses: nodeaddr.Addresses{Internal: []netip.Addr{v4, v6}}, KubeletPort: 10250,
+		o := Options{Detected: true, Addresses: nodeaddr.Addresses{Internal: []netip.Addr{v4, v6}}, KubeletPort: 10250,
 			Kubelet: kubeletconfig.Default()}
 		o.Kubelet.Address = address
 		if err := o.checkKubelet(); (err != nil) != (address == "192.0.2.7") {
 			t.Errorf("%q, before the node has joined: %v", address, err)
 		}
-		if err := o.settleAddresses(only6); (err != nil) != wrong || err == nil && o.Kubelet.Address != v6.String() {
+		if err := o.SettleAddresses(only6); (err != nil) != wrong || err == nil && o.Kubelet.Address != v6.String() {
 			t.Errorf("%q: %v, the kubelet's is %q", address, err, o.Kubelet.Address)
 		}
 	}

@@ -64,7 +64,7 @@ func TestMain(m *testing.M) {
 		os.Exit(2)
 	}
 	if o.Hold != "" {
-		o.wrapLeaderClient = holdPods(o.Hold)
+		o.WrapLeaderClient = holdPods(o.Hold)
 	}
 	if o.AuditPolicy != "" {
 		o.Audit = audit.NewOptions()

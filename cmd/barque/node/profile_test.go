@@ -39,14 +39,14 @@ func TestProfileIsRecorded(t *testing.T) {
 	r.Cluster.Settings = json.RawMessage(strings.Replace(string(r.Cluster.Settings), "{", `{"newer":[1],`, 1))
 	for _, next := range []string{ProfileCIS, ProfileCIS, ""} {
 		o := &Options{DataDir: o.DataDir, Profile: next, ProfileGiven: true}
-		if err := o.takeProfile(r, quiet()); err != nil {
+		if err := takeProfile(o, r, quiet()); err != nil {
 			t.Fatal(err)
 		}
 		recorded(next)
-		if err := (&Options{DataDir: o.DataDir, Profile: next}).takeProfile(r, quiet()); err != nil {
+		if err := takeProfile(&Options{DataDir: o.DataDir, Profile: next}, r, quiet()); err != nil {
 			t.Errorf("a start without the flag: %v", err)
 		}
-		s, err := settingsOf(r)
+		s, err := SettingsOf(r)
 		if err != nil || s.Domain != "cluster.local" || len(s.ServiceCIDRs) == 0 ||
 			!strings.Contains(string(r.Cluster.Settings), `"newer":[1]`) {
 			t.Errorf("other settings are lost: %s %v", r.Cluster.Settings, err)
@@ -83,14 +83,14 @@ func TestAJoinersProfile(t *testing.T) {
 		if err != nil {
 			t.Fatal(role, err)
 		}
-		if err := o.takeProfile(r, quiet()); !errors.Is(err, ErrRestart) {
+		if err := takeProfile(o, r, quiet()); !errors.Is(err, ErrRestart) {
 			t.Errorf("%s: %v, want a restart", role, err)
 		}
 		profile, err := RecordedProfile(o.DataDir)
 		if err != nil || profile != ProfileCIS {
 			t.Errorf("%s: %q %v", role, profile, err)
 		}
-		if err := (&Options{DataDir: o.DataDir, Profile: profile}).takeProfile(r, quiet()); err != nil {
+		if err := takeProfile(&Options{DataDir: o.DataDir, Profile: profile}, r, quiet()); err != nil {
 			t.Errorf("%s: the next start: %v", role, err)
 		}
 	}

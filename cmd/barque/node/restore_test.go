@@ -124,7 +124,7 @@ func TestANewClusterBeginsWithABackup(t *testing.T) {
 			t.Errorf("%s is another one: %v, %v", name, err, errGot)
 		}
 	}
-	if s, err := settingsOf(r); err != nil || s.Domain != "restored.example" {
+	if s, err := SettingsOf(r); err != nil || s.Domain != "restored.example" {
 		t.Errorf("settings %+v, %v", s, err)
 	}
 	// A crash before the state is there is repaired; so is one just after.

@@ -133,10 +133,10 @@ var ErrRestart = errors.New("this node must be started again, with its data")
 
 // RunServer runs a server until the context ends.
 func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) {
-	if err := o.awaitAddress(ctx, logger); err != nil {
+	if err := o.AwaitAddress(ctx, logger); err != nil {
 		return unlessStopped(ctx, err, logger)
 	}
-	if err := o.complete(); err != nil {
+	if err := o.Complete(); err != nil {
 		return err
 	}
 	if err := o.Switches.Gates.Apply(); err != nil {
@@ -168,9 +168,9 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 			return unlessStopped(ctx, err, logger)
 		}
 	}
-	logger.Info("server is ready", "name", o.Name, "api", o.at(o.APIPort), "cluster", s.record.Cluster.ID, "after",
+	logger.Info("server is ready", "name", o.Name, "api", o.At(o.APIPort), "cluster", s.record.Cluster.ID, "after",
 		time.Since(began).Round(time.Millisecond))
-	o.State.Ready(fmt.Sprintf("server %s of cluster %s serves on %v", o.Name, s.record.Cluster.ID, o.at(o.APIPort)))
+	o.State.Ready(fmt.Sprintf("server %s of cluster %s serves on %v", o.Name, s.record.Cluster.ID, o.At(o.APIPort)))
 	return s.stack.Wait(ctx)
 }
 
@@ -188,20 +188,20 @@ func (s *server) enlist(ctx context.Context) (err error) {
 	if s.record, err = enlistServer(ctx, s.options, s.logger); err != nil {
 		return err
 	}
-	if err := s.options.takeProfile(s.record, s.logger); err != nil {
+	if err := takeProfile(s.options, s.record, s.logger); err != nil {
 		return err
 	}
-	if s.settings, err = settingsOf(s.record); err != nil {
+	if s.settings, err = SettingsOf(s.record); err != nil {
 		return err
 	}
-	if err := s.options.settleAddresses(s.settings); err != nil {
+	if err := s.options.SettleAddresses(s.settings); err != nil {
 		return err
 	}
 	if err := s.loadRevoked(); err != nil {
 		return err
 	}
 	if s.ids, err = credentials.NewServer(ctx,
-		s.options.certificates(s.settings, s.record, s.storeRevision, s.logger)); err != nil {
+		s.options.Certificates(s.settings, s.record, s.storeRevision, s.logger)); err != nil {
 		return err
 	}
 	if s.peers, err = admissions.LoadPeers(s.options.DataDir, s.ids.Trust, s.logger.With("part", "peer")); err != nil {
@@ -212,11 +212,11 @@ func (s *server) enlist(ctx context.Context) (err error) {
 
 func (s *server) startStore(ctx context.Context) error {
 	o := s.options
-	listener, err := net.Listen("tcp", o.at(o.PeerPort).String())
+	listener, err := net.Listen("tcp", o.At(o.PeerPort).String())
 	if err != nil {
 		return fmt.Errorf("open the port for the other servers: %w; choose another with --peer-port", err)
 	}
-	mux, err := raftstore.NewMux(raftstore.MuxConfig{Listener: listener, Advertise: o.at(o.PeerPort).String(),
+	mux, err := raftstore.NewMux(raftstore.MuxConfig{Listener: listener, Advertise: o.At(o.PeerPort).String(),
 		Certificate: s.ids.Peer.Certificate, Roots: func() *x509.CertPool { return s.ids.Trust.PoolFor(pki.Peers) },
 		Barred: s.barred, Logger: s.logger.With("part", "peer")})
 	if err != nil {
@@ -360,13 +360,13 @@ func (s *server) fail(err error) {
 func (s *server) startGossip(ctx context.Context) (err error) {
 	o, ring := s.options, s.record.GossipRing()
 	s.pool, err = gossip.New(gossip.Config{
-		Name: o.Name, ClusterID: s.record.Cluster.ID, Advertise: o.at(o.GossipPort),
+		Name: o.Name, ClusterID: s.record.Cluster.ID, Advertise: o.At(o.GossipPort),
 		Facts: gossip.Facts{Revoked: s.revoked.Entries().Version, Zone: o.Zone, Version: version.String(),
 			APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation,
 			Tokens: token.Kept, DataKeys: s.dataKeys.Generation(), EncryptionFile: s.providers.Digest(),
 			PluginKeys: s.providers.Keys(), Blind: true, CAs: pki.BundleForm},
 		Keys: ring.Keys, Authority: s.ids.Trust, Proof: s.ids.GossipProof, Barred: s.revoked.CheckCredential,
-		Seeds:  func() []netip.AddrPort { return append(o.gossipHints(), s.record.GossipSeeds()...) },
+		Seeds:  func() []netip.AddrPort { return append(o.GossipHints(), s.record.GossipSeeds()...) },
 		Tune:   liveness.Tune(o.Times.Fast),
 		Logger: s.logger.With("part", "gossip"),
 	})
@@ -427,7 +427,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Replace:      adminapi.Replacing{Store: s.store, Pool: s.pool}.Replace,
 		AddressTaken: s.addressTaken,
 		OfAPI:        s.ofAPI,
-		AgentCIDRs:   o.agentCIDRs,
+		AgentCIDRs:   o.AgentPrefixes,
 		IsAt: func(name string, addr netip.Addr) bool {
 			m, ok := s.pool.Member(name)
 			return ok && m.State == gossip.Alive && m.Addr.Addr() == addr
@@ -448,7 +448,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Now:        time.Now,
 	})
 	s.api, err = apiserver.New(apiserver.Config{
-		Name: o.Name, Store: s.store, Listener: listener, Advertise: o.at(o.APIPort),
+		Name: o.Name, Store: s.store, Listener: listener, Advertise: o.At(o.APIPort),
 		Certificate:    func() (*tls.Certificate, error) { return s.ids.API.Certificate(), nil },
 		ClientCA:       func() ([]byte, error) { return s.ids.Trust.PEM(), nil },
 		ProxyCA:        func() ([]byte, error) { return s.ids.Trust.PEMFor(pki.FrontProxy), nil },
@@ -459,18 +459,18 @@ func (s *server) startAPI(ctx context.Context) error {
 		IsKubelet:      isKubelet,
 		NodeAddress:    s.nodeAddress,
 		ProxyClient:    apiserver.CertificateFiles(s.ids.ProxyFiles()),
-		ServiceAccounts: apiserver.ServiceAccounts{Issuer: s.settings.accountIssuer(), Keys: s.accountKeys,
+		ServiceAccounts: apiserver.ServiceAccounts{Issuer: s.settings.AccountIssuer(), Keys: s.accountKeys,
 			MaxLifetime: o.Tokens.MaxExpiration, NoExtension: !o.Tokens.Extend},
 		ServiceCIDR: s.settings.ServiceCIDRs.Primary(), SecondaryServiceCIDR: s.settings.ServiceCIDRs.Secondary(),
 		Definitions:       [][]byte{pool.Definition},
-		TolerationSeconds: o.Times.tolerations(),
+		TolerationSeconds: o.Times.Tolerations(),
 		Admission:         o.Admission,
 		AnonymousPaths:    o.AnonymousPaths,
 		Limits:            o.Limits,
 		Serving:           o.Serving.API,
 		TLS:               o.Serving.TLS,
 		Versions:          o.Switches.Versions,
-		Connections:       o.Serving.limits(),
+		Connections:       o.Serving.Limits(),
 		Audit:             s.audit,
 		Logins:            s.logins,
 		Authorizers:       s.authorizers,
@@ -516,7 +516,7 @@ func (s *server) nameTaken(name string) error {
 	if why := ofServices(name, s.settings.Domain); why != "" {
 		return fmt.Errorf("%q %s: give this machine another name with --name", name, why)
 	}
-	if name != s.options.Name && slices.Contains(apiNames(s.options, s.settings), name) {
+	if name != s.options.Name && slices.Contains(APINames(s.options, s.settings), name) {
 		return fmt.Errorf("%q is a name of the API: give this machine another name with --name", name)
 	}
 	return s.members.NameTaken(name)
@@ -525,7 +525,7 @@ func (s *server) nameTaken(name string) error {
 // addressTaken keeps a machine from getting certificates for the address of another one, or for an
 // address of services or pods.
 func (s *server) addressTaken(name string, addr netip.Addr) error {
-	if slices.Contains(s.options.apiAddresses, addr) {
+	if slices.Contains(s.options.APIAddresses, addr) {
 		return fmt.Errorf(
 			"the node address %s is that of the API by --api-address: give this machine's own with --node-ip", addr)
 	}
@@ -544,12 +544,12 @@ func (s *server) addressTaken(name string, addr netip.Addr) error {
 // --tls-san, such as a load balancer's, and those that only the Node of a server has. Servers may
 // have them: each may be given those of all.
 func (s *server) ofAPI(name string, addr netip.Addr) error {
-	if san, ok := s.options.Serving.sanOf(name); ok {
+	if san, ok := s.options.Serving.SANOf(name); ok {
 		return fmt.Errorf("%q may be a name of the API by --tls-san %s of server %s: "+
 			"give this machine another name with --name, or name the API's own names one by one in --tls-san", name,
 			san, s.options.Name)
 	}
-	if san, ok := s.options.Serving.sanOf(addr.String()); ok {
+	if san, ok := s.options.Serving.SANOf(addr.String()); ok {
 		return fmt.Errorf(
 			"the node address %s is one of the API by --tls-san %s of server %s: give this machine's own with --node-ip", addr, san, s.options.Name)
 	}
@@ -562,7 +562,7 @@ func (s *server) nodeAddress(name string, kind corev1.NodeAddressType, addr neti
 	if s.settings.ServiceCIDRs.Contains(addr) {
 		return fmt.Errorf("it is among the addresses of services, %s", s.settings.ServiceCIDRs)
 	}
-	if slices.Contains(s.options.apiAddresses, addr) {
+	if slices.Contains(s.options.APIAddresses, addr) {
 		return errors.New("it is that of the API by --api-address")
 	}
 	if err := s.members.AddressTaken(name, addr); err != nil || kind != corev1.NodeInternalIP || s.isServer(name) {
@@ -577,7 +577,7 @@ func (s *server) startDrain(ctx context.Context) error {
 		<-ctx.Done()
 		s.leaveService()
 		return nil
-	}, StopTimeout: s.options.Serving.shutdownDelay() + 2*drain.AtMost})
+	}, StopTimeout: s.options.Serving.ShutdownDelay() + 2*drain.AtMost})
 }
 
 // leaveService returns when this server can close its port.
@@ -587,9 +587,9 @@ func (s *server) leaveService() {
 	}
 	o := s.options
 	endpoints := s.api.Informers().Discovery().V1().EndpointSlices().Lister()
-	drain.Departure{Least: o.Serving.shutdownDelay(), Ready: s.store.Ready, HandOver: s.store.HandOver,
+	drain.Departure{Least: o.Serving.ShutdownDelay(), Ready: s.store.Ready, HandOver: s.store.HandOver,
 		Logger: s.logger,
-		Listed: func() bool { return drain.Listed(endpoints, o.addr()) }}.Run(&s.drain)
+		Listed: func() bool { return drain.Listed(endpoints, o.Addr()) }}.Run(&s.drain)
 }
 
 // cluster returns the cluster's data for a joining machine.
@@ -607,4 +607,17 @@ func (s *server) stillNode(ctx context.Context, name string, ended time.Time) er
 		return err
 	}
 	return credentials.StillNode(ctx, client, name, ended)
+}
+
+// enlistServer returns this server's record of its cluster.
+func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*enroll.Record, error) {
+	if err := backups.FinishRecovery(enroll.Directory(o.DataDir), logger); err != nil {
+		return nil, err
+	}
+	r, err := enroll.Server(ctx, o.Enrolling(), logger)
+	if err != nil {
+		return nil, err
+	}
+	o.GossipPort = r.GossipPort(o.GossipPort) // the cluster determines it
+	return r, nil
 }

@@ -47,8 +47,8 @@ func (s *ServingOptions) check() error {
 	return errors.Join(errs...)
 }
 
-// limits are those of a port, after check.
-func (s *ServingOptions) limits() connlimit.Limits {
+// Limits are those of a port, after check.
+func (s *ServingOptions) Limits() connlimit.Limits {
 	if s.Connections == nil {
 		return connlimit.Limits{}
 	}
@@ -59,8 +59,8 @@ func (s *ServingOptions) limits() connlimit.Limits {
 	return limits
 }
 
-// apiAddresses are those of the API that no machine has, as the flags give them.
-func (s *ServingOptions) apiAddresses() []string {
+// addresses are those of the API that no machine has, as the flags give them.
+func (s *ServingOptions) addresses() []string {
 	if s.API == nil {
 		return nil
 	}
@@ -75,9 +75,9 @@ func (s *ServingOptions) sans() []string {
 	return append(slices.Clone(s.API.SANs), s.API.Addresses...)
 }
 
-// sanOf returns the entry of --tls-san that makes the API's certificate good for a name or an
+// SANOf returns the entry of --tls-san that makes the API's certificate good for a name or an
 // address. As in certificates (RFC 6125), a wildcard stands for one label.
-func (s *ServingOptions) sanOf(name string) (san string, ok bool) {
+func (s *ServingOptions) SANOf(name string) (san string, ok bool) {
 	addr, _ := netip.ParseAddr(name)
 	_, parent, _ := strings.Cut(name, ".")
 	for _, san := range s.sans() {
@@ -91,17 +91,17 @@ func (s *ServingOptions) sanOf(name string) (san string, ok bool) {
 	return "", false
 }
 
-// shutdownDelay is how long a server that stops goes on to serve.
-func (s *ServingOptions) shutdownDelay() time.Duration {
+// ShutdownDelay is how long a server that stops goes on to serve.
+func (s *ServingOptions) ShutdownDelay() time.Duration {
 	if s.API == nil {
 		return 0
 	}
 	return s.API.ShutdownDelay
 }
 
-// kubeletTLS are the options of the node's own server: the flags, or the kubelet's files where no
+// KubeletTLS are the options of the node's own server: the flags, or the kubelet's files where no
 // flag is given.
-func (o *Options) kubeletTLS() tlsoptions.Options {
+func (o *Options) KubeletTLS() tlsoptions.Options {
 	t := o.Serving.TLS
 	if set := o.Kubelet; set != nil {
 		if t.MinVersion == "" {

@@ -45,16 +45,16 @@ func TestServingFlags(t *testing.T) {
 		}
 	}
 	o := &Options{Name: "s1", Serving: ServingOptions{API: &secureport.Options{SANs: []string{"api.example.org"}}}}
-	if names := apiNames(o, DefaultSettings()); !slices.Contains(names, "api.example.org") {
+	if names := APINames(o, DefaultSettings()); !slices.Contains(names, "api.example.org") {
 		t.Errorf("the names of the API are %v", names)
 	}
-	if d := (&ServingOptions{}).shutdownDelay(); d != 0 {
+	if d := (&ServingOptions{}).ShutdownDelay(); d != 0 {
 		t.Errorf("a delay of %s", d)
 	}
 	s := ServingOptions{}
 	s.AddServerFlags(pflag.NewFlagSet("", pflag.ContinueOnError))
 	s.API.ShutdownDelay = time.Second
-	if d := s.shutdownDelay(); d != time.Second {
+	if d := s.ShutdownDelay(); d != time.Second {
 		t.Errorf("a delay of %s", d)
 	}
 }
@@ -63,11 +63,11 @@ func TestServingFlags(t *testing.T) {
 func TestKubeletTLS(t *testing.T) {
 	o := &Options{Kubelet: kubeletconfig.Default()}
 	o.Kubelet.TLSMinVersion = "VersionTLS13"
-	if got := o.kubeletTLS().MinVersion; got != "VersionTLS13" {
+	if got := o.KubeletTLS().MinVersion; got != "VersionTLS13" {
 		t.Errorf("of the file: %q", got)
 	}
 	o.Serving.TLS.MinVersion = "VersionTLS12"
-	if got := o.kubeletTLS().MinVersion; got != "VersionTLS12" {
+	if got := o.KubeletTLS().MinVersion; got != "VersionTLS12" {
 		t.Errorf("of the flag: %q", got)
 	}
 }

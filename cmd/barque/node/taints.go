@@ -13,12 +13,12 @@ const noTaint = "none"
 
 // checkTaints refuses taints that parseTaints cannot read.
 func checkTaints(texts []string) error {
-	_, err := parseTaints(texts)
+	_, err := ParseTaints(texts)
 	return err
 }
 
-// parseTaints reads taints as kubectl writes them: key=value:Effect, or key:Effect.
-func parseTaints(texts []string) ([]corev1.Taint, error) {
+// ParseTaints reads taints as kubectl writes them: key=value:Effect, or key:Effect.
+func ParseTaints(texts []string) ([]corev1.Taint, error) {
 	var out []corev1.Taint
 	for _, text := range texts {
 		if text == noTaint {

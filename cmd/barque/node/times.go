@@ -102,8 +102,8 @@ func (t Times) check() error {
 	return nil
 }
 
-// settings returns the times for the node controller, for which 0 is the default and -1 is none.
-func (t Times) settings() nodelifecycle.Settings {
+// ForNodes returns the times for the node controller, for which 0 is the default and -1 is none.
+func (t Times) ForNodes() nodelifecycle.Settings {
 	s := nodelifecycle.Settings{
 		Period: t.MonitorPeriod, Grace: t.MonitorGrace, StartupGrace: t.StartupGrace, GoodbyeGrace: t.GoodbyeGrace,
 		EvictionRate: rate(t.EvictionRate), SecondaryEvictionRate: rate(t.SecondaryEvictionRate),
@@ -125,6 +125,6 @@ func rate(perSecond float32) float64 {
 	return float64(perSecond)
 }
 
-func (t Times) tolerations() *apiserver.TolerationSeconds {
+func (t Times) Tolerations() *apiserver.TolerationSeconds {
 	return &apiserver.TolerationSeconds{NotReady: t.NotReadySeconds, Unreachable: t.UnreachableSeconds}
 }

@@ -201,7 +201,7 @@ func TestVersionsBeforeJoining(t *testing.T) {
 			pretend(t, c.own)
 			o := options(t, "n2")
 			o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
-			findings := enroll.Preflight(t.Context(), o.enrolling(), c.role, time.Now)
+			findings := enroll.Preflight(t.Context(), o.Enrolling(), c.role, time.Now)
 			i := slices.IndexFunc(findings, func(f check.Finding) bool { return f.Name == "version" })
 			if i < 0 {
 				t.Fatalf("versions are not judged: %+v", findings)

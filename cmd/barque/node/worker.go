@@ -41,7 +41,6 @@ import (
 	"github.com/barque/barque/kubelet/containerd"
 	"github.com/barque/barque/kubelet/exits"
 	"github.com/barque/barque/kubelet/rootdir"
-	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/liveness"
 	"github.com/barque/barque/membership/members"
 	"github.com/barque/barque/network"
@@ -80,11 +79,11 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 	if err != nil {
 		return err
 	}
-	endpoint, cniDir := o.ContainerRuntimeEndpoint, usualCNIConfDir
+	endpoint, cniDir := o.ContainerRuntimeEndpoint, UsualCNIConfDir
 	var ends exits.Dir
 	if endpoint == "" {
 		runtime, err := containerd.New(
-			containerd.Config{DataDir: o.DataDir, RegistryDir: o.RegistryDir, CNIConfDir: o.cniConfDir(),
+			containerd.Config{DataDir: o.DataDir, RegistryDir: o.RegistryDir, CNIConfDir: o.CNIConfDir(),
 				Logger: w.logger.With("part", "containerd")})
 		if err != nil {
 			return err
@@ -112,7 +111,7 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 	events := clientrecord.NewBroadcaster(clientrecord.WithCorrelatorOptions(faults.Options))
 	aboutNode := events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: faults.Component, Host: o.Name})
 	packets, err := network.New(network.Config{
-		NodeName: o.Name, Addresses: o.addresses, Detected: o.detected, PodNetworks: w.settings.ClusterCIDRs,
+		NodeName: o.Name, Addresses: o.Addresses, Detected: o.Detected, PodNetworks: w.settings.ClusterCIDRs,
 		ServiceNetworks: w.settings.ServiceCIDRs,
 		OtherPlugin:     o.OtherNetwork(), Overlay: o.Overlay,
 		WireGuard: network.WireGuardConfig{Port: o.WireGuardPort, KeyFile: filepath.Join(o.DataDir, "wireguard.key")},
@@ -172,7 +171,7 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 func (w *worker) dns(factory, rules informers.SharedInformerFactory, events clientrecord.EventBroadcaster) *dns.Config {
 	recorder := events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "cluster-dns", Host: w.options.Name})
 	return &dns.Config{
-		Domain: w.settings.Domain, Addresses: []netip.Addr{w.settings.dnsAddr()}, ResolvConf: resolvconf.Default,
+		Domain: w.settings.Domain, Addresses: []netip.Addr{w.settings.DNSAddr()}, ResolvConf: resolvconf.Default,
 		File:       filepath.Join(w.options.DataDir, "cluster-dns.json"),
 		Namespaces: factory.Core().V1().Namespaces(), Rules: rules.Core().V1().ConfigMaps(),
 		Refused: func(of *corev1.ConfigMap, err error) {
@@ -199,7 +198,7 @@ func (w *worker) kubelet(
 	packets *network.Network,
 ) (*kubelet.Kubelet, error) {
 	o := w.options
-	taints, err := parseTaints(o.Taints)
+	taints, err := ParseTaints(o.Taints)
 	if err != nil {
 		return nil, err
 	}
@@ -220,19 +219,19 @@ func (w *worker) kubelet(
 	}
 	services := factory.Core().V1().Services()
 	return kubelet.New(kubelet.Config{
-		NodeName: o.Name, NodeIPs: o.addresses.Internal, NodeExternalIPs: o.addresses.External, Labels: w.labels,
+		NodeName: o.Name, NodeIPs: o.Addresses.Internal, NodeExternalIPs: o.Addresses.External, Labels: w.labels,
 		Taints: taints, Version: version.String(),
 		ExternalCloud: o.CloudProvider == ExternalCloud,
 		Client:        client, Services: services.Lister(), ServicesSynced: services.Informer().HasSynced,
 		Pods:          own.Core().V1().Pods().Informer(),
-		ServerAddress: o.at(o.KubeletPort).String(), ServerTLS: w.tls, ServerLimits: o.Serving.limits(),
+		ServerAddress: o.At(o.KubeletPort).String(), ServerTLS: w.tls, ServerLimits: o.Serving.Limits(),
 		Revoked: w.revoked, RevokedChanged: w.changed,
 		RuntimeEndpoint: endpoint, ImportImages: importImages, Exits: ends,
 		VolumesDir: o.VolumesDir,
 		LogDir:     settings.PodLogsDir, LogLinkDir: filepath.Join(filepath.Dir(settings.PodLogsDir), "containers"),
 		OldLogDir: filepath.Join(o.DataDir, "pods-log"),
 		RootDir:   o.KubeletRootDir, CgroupRoot: o.CgroupRoot, CgroupParents: ownParents(o.CgroupRoot),
-		ClusterDNS: []netip.Addr{w.settings.dnsAddr()}, ClusterDomain: w.settings.Domain,
+		ClusterDNS: []netip.Addr{w.settings.DNSAddr()}, ClusterDomain: w.settings.Domain,
 		ResolvConf: resolvconf.Default,
 		Network:    packets, Moved: packets.Moved,
 		Collectors: slices.Concat(packets.Collectors(), w.certs, processmetrics.Collectors()),
@@ -286,30 +285,4 @@ func nodeLabels(o *Options, logger *slog.Logger) map[string]string {
 	}
 	labels[members.ProfileLabel] = cmp.Or(o.Profile, NoProfile)
 	return labels
-}
-
-// startNode starts the part of a server that runs pods.
-func (s *server) startNode(ctx context.Context) error {
-	if s.options.NoNode {
-		return nil
-	}
-	w := &worker{
-		options: s.options, settings: s.settings,
-		client:  s.api.LoopbackConfigAs("system:node:"+s.options.Name, "system:nodes"),
-		tls:     credentials.KubeletServerTLS(s.ids.Kubelet, s.ids.Trust, s.options.kubeletTLS()),
-		revoked: s.revoked.Check,
-		changed: []func() <-chan struct{}{s.revoked.Changed, s.ids.Trust.Changed},
-		labels:  nodeLabels(s.options, s.logger),
-		health:  liveness.NewHealth(s.pool.SetHealth),
-		leaving: s.pool.AnnounceLeaving,
-		certs:   s.ids.Collectors(),
-		logger:  s.logger,
-		delay:   s.meter.Delay,
-		made: func(packets *network.Network) {
-			s.packets.Store(packets)
-			s.conflicts.packets.Store(packets)
-		},
-		gateway: s.gateway,
-	}
-	return w.start(ctx, s.stack)
 }
