@@ -167,7 +167,7 @@ func TestAnAgentJoinsABusyServer(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("it was stopped"))
 	var refused *join.RefusedError
-	_, err = enroll.RetryWhenBusy(ctx, quiet(),
+	_, err = join.RetryWhenBusy(ctx, quiet(),
 		func() (*pki.Authority, error) { return join.FetchCA(t.Context(), o.Join, h.token) })
 	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "it was stopped") ||
 		!strings.Contains(err.Error(), "too many requests to join") {
