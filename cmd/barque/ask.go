@@ -36,12 +36,12 @@ func addAskerFlags(c *cobra.Command) *asker {
 // check validates the timeout and the addresses of servers.
 func (a *asker) check(c *cobra.Command) error {
 	if a.timeout <= 0 {
-		return &usageError{c.CommandPath(), fmt.Errorf("--timeout %s: want how long, such as 5s", a.timeout)}
+		return usage(c, fmt.Errorf("--timeout %s: want how long, such as 5s", a.timeout))
 	}
 	for i, s := range a.servers {
 		address, err := remote.ServerURL(s)
 		if err != nil {
-			return &usageError{c.CommandPath(), fmt.Errorf("--server %q: %w", s, err)}
+			return usage(c, fmt.Errorf("--server %q: %w", s, err))
 		}
 		a.servers[i] = address
 	}

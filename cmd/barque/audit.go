@@ -44,12 +44,12 @@ Only members of system:masters and barque:admins may read the logs.`,
 			return err
 		}
 		if *since <= 0 || q.Limit < 1 || q.Limit > auditlog.MaxEvents {
-			return &usageError{c.CommandPath(),
+			return usage(c,
 				fmt.Errorf("--since %s, --limit %d: want more than 0, and 1 to %d", *since, q.Limit,
-					auditlog.MaxEvents)}
+					auditlog.MaxEvents))
 		}
 		if err := q.Check(); err != nil {
-			return &usageError{c.CommandPath(), fmt.Errorf("--%w", err)}
+			return usage(c, fmt.Errorf("--%w", err))
 		}
 		q.Since = time.Now().Add(-*since)
 		heard, err := a.ask(c.Context())

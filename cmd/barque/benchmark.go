@@ -48,7 +48,7 @@ func addBenchmarkFlags(c *cobra.Command, dataDir *string) *benchmarkFlags {
 func (b *benchmarkFlags) run(c *cobra.Command, args []string, format string) error {
 	b.dataDir = *b.local
 	if b.profile != node.ProfileCIS || len(args) > 0 {
-		return &usageError{c.CommandPath(), fmt.Errorf("--profile %q: want cis, and no machines", b.profile)}
+		return usage(c, fmt.Errorf("--profile %q: want cis, and no machines", b.profile))
 	}
 	if err := b.check(c); err != nil {
 		return err

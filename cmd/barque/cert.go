@@ -181,7 +181,7 @@ the same way: all servers verify by the new key before any signs with it.`,
 		"with --ca: begin although the client certificate in this kubeconfig is void from then on")
 	o.own.Add(cmd.Flags())
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		wrong := func(text string) error { return &usageError{c.CommandPath(), errors.New(text)} }
+		wrong := func(text string) error { return usage(c, errors.New(text)) }
 		all := o.ca || o.accounts
 		switch {
 		case o.ca && o.accounts:

@@ -95,14 +95,14 @@ func addWayFlags(c *cobra.Command) *wayFlags {
 // parse reads the role and the machines that the user has named.
 func (w *wayFlags) parse(c *cobra.Command, args []string) ([]path.Target, error) {
 	if w.role != roleServer && w.role != roleAgent {
-		return nil, &usageError{c.CommandPath(), fmt.Errorf("--role %q: want server or agent", w.role)}
+		return nil, usage(c, fmt.Errorf("--role %q: want server or agent", w.role))
 	}
 	w.needs.Server = w.role == roleServer
 	var machines []path.Target
 	for _, arg := range args {
 		m, err := path.ParseTarget(arg)
 		if err != nil {
-			return nil, &usageError{c.CommandPath(), err}
+			return nil, usage(c, err)
 		}
 		machines = append(machines, m)
 	}

@@ -63,3 +63,12 @@ func newClient(given string) (*kubernetes.Clientset, *rest.Config, error) {
 	client, err := remote.NewClient(config)
 	return client, config, err
 }
+
+// devCopyOf is the kubeconfig that a command uses, if it is one of a dev cluster.
+func devCopyOf(c *cobra.Command, given string) *devcluster.Copy {
+	path, err := findKubeconfig(given)
+	if err != nil {
+		return new(devcluster.Copy)
+	}
+	return devcluster.CopyAt(path, teller(c))
+}

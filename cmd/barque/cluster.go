@@ -62,7 +62,7 @@ Other codes are 1 (it could not ask, as without permission), 2 (wrong arguments)
 			return err
 		}
 		if *every < 100*time.Millisecond {
-			return &usageError{c.CommandPath(), fmt.Errorf("--interval %s: want 100ms at least", *every)}
+			return usage(c, fmt.Errorf("--interval %s: want 100ms at least", *every))
 		}
 		if *watch {
 			return watchStatus(c, a, *format, *every)
@@ -202,4 +202,25 @@ func fetchStatus(ctx context.Context, kubeconfig string) (*clusterstatus.Cluster
 		return nil, err
 	}
 	return h.Status(), nil
+}
+
+// completionPatience bounds how long a user waits for the names of servers.
+const completionPatience = 2 * time.Second
+
+// completeServers proposes the names of the servers, for the first argument.
+func completeServers(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), completionPatience)
+	defer cancel()
+	kubeconfig := ""
+	if f := c.Flags().Lookup("kubeconfig"); f != nil {
+		kubeconfig = f.Value.String()
+	}
+	h, err := (&asker{kubeconfig: kubeconfig, dataDir: os.DevNull, timeout: completionPatience}).ask(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return h.Status().ServerNames(), cobra.ShellCompDirectiveNoFileComp
 }

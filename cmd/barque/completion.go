@@ -1,10 +1,7 @@
 package main
 
 import (
-	"context"
 	"io"
-	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -38,9 +35,6 @@ servers.`,
 	return cmd
 }
 
-// completionPatience bounds how long a user waits for the names of servers.
-const completionPatience = 2 * time.Second
-
 // flagValues are the values of flags that have few.
 var flagValues = map[string][]string{
 	"output":         {"json", "yaml"},
@@ -67,24 +61,6 @@ func addCompletions(cmd *cobra.Command) {
 			panic(err) // it is registered twice
 		}
 	}
-}
-
-// completeServers proposes the names of the servers, for the first argument.
-func completeServers(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), completionPatience)
-	defer cancel()
-	kubeconfig := ""
-	if f := c.Flags().Lookup("kubeconfig"); f != nil {
-		kubeconfig = f.Value.String()
-	}
-	h, err := (&asker{kubeconfig: kubeconfig, dataDir: os.DevNull, timeout: completionPatience}).ask(ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	return h.Status().ServerNames(), cobra.ShellCompDirectiveNoFileComp
 }
 
 // nodeFlagNames are the flags of addNodeFlags without the token.

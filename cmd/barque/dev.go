@@ -74,9 +74,9 @@ func (w *which) directory(c *cobra.Command) (string, error) {
 	}
 	if p, err := devcluster.Load(dir); err == nil && p.Name != w.name {
 		return "",
-			&usageError{c.CommandPath(),
+			usage(c,
 				fmt.Errorf(
-					"the dev cluster in %s is named %q, not %q: omit --name, or give the directory of the other cluster with --dir", devcluster.FromHere(dir), p.Name, w.name)}
+					"the dev cluster in %s is named %q, not %q: omit --name, or give the directory of the other cluster with --dir", devcluster.FromHere(dir), p.Name, w.name))
 	}
 	return dir, nil
 }
@@ -303,8 +303,8 @@ func devExecCommand(w *which) *cobra.Command {
 	return &cobra.Command{Use: "exec NODE -- COMMAND [ARG…]", Short: "Run a command in a node's network namespace",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return &usageError{c.CommandPath(),
-					errors.New("want a node and a command: barque dev exec s1 -- ip route")}
+				return usage(c,
+					errors.New("want a node and a command: barque dev exec s1 -- ip route"))
 			}
 			return nil
 		},
@@ -315,13 +315,4 @@ func devExecCommand(w *which) *cobra.Command {
 			}
 			return devcluster.Exec(c.Context(), d, args[0], args[1:])
 		}}
-}
-
-// devCopyOf is the kubeconfig that a command uses, if it is one of a dev cluster.
-func devCopyOf(c *cobra.Command, given string) *devcluster.Copy {
-	path, err := findKubeconfig(given)
-	if err != nil {
-		return new(devcluster.Copy)
-	}
-	return devcluster.CopyAt(path, teller(c))
 }

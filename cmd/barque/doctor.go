@@ -46,7 +46,7 @@ include that server. The exit codes are those of 'barque cluster status'. A note
 		path := strings.ReplaceAll(*output, "TIME", time.Now().UTC().Format("20060102T150405Z"))
 		if path != "" {
 			if err := freePath(path); err != nil {
-				return &usageError{c.CommandPath(), err}
+				return usage(c, err)
 			}
 		}
 		return examine(c, a, path, *format)

@@ -238,10 +238,10 @@ func completeRootDir(o *node.Options) error {
 // complete reads the files that the flags refer to, and validates the flags.
 func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 	if err := f.completeProfile(c); err != nil {
-		return f.options, &usageError{c.CommandPath(), err}
+		return f.options, usage(c, err)
 	}
 	o := f.options
-	wrong := func(err error) (node.Options, error) { return o, &usageError{c.CommandPath(), err} }
+	wrong := func(err error) (node.Options, error) { return o, usage(c, err) }
 	if f.tokenFile != "" {
 		if o.Token != "" {
 			return wrong(fmt.Errorf("give --token or --token-file, not both"))
@@ -344,10 +344,6 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 // smallestSnapshotEntries keeps a server from snapshotting all the time.
 const smallestSnapshotEntries = 100
 
-func newLogger(level slog.Level) *slog.Logger {
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-}
-
 // keptLog is how many bytes of its log a node keeps in memory, for `barque cluster doctor`.
 const keptLog = 2 << 20
 
@@ -378,7 +374,7 @@ of any one.`,
 			return err
 		}
 		if err := o.CheckServer(); err != nil {
-			return &usageError{c.CommandPath(), err}
+			return usage(c, err)
 		}
 		return runNode(c.Context(), &o, nodeLogger(&o), node.RunServer, os.Args)
 	}

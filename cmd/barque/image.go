@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/kubelet/containerd"
@@ -96,22 +95,6 @@ func imageListCommand() *cobra.Command {
 	return cmd
 }
 
-// size writes bytes with three digits or so.
-func size(n uint64) string {
-	unit := uint64(1)
-	for n/unit >= 10<<10 {
-		unit <<= 10
-	}
-	return resource.NewQuantity(int64(n/unit*unit), resource.BinarySI).String()
-}
-
-func yes(is bool) string {
-	if is {
-		return "yes"
-	}
-	return "no"
-}
-
 func imagePullCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "pull IMAGE…", Short: "Pull images from their registries", Args: cobra.MinimumNArgs(1),
@@ -123,7 +106,7 @@ func imagePullCommand() *cobra.Command {
 			for _, name := range names {
 				full, err := images.Normalize(name)
 				if err != nil {
-					return &usageError{c.CommandPath(), fmt.Errorf("image %q: %w", name, err)}
+					return usage(c, fmt.Errorf("image %q: %w", name, err))
 				}
 				fmt.Fprintf(c.ErrOrStderr(), "pulling %s\n", full)
 				ref, err := runtime.PullImage(c.Context(), full, nil, nil)
@@ -157,9 +140,9 @@ other nodes have the images.`
 	cmd.RunE = func(c *cobra.Command, files []string) error {
 		if *all {
 			if c.Flags().Changed("data-dir") || c.Flags().Changed("container-runtime-endpoint") {
-				return &usageError{c.CommandPath(),
+				return usage(c,
 					errors.New(
-						"--all-nodes takes the images through the API server: give neither --data-dir nor --container-runtime-endpoint")}
+						"--all-nodes takes the images through the API server: give neither --data-dir nor --container-runtime-endpoint"))
 			}
 			return importOnAll(c, *kubeconfig, files)
 		}

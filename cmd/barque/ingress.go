@@ -46,7 +46,7 @@ routes would let in more, or send requests elsewhere, without that.`,
 	of := cmd.Flags().String("gateway-class", translate.Class, "class of the printed Gateways")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		if *all && (len(*files) > 0 || c.Flags().Changed("namespace")) {
-			return &usageError{c.CommandPath(), errors.New("--all-namespaces goes without --namespace and --file")}
+			return usage(c, errors.New("--all-namespaces goes without --namespace and --file"))
 		}
 		in, err := ingressInput(c, *kubeconfig, *files, *namespace, *all)
 		if err != nil {

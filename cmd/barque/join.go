@@ -66,7 +66,7 @@ type prepared struct {
 }
 
 func (j *joining) run(c *cobra.Command, address string) error {
-	wrong := func(err error) error { return &usageError{c.CommandPath(), err} }
+	wrong := func(err error) error { return usage(c, err) }
 	url, err := remote.ServerURL(address)
 	switch {
 	case err != nil:

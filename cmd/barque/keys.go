@@ -78,9 +78,9 @@ half a minute.`,
 		}
 		switch {
 		case wait < 0:
-			return &usageError{c.CommandPath(), fmt.Errorf("--wait %s is negative", wait)}
+			return usage(c, fmt.Errorf("--wait %s is negative", wait))
 		case change.Force && change.Undo:
-			return &usageError{c.CommandPath(), errors.New("give --force or --undo, not both")}
+			return usage(c, errors.New("give --force or --undo, not both"))
 		}
 		config, err := clientConfig(*kubeconfig)
 		if err != nil {

@@ -81,15 +81,6 @@ func exitOn(err error) {
 	}
 }
 
-// usageError is returned when the command line itself is wrong.
-type usageError struct {
-	command string
-	err     error
-}
-
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
-
 func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "barque",
@@ -107,7 +98,7 @@ installed.
 		SilenceUsage:  true,
 		Version:       version.String(),
 	}
-	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{c.CommandPath(), err} })
+	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usage(c, err) })
 	cmd.SetVersionTemplate("barque {{.Version}}\n")
 	cmd.AddCommand(serverCommand(), agentCommand(), clusterCommand(), snapshotCommand(), secretsEncryptCommand(),
 		tokenCommand(), userCommand(), certCommand(), auditCommand(), imageCommand(), ingressCommand(), proxyCommand(),

@@ -77,11 +77,11 @@ To remove a server that does not answer: barque cluster remove SERVER.`,
 func (m *memberFlags) leaveAt(c *cobra.Command, server string) error {
 	address, err := remote.ServerURL(server)
 	if err != nil {
-		return &usageError{c.CommandPath(), fmt.Errorf("--server %q: %w", server, err)}
+		return usage(c, fmt.Errorf("--server %q: %w", server, err))
 	}
 	if c.Flags().Changed("data-dir") {
-		return &usageError{c.CommandPath(),
-			errors.New("--server and --data-dir both select the leaving server: give one of them")}
+		return usage(c,
+			errors.New("--server and --data-dir both select the leaving server: give one of them"))
 	}
 	if err := checkFormat(c, m.format); err != nil {
 		return err
@@ -142,7 +142,7 @@ when the new leader leads.`,
 		Example: "  barque cluster transfer-leader s2\n  barque cluster transfer-leader          # the server that lags least",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return &usageError{c.CommandPath(), fmt.Errorf("want one server at most, got %d", len(args))}
+				return usage(c, fmt.Errorf("want one server at most, got %d", len(args)))
 			}
 			return nil
 		},

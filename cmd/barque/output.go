@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
+	"os"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
 	"github.com/barque/barque/internal/terminal"
@@ -24,7 +27,7 @@ func checkFormat(c *cobra.Command, format string) error {
 	if format == "" || format == "json" || format == "yaml" {
 		return nil
 	}
-	return &usageError{c.CommandPath(), fmt.Errorf("output format %q: want json or yaml", format)}
+	return usage(c, fmt.Errorf("output format %q: want json or yaml", format))
 }
 
 // print writes the value in the format that was asked for; text writes it for people.
@@ -44,7 +47,7 @@ func print(c *cobra.Command, format string, value any, text func(w io.Writer) er
 	case "yaml":
 		return writeYAML(out, value)
 	default:
-		return &usageError{c.CommandPath(), fmt.Errorf("output format %q: want json or yaml", format)}
+		return usage(c, fmt.Errorf("output format %q: want json or yaml", format))
 	}
 }
 
@@ -63,4 +66,24 @@ func printOn(c *cobra.Command, format string, value any, text func(w io.Writer, 
 		return print(c, format, value, nil)
 	}
 	return text(c.OutOrStdout(), terminal.Of(c.OutOrStdout()))
+}
+
+// size writes bytes with three digits or so.
+func size(n uint64) string {
+	unit := uint64(1)
+	for n/unit >= 10<<10 {
+		unit <<= 10
+	}
+	return resource.NewQuantity(int64(n/unit*unit), resource.BinarySI).String()
+}
+
+func yes(is bool) string {
+	if is {
+		return "yes"
+	}
+	return "no"
+}
+
+func newLogger(level slog.Level) *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 }

@@ -37,19 +37,19 @@ reconnect to that one. TLS stays between the client and the server.`,
 		for _, s := range servers {
 			addr, err := netip.ParseAddrPort(s)
 			if err != nil {
-				return &usageError{c.CommandPath(), fmt.Errorf("--server %q: %w", s, err)}
+				return usage(c, fmt.Errorf("--server %q: %w", s, err))
 			}
 			addrs = append(addrs, addr)
 		}
 		if len(addrs) == 0 {
-			return &usageError{c.CommandPath(), errors.New("give at least one --server")}
+			return usage(c, errors.New("give at least one --server"))
 		}
 		if _, err := net.ResolveTCPAddr("tcp", listen); err != nil {
-			return &usageError{c.CommandPath(), fmt.Errorf("--listen %q: want HOST:PORT: %w", listen, err)}
+			return usage(c, fmt.Errorf("--listen %q: want HOST:PORT: %w", listen, err))
 		}
 		limits, err := connections.Limits()
 		if err != nil {
-			return &usageError{c.CommandPath(), err}
+			return usage(c, err)
 		}
 		config, err := clientConfig(*kubeconfig)
 		if err != nil {

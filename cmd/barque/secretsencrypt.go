@@ -91,7 +91,7 @@ func encryptionChangeCommand(change datakeys.Change, short, long string) *cobra.
 			return err
 		}
 		if wait < 0 {
-			return &usageError{c.CommandPath(), fmt.Errorf("--wait %s is negative", wait)}
+			return usage(c, fmt.Errorf("--wait %s is negative", wait))
 		}
 		config, err := clientConfig(*kubeconfig)
 		if err != nil {

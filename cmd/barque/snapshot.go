@@ -72,7 +72,7 @@ the file can then read its Secrets.`,
 			"  barque snapshot save --unsealed /mnt/private/x.backup",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return &usageError{c.CommandPath(), fmt.Errorf("want one file at most, got %d arguments", len(args))}
+				return usage(c, fmt.Errorf("want one file at most, got %d arguments", len(args)))
 			}
 			return nil
 		},
@@ -88,11 +88,11 @@ the file can then read its Secrets.`,
 		if len(args) == 1 {
 			path = args[0]
 			if _, err := os.Stat(path); err == nil {
-				return &usageError{c.CommandPath(),
-					fmt.Errorf("%s exists already: give another name, or remove it first", path)}
+				return usage(c,
+					fmt.Errorf("%s exists already: give another name, or remove it first", path))
 			}
 			if _, err := os.Stat(filepath.Dir(path)); err != nil {
-				return &usageError{c.CommandPath(), fmt.Errorf("the directory for the backup: %w", err)}
+				return usage(c, fmt.Errorf("the directory for the backup: %w", err))
 			}
 		}
 		text, err := key()
@@ -104,8 +104,8 @@ the file can then read its Secrets.`,
 			return &exitcode.Error{Code: exitcode.Refused,
 				Err: fmt.Errorf("save a backup: refused, nothing was saved: %w", backups.ErrUnsealed)}
 		case text != "" && *unsealed:
-			return &usageError{c.CommandPath(),
-				fmt.Errorf("--unsealed, and a key is given with --key-file or %s: leave one of them out", keyVariable)}
+			return usage(c,
+				fmt.Errorf("--unsealed, and a key is given with --key-file or %s: leave one of them out", keyVariable))
 		}
 		client, err := newSnapshots(*kubeconfig)
 		if err != nil {
@@ -145,7 +145,7 @@ own keys. To begin a new cluster with a backup: barque server --restore-from FIL
 			return err
 		}
 		if *wait < 0 {
-			return &usageError{c.CommandPath(), fmt.Errorf("--wait %s: want how long, such as 1m", *wait)}
+			return usage(c, fmt.Errorf("--wait %s: want how long, such as 1m", *wait))
 		}
 		text, err := key()
 		if err != nil {
@@ -156,13 +156,13 @@ own keys. To begin a new cluster with a backup: barque server --restore-from FIL
 			return err
 		}
 		if !report.Verified {
-			return &usageError{c.CommandPath(),
-				fmt.Errorf("%s is sealed: give the key that opens it with --key-file or %s", args[0], keyVariable)}
+			return usage(c,
+				fmt.Errorf("%s is sealed: give the key that opens it with --key-file or %s", args[0], keyVariable))
 		}
 		if text != "" && !report.About.Sealed {
-			return &usageError{c.CommandPath(),
+			return usage(c,
 				fmt.Errorf(
-					"%s is not sealed, but a key was given: its author is unknown. To restore it anyway, give no key (--key-file, %s)", args[0], keyVariable)}
+					"%s is not sealed, but a key was given: its author is unknown. To restore it anyway, give no key (--key-file, %s)", args[0], keyVariable))
 		}
 		client, err := newSnapshots(*kubeconfig)
 		if err != nil {

@@ -26,9 +26,9 @@ func strict(cmd *cobra.Command) {
 	if takes := cmd.Args; takes != nil {
 		cmd.Args = func(c *cobra.Command, args []string) error {
 			err := takes(c, args)
-			var usage *usageError
-			if err != nil && !errors.As(err, &usage) {
-				return &usageError{c.CommandPath(), err}
+			var known *usageError
+			if err != nil && !errors.As(err, &known) {
+				return usage(c, err)
 			}
 			return err
 		}
@@ -73,12 +73,12 @@ func refuseEmpty(c *cobra.Command, args []string) error {
 		args = args[:min(1, len(args))]
 	}
 	if slices.Contains(args, "") {
-		return &usageError{c.CommandPath(), errors.New("an argument is empty")}
+		return usage(c, errors.New("an argument is empty"))
 	}
 	for _, name := range mayNotBeEmpty {
 		f := c.Flags().Lookup(name)
 		if f != nil && f.Changed && isEmpty(f.Value) {
-			return &usageError{c.CommandPath(), fmt.Errorf("--%s is empty: give its value, or leave it out", name)}
+			return usage(c, fmt.Errorf("--%s is empty: give its value, or leave it out", name))
 		}
 	}
 	return nil
@@ -110,7 +110,7 @@ func helpCommand() *cobra.Command {
 				err = fmt.Errorf("unknown command %q for %q", left[0], of.CommandPath())
 			}
 			if err != nil {
-				return &usageError{c.CommandPath(), err}
+				return usage(c, err)
 			}
 			of.InitDefaultHelpFlag()
 			return of.Help()
@@ -120,10 +120,10 @@ func helpCommand() *cobra.Command {
 // noArgs and exactArgs are cobra's checks with our exit code.
 func noArgs(c *cobra.Command, args []string) error {
 	if len(args) > 0 && !c.HasSubCommands() {
-		return &usageError{c.CommandPath(), fmt.Errorf("it takes no argument, got %q", args[0])}
+		return usage(c, fmt.Errorf("it takes no argument, got %q", args[0]))
 	}
 	if err := cobra.NoArgs(c, args); err != nil {
-		return &usageError{c.CommandPath(), err}
+		return usage(c, err)
 	}
 	return nil
 }
@@ -131,9 +131,9 @@ func noArgs(c *cobra.Command, args []string) error {
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != len(names) {
-			return &usageError{c.CommandPath(),
+			return usage(c,
 				fmt.Errorf("want %s (%s), got %d", terminal.Plural(len(names), "argument", "arguments"),
-					strings.Join(names, ", "), len(args))}
+					strings.Join(names, ", "), len(args)))
 		}
 		return nil
 	}
@@ -143,8 +143,17 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 func someArgs(name string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return &usageError{c.CommandPath(), fmt.Errorf("want one or more arguments (%s…), got 0", name)}
+			return usage(c, fmt.Errorf("want one or more arguments (%s…), got 0", name))
 		}
 		return nil
 	}
 }
+
+// usageError is returned when the command line itself is wrong.
+type usageError struct {
+	command string
+	err     error
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }

@@ -39,7 +39,7 @@ not judged for that time; the exit code is 1 then as well.`,
 			return err
 		}
 		if *duration <= 0 {
-			return &usageError{c.CommandPath(), fmt.Errorf("--duration %v: want more than nothing", *duration)}
+			return usage(c, fmt.Errorf("--duration %v: want more than nothing", *duration))
 		}
 		config, err := clientConfig(*kubeconfig)
 		if err != nil {
