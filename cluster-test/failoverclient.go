@@ -58,7 +58,8 @@ func (c *Cluster) Servers(ctx context.Context) ([]Process, error) {
 	return slices.DeleteFunc(status.Nodes, func(n Process) bool { return n.Role != "server" }), nil
 }
 
-// NewFailoverClient makes a client of these servers, that begins with the one at first, modulo their number.
+// NewFailoverClient makes a client of these servers, that begins with the one at first, modulo
+// their number.
 func (c *Cluster) NewFailoverClient(servers []Process, first int, timeout time.Duration) (*FailoverClient, error) {
 	m := &FailoverClient{Timeout: timeout, at: first % len(servers)}
 	for _, s := range servers {

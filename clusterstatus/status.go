@@ -255,8 +255,8 @@ type NodeView struct {
 	Version    string       `json:"version"`
 	State      gossip.State `json:"state"`
 	Since      time.Time    `json:"since,omitzero"`
-	// Faults are those that the node finds in itself: kubelet, runtime, network, disk, memory, pids,
-	// certificates (the servers refuse them).
+	// Faults are those that the node finds in itself: kubelet, runtime, network, disk, memory,
+	// pids, certificates (the servers refuse them).
 	Faults []string `json:"ills,omitempty"`
 	// Silent is set if a server did not answer this one directly, though others may have reached
 	// it. Heard is the time of the last answer, and RTTSeconds its round trip; absent if gossip has

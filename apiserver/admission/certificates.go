@@ -203,8 +203,8 @@ func (c *CertificateSubjects) Validate(
 }
 
 // senderIsAdmin reports whether the sender of a request is an administrator, whomever it
-// impersonates: the right to impersonate administrators is no right to become one. A request without
-// a sender is not refused for that.
+// impersonates: the right to impersonate administrators is no right to become one. A request
+// without a sender is not refused for that.
 func senderIsAdmin(ctx context.Context) bool {
 	from, ok := caller.From(ctx)
 	return !ok || clusterusers.HasAdmin(from.GetGroups())

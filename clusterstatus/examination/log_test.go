@@ -58,8 +58,9 @@ func TestDoctorReadsLogs(t *testing.T) {
 		t.Errorf("of a panic is found %+v", crashed.Findings)
 	}
 	late := &Examination{Time: now, Procedures: clusterstatus.Services()}
-	late.program(clusterstatus.Diagnosis{Server: "s1", Files: map[string]string{"log.txt": "time=" + now.Format(time.RFC3339Nano) +
-		` level=ERROR msg="Post-timeout activity" part=k8s logger=UnhandledError timeElapsed=1ms method=GET path="/ result=<nil>" result="nil map\ngoroutine 7 [running]: x result=<nil>"` + "\n"}})
+	late.program(clusterstatus.Diagnosis{Server: "s1",
+		Files: map[string]string{"log.txt": "time=" + now.Format(time.RFC3339Nano) +
+			` level=ERROR msg="Post-timeout activity" part=k8s logger=UnhandledError timeElapsed=1ms method=GET path="/ result=<nil>" result="nil map\ngoroutine 7 [running]: x result=<nil>"` + "\n"}})
 	if len(late.Findings) != 1 || len(late.Notes) != 0 {
 		t.Errorf("of a panic after the time was over is found %+v, noted %q", late.Findings, late.Notes)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/barque/barque/adminapi/remote/evidence"
 	"github.com/barque/barque/apiserver/rbac"
 	"github.com/barque/barque/clusterstatus/cis"
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/internal/filelock"
 	"github.com/barque/barque/internal/procstat"
 	"github.com/barque/barque/internal/terminal"
@@ -47,7 +47,7 @@ func addBenchmarkFlags(c *cobra.Command, dataDir *string) *benchmarkFlags {
 // run judges the cluster, and prints the rows.
 func (b *benchmarkFlags) run(c *cobra.Command, args []string, format string) error {
 	b.dataDir = *b.local
-	if b.profile != node.ProfileCIS || len(args) > 0 {
+	if b.profile != options.ProfileCIS || len(args) > 0 {
 		return usage(c, fmt.Errorf("--profile %q: want cis, and no machines", b.profile))
 	}
 	if err := b.check(c); err != nil {
@@ -117,7 +117,7 @@ func (b *benchmarkFlags) agent() (*cis.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := node.Options{DataDir: dir, Network: node.OwnNetwork}
+	o := options.Options{DataDir: dir, Network: options.OwnNetwork}
 	files, unknown := runningKubelet(dir)
 	o.KubeletFiles = files
 	place := o.Place()

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/apiserver/klogs"
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/kubelet/containerd"
@@ -69,7 +69,7 @@ func exitOn(err error) {
 		os.Exit(child.ExitCode())
 	case errors.As(err, &usage):
 		fmt.Fprintf(os.Stderr, "barque: %v\nSee `%s --help`.\n", err, usage.command)
-		os.Exit(node.ExitUsage)
+		os.Exit(options.ExitUsage)
 	case errors.As(err, &coded):
 		if err.Error() != "" { // else all is said
 			fmt.Fprintln(os.Stderr, "barque:", err)

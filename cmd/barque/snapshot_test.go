@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/backup"
@@ -215,7 +215,7 @@ func TestUnsealedBackupsAreRefusedUnasked(t *testing.T) {
 func TestSmallestStore(t *testing.T) {
 	for text, good := range map[string]bool{"2Gi": true, "16Mi": true, "2": false, "1Ki": false, "x": false} {
 		f := nodeFlags{
-			options: node.Options{Times: node.DefaultTimes(), APIPort: 6443, GossipPort: 7946, KubeletPort: 10250,
+			options: options.Options{Times: options.DefaultTimes(), APIPort: 6443, GossipPort: 7946, KubeletPort: 10250,
 				WireGuardPort: 51820}, storeMemory: text, logLevel: "info"}
 		if _, err := f.complete(serverCommand()); (err == nil) != good || (!good && exitCode(err) != 2) {
 			t.Errorf("%s: %v", text, err)

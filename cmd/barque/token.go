@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/adminapi/remote"
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
@@ -122,7 +122,7 @@ func tokenDeleteCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "delete ID", Short: "Delete a join token", Args: exactArgs("ID")}
 	kubeconfig := kubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, args []string) error {
-		unknown := &exitcode.Error{Code: node.ExitUsage,
+		unknown := &exitcode.Error{Code: options.ExitUsage,
 			Err: fmt.Errorf("there is no token %q; `barque token ls` lists the IDs", args[0])}
 		if !token.IsID(args[0]) {
 			return unknown

@@ -26,9 +26,9 @@ import (
 // after a pause in the successor's answers.
 //
 // An agent moves from a cluster to its successor and never back. In an unrelated cluster with the
-// same CA an agent is unrelated: it is refused, logs that, and appears in the status. That happens if
-// two clusters began with one backup, and the agent has followed the other one. An operator selects
-// its cluster with --rejoin.
+// same CA an agent is unrelated: it is refused, logs that, and appears in the status. That happens
+// if two clusters began with one backup, and the agent has followed the other one. An operator
+// selects its cluster with --rejoin.
 
 // errFollows is why keys were not got: the agent is about to be started again.
 var errFollows = errors.New("this agent follows another cluster")

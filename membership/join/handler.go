@@ -72,8 +72,8 @@ type Config struct {
 	// ErrNotYet if that is unknown.
 	GossipKeys func() GossipKeys
 	Barred     func(name, role string) error
-	// Inherited reports whether this cluster succeeds the one with the ID. Unrelated is called for a
-	// node of an unrelated cluster.
+	// Inherited reports whether this cluster succeeds the one with the ID. Unrelated is called for
+	// a node of an unrelated cluster.
 	Inherited func(cluster string) bool
 	Unrelated func(name, cluster string)
 	// Grace is how long after its expiry an agent's certificate still gets it a new one, subject to

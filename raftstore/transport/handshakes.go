@@ -9,8 +9,8 @@ import (
 // handshakes tracks the connections that are not authenticated yet. Any client may open one, so it
 // bounds their number, per source and in total. It makes room by closing instead of waiting: it
 // closes the oldest connection of the source with the most. A server that needs some milliseconds
-// gets through beside any number of silent ones, and a flood from one source costs that source's own
-// places.
+// gets through beside any number of silent ones, and a flood from one source costs that source's
+// own places.
 type handshakes struct {
 	most, mostOfOne int
 

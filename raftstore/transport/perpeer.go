@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 )
 
-// perPeer counts the connections of each authenticated peer, by its certificate: a faulty server, or
-// an attacker with its key, takes no more than its share of memory and file descriptors.
+// perPeer counts the connections of each authenticated peer, by its certificate: a faulty server,
+// or an attacker with its key, takes no more than its share of memory and file descriptors.
 type perPeer struct {
 	most int
 

@@ -1,5 +1,5 @@
-// Package evictions judges the ends of pods in a run of the chaos tests: a fault of the pod's node must
-// explain each.
+// Package evictions judges the ends of pods in a run of the chaos tests: a fault of the pod's node
+// must explain each.
 package evictions
 
 import (
@@ -17,8 +17,8 @@ import (
 // are moved. Its methods may be called from many goroutines, as each server's watch reports the
 // same ends.
 type Judge struct {
-	// tooSoon is how long a trouble lasts before any pod that a kubelet has taken may be evicted for
-	// it.
+	// tooSoon is how long a trouble lasts before any pod that a kubelet has taken may be evicted
+	// for it.
 	tooSoon time.Duration
 
 	mu       sync.Mutex
@@ -43,9 +43,9 @@ type ending struct {
 	forced bool
 }
 
-// late is for how long after told an eviction may still be seen that is due to the trouble. A trouble
-// ends when the cluster is whole, with every Node Ready and no pod on its way out: a later eviction
-// was at most being asked for at that moment.
+// late is for how long after told an eviction may still be seen that is due to the trouble. A
+// trouble ends when the cluster is whole, with every Node Ready and no pod on its way out: a later
+// eviction was at most being asked for at that moment.
 const late = 5 * time.Second
 
 // New returns a judge of a cluster that calls a silent node dead after grace, and evicts its pods

@@ -1,5 +1,5 @@
-// Package traces finds what pods leave on the nodes of a dev cluster: processes, cgroups, mounts and
-// rules of the packet filter.
+// Package traces finds what pods leave on the nodes of a dev cluster: processes, cgroups, mounts
+// and rules of the packet filter.
 package traces
 
 import (

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"github.com/barque/barque/apiserver/encryption"
 	"github.com/barque/barque/apiserver/encryption/provider"
 	"github.com/barque/barque/backups"
+	"github.com/barque/barque/cmd/barque/node/adapters"
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/acts"
@@ -47,7 +47,7 @@ func (s *server) loadDataKeys(context.Context) (err error) {
 			s.sight.Again() // the file in use may be another one
 		},
 	})
-	s.transformers = encryption.New(keySource{s.dataKeys}, dataKeysKey)
+	s.transformers = encryption.New(adapters.KeySource{Keys: s.dataKeys}, dataKeysKey)
 	s.transformers.Use(s.providers)
 	if err == nil {
 		s.providers.Probe(s.dataKeys.Probes)
@@ -101,25 +101,6 @@ func (s *server) otherProviders() (others []provider.Other, known bool) {
 	return others, true
 }
 
-// fileOfProviders is this server's file, for changes of the data keys.
-type fileOfProviders struct{ *provider.Providers }
-
-// Agreed implements datakeys.File.
-func (f fileOfProviders) Agreed(ctx context.Context, listed string, ask bool) (datakeys.Agreement, error) {
-	is, err := f.Providers.Agreed(ctx, listed, ask)
-	return datakeys.Agreement(is), err
-}
-
-// Status implements datakeys.File.
-func (f fileOfProviders) Status() *datakeys.FileStatus {
-	is := f.Providers.Status()
-	if is == nil {
-		return nil
-	}
-	return &datakeys.FileStatus{Path: is.Path, Hash: is.Hash, Problem: is.Problem, Resources: is.Resources,
-		Differ: is.Differ, Away: is.Away}
-}
-
 // pluginChecks are the checks of the plugins, and of this server's reading what a file encrypts.
 func (s *server) pluginChecks() []healthz.HealthChecker {
 	all := []healthz.HealthChecker{
@@ -130,58 +111,16 @@ func (s *server) pluginChecks() []healthz.HealthChecker {
 	return all
 }
 
-// keySource are data keys for the API server.
-type keySource struct{ *datakeys.Keys }
-
-// Epoch implements encryption.Keys.
-func (k keySource) Epoch(ctx context.Context) (*encryption.Epoch, error) {
-	e, err := k.Keys.Epoch(ctx)
-	return (*encryption.Epoch)(e), err
-}
-
-// Key implements encryption.Keys.
-func (k keySource) Key(ctx context.Context, id string) ([]byte, error) {
-	key, err := k.Keys.Key(ctx, id)
-	if errors.Is(err, datakeys.ErrUnlisted) {
-		err = unlistedError{err}
-	}
-	return key, err
-}
-
-// unlistedError is encryption.ErrUnlisted with the words of package datakeys.
-type unlistedError struct{ error }
-
-// Is supports errors.Is.
-func (unlistedError) Is(target error) bool { return target == encryption.ErrUnlisted }
-
-// storedObjects are the objects in the store, for changes of the data keys.
-type storedObjects struct{ *encryption.Objects }
-
-// Rewrite implements datakeys.Objects.
-func (o storedObjects) Rewrite(ctx context.Context, term uint64, e *datakeys.Epoch, report func(left int)) error {
-	return o.Objects.Rewrite(ctx, term, (*encryption.Epoch)(e), report)
-}
-
-// Count implements datakeys.Objects.
-func (o storedObjects) Count(ctx context.Context, e *datakeys.Epoch) (datakeys.Counts, error) {
-	n, err := o.Objects.Count(ctx, (*encryption.Epoch)(e))
-	return datakeys.Counts(n), err
-}
-
-// Left implements datakeys.Objects.
-func (o storedObjects) Left(ctx context.Context, e *datakeys.Epoch) (int, error) {
-	return o.Objects.Left(ctx, (*encryption.Epoch)(e))
-}
-
-func (s *server) storedObjects() storedObjects {
-	return storedObjects{&encryption.Objects{Store: s.store, Transformers: s.transformers, Now: time.Now}}
+func (s *server) storedObjects() adapters.StoredObjects {
+	return adapters.StoredObjects{
+		Objects: &encryption.Objects{Store: s.store, Transformers: s.transformers, Now: time.Now}}
 }
 
 // newEncryption returns this server's part in changes of the data keys.
 func (s *server) newEncryption() *datakeys.Manager {
 	return datakeys.New(datakeys.Config{
 		Server: s.rollover(dataKeysKey, "encryption", acts.Data), Keys: s.dataKeys, Sealer: s.ids.Trust,
-		Members: s.dataKeyMembers, File: fileOfProviders{s.providers},
+		Members: s.dataKeyMembers, File: adapters.FileOfProviders{Providers: s.providers},
 		Objects: s.storedObjects(),
 		Purge:   s.store.Purge, Now: time.Now, Self: s.options.Name, Leader: s.leader,
 	})
@@ -282,22 +221,11 @@ func (s *server) encryptionReady() healthz.HealthChecker {
 	return healthz.NamedCheck("encryption", func(r *http.Request) error { return s.dataKeys.Ready(r.Context()) })
 }
 
-// readability is whether this server reads all objects: those under data keys, and those under a
-// file.
-type readability struct {
-	*datakeys.Keys
-	sight *encryption.Sight
-}
-
-// Ready returns why it does not, or nil.
-func (r readability) Ready(ctx context.Context) error {
-	return cmp.Or(r.Keys.Ready(ctx), r.sight.Blind())
-}
-
 // startHandingOver begins before the API: a server without the keys is never ready, so that a
 // leader among them would not begin its work.
 func (s *server) startHandingOver(ctx context.Context) error {
-	handover := &datakeys.Handover{Keys: readability{s.dataKeys, s.sight}, Logger: s.logger.With("part", "encryption"),
+	handover := &datakeys.Handover{Keys: adapters.Readability{Keys: s.dataKeys, Sight: s.sight},
+		Logger: s.logger.With("part", "encryption"),
 		To: func(ctx context.Context, generation uint64) error {
 			return s.store.HandOverTo(ctx, "it cannot read all objects", members.Readers(s.pool.Members(), generation))
 		}}

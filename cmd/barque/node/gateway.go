@@ -27,8 +27,8 @@ func (s *server) makeGateway() (err error) {
 		return err
 	}
 	all, logger := s.api.Informers(), s.logger.With("part", "gateway")
-	s.gateway.config = config
-	s.gateway.objects, err = gateway.NewObjects(config, gateway.Shared{
+	s.gateway.Config = config
+	s.gateway.Objects, err = gateway.NewObjects(config, gateway.Shared{
 		Services: all.Core().V1().Services(), EndpointSlices: all.Discovery().V1().EndpointSlices(),
 		Namespaces: all.Core().V1().Namespaces(),
 	}, logger)
@@ -37,11 +37,11 @@ func (s *server) makeGateway() (err error) {
 	}
 	nodes := all.Core().V1().Nodes()
 	s.statuses, err = gateway.NewStatuses(gateway.StatusConfig{
-		Objects: s.gateway.objects, Settings: s.options.Gateway, Nodes: nodes.Lister(), NodesChanged: nodes.Informer(),
+		Objects: s.gateway.Objects, Settings: s.options.Gateway, Nodes: nodes.Lister(), NodesChanged: nodes.Informer(),
 		Secrets: client, Logger: logger,
 	})
 	if err == nil {
-		s.gatewayObjects.Store(s.gateway.objects)
+		s.gatewayObjects.Store(s.gateway.Objects)
 	}
 	return err
 }
@@ -75,7 +75,7 @@ func (s *server) gatewayRoutines() []runtime.Routine {
 			if err != nil {
 				return err
 			}
-			return gateway.Install(ctx, s.gateway.objects,
+			return gateway.Install(ctx, s.gateway.Objects,
 				gateway.Clients{API: client, Definitions: definitions.CustomResourceDefinitions(), Gateways: gateways},
 				logger)
 		}},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/controllers/servicelb"
 	"github.com/barque/barque/edge/gateway"
 	"github.com/barque/barque/edge/provider"
@@ -29,11 +30,11 @@ func (s *server) loadBalancers(informers informers.SharedInformerFactory) (servi
 		reserved[addr] = "the Kubernetes API"
 	}
 	nodes := informers.Core().V1().Nodes()
-	routes := gateway.NewPorts(s.gateway.objects, s.options.Gateway, nodes.Lister(), nodes.Informer())
+	routes := gateway.NewPorts(s.gateway.Objects, s.options.Gateway, nodes.Lister(), nodes.Informer())
 	p, err := provider.New(provider.Config{
 		Informers: informers, Gateway: routes, Logger: s.logger.With("part", "load balancers"),
 		PodCIDRs: s.settings.ClusterCIDRs, Reserved: reserved,
-		Ports: OwnPorts(s.options), FirstNodePort: int32(nodePorts.First), LastNodePort: int32(nodePorts.Last),
+		Ports: options.OwnPorts(s.options), FirstNodePort: int32(nodePorts.First), LastNodePort: int32(nodePorts.Last),
 	})
 	if err != nil {
 		return nil, err
@@ -51,7 +52,7 @@ const shownRoutes = 100
 // edgeStatus returns the pools, and the faults of Services and routes, on the leader; nil
 // elsewhere.
 func (s *server) edgeStatus() *clusterstatus.EdgeStatus {
-	if s.grants == nil || s.grants.Grants() == nil || s.gatewayObjects.Load() == nil {
+	if !s.addresses.Leads() || s.gatewayObjects.Load() == nil {
 		return nil
 	}
 	var out clusterstatus.EdgeStatus

@@ -17,6 +17,7 @@ import (
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/controllers/noderole"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/version"
@@ -135,7 +136,7 @@ func (s *server) unreadyNodes() (nodes []clusterstatus.UnreadyNode) {
 // otherProfiles returns the agents with another profile than this server's.
 func (s *server) otherProfiles() []clusterstatus.AgentProfile {
 	if m := s.synced(); m != nil {
-		return clusterstatus.OtherProfiles(cmp.Or(s.options.Profile, NoProfile), m.Profiles())
+		return clusterstatus.OtherProfiles(cmp.Or(s.options.Profile, options.NoProfile), m.Profiles())
 	}
 	return nil
 }

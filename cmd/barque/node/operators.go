@@ -14,6 +14,7 @@ import (
 	"github.com/barque/barque/apiserver/extra"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/clusterstatus/cis"
+	"github.com/barque/barque/cmd/barque/node/adapters"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/gossip"
@@ -38,7 +39,8 @@ func (s *server) handlers() map[string]http.Handler {
 		relay.Pass(auditlog.Handler(s.options.Name, s.audit.File)))
 	handlers[cis.ReportPath] = extra.MastersAndServers(http.MethodGet, relay.Pass(hardening.Handler(s.hardening)))
 	handlers[adminapi.MembersPath] = adminapi.MembersHandler(
-		orderedRemovals{s.store, s.judge.Book, s.logger.With("part", "revocations")}, s.leavers())
+		adapters.OrderedRemovals{Server: s.store, Book: s.judge.Book, Logger: s.logger.With("part", "revocations")},
+		s.leavers())
 	handlers[token.Path] = adminapi.TokensHandler(s.tokens, s.logger.With("part", "join"))
 	certificates := s.certificatesAPI(servers)
 	handlers[adminapi.RevocationsPath] = adminapi.RevocationsHandler(s.revoked.Entries, s.judge.Book,
@@ -56,7 +58,7 @@ func (s *server) handlers() map[string]http.Handler {
 func (s *server) says() *adminapi.Report {
 	r := &adminapi.Report{Self: s.options.Name, DataDir: s.options.DataDir, Started: s.started, Pool: s.met.Load(),
 		Certificates: s.ownCertificates, Trust: s.ids.Trust, Backups: s.backups, Logger: s.logger}
-	r.Addresses, r.Edge, r.Conflicts = s.answered, s.edgeStatus, s.conflicts.all
+	r.Addresses, r.Edge, r.Conflicts = s.addresses.Answered, s.edgeStatus, s.conflicts.All
 	if s.membersWithNodes.Load() != nil { // set after everything that these functions read
 		r.Former, r.Apart, r.Exchange, r.Lost = s.leavers().Former, s.apartAgents, s.exchange.Status, s.lostVolumes
 		r.Profiles = s.otherProfiles

@@ -3,16 +3,12 @@ package node
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
-	"log/slog"
-	"slices"
-	"strings"
 	"time"
 
-	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/barque/barque/cmd/barque/node/adapters"
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/acts"
@@ -26,88 +22,6 @@ import (
 
 // revokedFolder is the place in the store of revocations, outside of the API's objects.
 const revokedFolder = "/barque/revoked/"
-
-// revokedRecords is the folder as packages revocation and judge have it.
-type revokedRecords struct {
-	register.Folder
-	store *raftstore.Server
-}
-
-// orderedRemovals is the store for operators: the list of revocations names who removed a server.
-type orderedRemovals struct {
-	*raftstore.Server
-	book   *revocation.Book
-	logger *slog.Logger
-}
-
-// Remove implements adminapi.MemberStore.
-func (o orderedRemovals) Remove(ctx context.Context, id, why string) error {
-	if who, ok := request.UserFrom(ctx); ok {
-		if err := o.book.Order(ctx, id, who.GetName()); err != nil {
-			o.logger.Info("the list of revoked certificates will not say by whose order a server was removed", "id", id,
-				"err", err)
-		}
-	}
-	err := o.Server.Remove(ctx, id, why)
-	// After other errors it may have happened: the note stays.
-	if _, refused := errors.AsType[*raftstore.RefusedError](err); refused || errors.Is(err, raftstore.ErrNoLeader) {
-		o.stays(ctx, id)
-	}
-	return err
-}
-
-// Promote implements adminapi.MemberStore. It may take a removal back.
-func (o orderedRemovals) Promote(ctx context.Context, id string) error {
-	err := o.Server.Promote(ctx, id)
-	if err == nil {
-		o.stays(ctx, id)
-	}
-	return err
-}
-
-func (o orderedRemovals) stays(ctx context.Context, id string) {
-	if err := o.book.CancelOrder(ctx, id); err != nil {
-		o.logger.Info("the order to remove a server that stays is still noted", "id", id, "err", err)
-	}
-}
-
-// Revision implements revocation.Store.
-func (r revokedRecords) Revision() uint64 { return r.store.Revision() }
-
-// Commit implements revocation.Store.
-func (r revokedRecords) Commit(ctx context.Context, term uint64, changes ...revocation.Change) (uint64, bool, error) {
-	all := make([]register.Change, len(changes))
-	for i, c := range changes {
-		all[i] = register.Change(c)
-	}
-	return r.Folder.Commit(ctx, term, all...)
-}
-
-// Members implements judge.Store.
-func (r revokedRecords) Members() map[string]string {
-	names := map[string]string{}
-	for _, m := range r.store.Members() {
-		names[m.ID] = m.Name
-	}
-	return names
-}
-
-// Removed implements judge.Store.
-func (r revokedRecords) Removed() (out []revocation.Removed) {
-	for id, gone := range r.store.Gone() {
-		if !gone.Dropped {
-			out = append(out, revocation.Removed{ID: id, Name: gone.Name, Why: gone.Why, At: gone.At})
-		}
-	}
-	slices.SortFunc(out, func(a, b revocation.Removed) int { return strings.Compare(a.ID, b.ID) })
-	return out
-}
-
-// Await implements judge.Store.
-func (r revokedRecords) Await(ctx context.Context, revision uint64) error {
-	_, err := r.store.View(ctx, raftstore.ViewOptions{Stale: true, MinRevision: revision})
-	return err
-}
 
 // loadRevoked reads the list before anything listens.
 func (s *server) loadRevoked() (err error) {
@@ -156,7 +70,7 @@ func (s *server) barred(leaf *x509.Certificate, others []*x509.Certificate) erro
 
 // startRevocations follows the revocations in the store, and the store's decisions about servers.
 func (s *server) startRevocations(ctx context.Context) error {
-	store, logger := revokedRecords{register.NewFolder(s.store, revokedFolder), s.store},
+	store, logger := adapters.RevokedRecords{Folder: register.NewFolder(s.store, revokedFolder), Store: s.store},
 		s.logger.With("part", "revocations")
 	s.judge = judge.New(judge.Config{
 		Self: s.options.Name, Trust: s.ids.Trust, List: s.revoked, Store: store, Connections: s.mux, IsAgent: s.isAgent,

@@ -32,10 +32,13 @@ import (
 	"github.com/barque/barque/apiserver/logins"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/cmd/barque/node/adapters"
+	"github.com/barque/barque/cmd/barque/node/addresses"
+	"github.com/barque/barque/cmd/barque/node/options"
+	"github.com/barque/barque/cmd/barque/node/worker"
 	"github.com/barque/barque/edge/gateway"
 	"github.com/barque/barque/edge/hold"
 	"github.com/barque/barque/edge/pool"
-	"github.com/barque/barque/internal/cutoff"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/scheddelay"
 	"github.com/barque/barque/internal/version"
@@ -63,10 +66,10 @@ import (
 
 // server holds the parts of a server, in the order of their start.
 type server struct {
-	options  *Options
+	options  *options.Options
 	logger   *slog.Logger
 	record   *enroll.Record
-	settings Settings
+	settings options.Settings
 	ids      *credentials.Server
 	meter    scheddelay.Meter
 	store    *raftstore.Server
@@ -105,23 +108,15 @@ type server struct {
 	// the store, and for reports: it is set later, when the Nodes are noted.
 	membersOfAPI, membersWithNodes atomic.Pointer[members.Members]
 	packets                        atomic.Pointer[network.Network] // nil without a node
-	conflicts                      conflicts
+	conflicts                      addresses.Conflicts
 	pools                          addressPools // of Services' addresses; nil where a cloud has its own
-	gateway                        gatewayParts
+	gateway                        worker.Gateway
 	// objects of gateway, for the API server, which is older
 	gatewayObjects atomic.Pointer[gateway.Objects]
 	statuses       *gateway.Statuses
 	unrelated      enroll.Unrelated
 	drain          drain.Drain
-	// holder is what this node answers for, and grants what this server has granted while it leads.
-	holder *hold.Holder
-	grants *hold.Leader
-	// balanced are the addresses of Services.
-	balanced balanced
-	// edgeLife ends when this server stops to grant.
-	edgeLife context.Context
-	// holding are the sessions of agents that hold addresses.
-	holding *cutoff.Requests
+	addresses      *addresses.Server
 	// dumpScheduler writes the scheduler's state to the log.
 	dumpScheduler func()
 }
@@ -132,7 +127,7 @@ type server struct {
 var ErrRestart = errors.New("this node must be started again, with its data")
 
 // RunServer runs a server until the context ends.
-func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) {
+func RunServer(ctx context.Context, o options.Options, logger *slog.Logger) (err error) {
 	if err := o.AwaitAddress(ctx, logger); err != nil {
 		return unlessStopped(ctx, err, logger)
 	}
@@ -161,8 +156,8 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 	}()
 	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.startProviders,
 		s.loadDataKeys, s.startAudit, s.startStore, s.startRevocations, s.openBook, s.startPublishing, s.startGossip,
-		s.startLiveness, s.startEdge, s.startExchange, s.startHandingOver, s.startLogins, s.startOtherFiles, s.startAPI,
-		s.startBalanced, s.startKubeletRights, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting,
+		s.startLiveness, s.startAddresses, s.startExchange, s.startHandingOver, s.startLogins, s.startOtherFiles,
+		s.startAPI, s.useServices, s.startKubeletRights, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting,
 		s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
@@ -191,7 +186,7 @@ func (s *server) enlist(ctx context.Context) (err error) {
 	if err := takeProfile(s.options, s.record, s.logger); err != nil {
 		return err
 	}
-	if s.settings, err = SettingsOf(s.record); err != nil {
+	if s.settings, err = options.SettingsOf(s.record); err != nil {
 		return err
 	}
 	if err := s.options.SettleAddresses(s.settings); err != nil {
@@ -456,7 +451,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Revoked:        s.judge.Check,
 		RevokedChanged: s.revoked.Changed,
 		KubeletClient:  s.ids.KubeletClientTLS(),
-		IsKubelet:      isKubelet,
+		IsKubelet:      adapters.IsKubelet,
 		NodeAddress:    s.nodeAddress,
 		ProxyClient:    apiserver.CertificateFiles(s.ids.ProxyFiles()),
 		ServiceAccounts: apiserver.ServiceAccounts{Issuer: s.settings.AccountIssuer(), Keys: s.accountKeys,
@@ -479,7 +474,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Transformers:      s.transformers,
 		Plugins:           s.pluginChecks(),
 		SignsOfLife:       s.life,
-		Unauthenticated:   map[string]http.Handler{join.Prefix: joining, hold.Path: s.grantsHandler(joining.Agent)},
+		Unauthenticated:   map[string]http.Handler{join.Prefix: joining, hold.Path: s.addresses.Handler(joining.Agent)},
 		Extra:             s.handlers(),
 		LongRunning:       []string{backups.SnapshotSavePath, backups.SnapshotRestorePath},
 		ReadyChecks: append(healthchecks.OfStore(s.store.Ready), s.encryptionReady(), s.accountsReady(),
@@ -516,7 +511,7 @@ func (s *server) nameTaken(name string) error {
 	if why := ofServices(name, s.settings.Domain); why != "" {
 		return fmt.Errorf("%q %s: give this machine another name with --name", name, why)
 	}
-	if name != s.options.Name && slices.Contains(APINames(s.options, s.settings), name) {
+	if name != s.options.Name && slices.Contains(options.APINames(s.options, s.settings), name) {
 		return fmt.Errorf("%q is a name of the API: give this machine another name with --name", name)
 	}
 	return s.members.NameTaken(name)
@@ -571,6 +566,19 @@ func (s *server) nodeAddress(name string, kind corev1.NodeAddressType, addr neti
 	return s.members.OfServer(name, addr)
 }
 
+// startAddresses starts what answers for addresses that are no machine's own.
+func (s *server) startAddresses(ctx context.Context) (err error) {
+	s.addresses, err = addresses.StartServer(ctx, s.stack, addresses.ServerConfig{
+		Options: s.options, Store: s.store, Pool: s.pool, Mux: s.mux, Trust: s.ids.Trust, Check: s.judge.Check,
+		Changed:   []func() <-chan struct{}{s.revoked.Changed, s.ids.Trust.Changed},
+		Conflicts: &s.conflicts, Logger: s.logger.With("part", "addresses"),
+	})
+	return err
+}
+
+// useServices begins to read the Services, for their addresses.
+func (s *server) useServices(context.Context) error { return s.addresses.Use(s.api.Informers()) }
+
 // startDrain is the last step of a start, so that it is the first one of a stop.
 func (s *server) startDrain(ctx context.Context) error {
 	return s.stack.Start(ctx, lifecycle.Component{Name: "service", Run: func(ctx context.Context) error {
@@ -610,7 +618,7 @@ func (s *server) stillNode(ctx context.Context, name string, ended time.Time) er
 }
 
 // enlistServer returns this server's record of its cluster.
-func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*enroll.Record, error) {
+func enlistServer(ctx context.Context, o *options.Options, logger *slog.Logger) (*enroll.Record, error) {
 	if err := backups.FinishRecovery(enroll.Directory(o.DataDir), logger); err != nil {
 		return nil, err
 	}
