@@ -40,7 +40,8 @@ func admits(h http.Handler, method, path string, who user.Info) (in bool) {
 // and nowhere else. Only administrators get through the other doors, whatever a role says.
 func TestServersGetThroughTheirDoors(t *testing.T) {
 	s := &server{options: &options.Options{Name: "s1"}, logger: slog.New(slog.DiscardHandler), record: &enroll.Record{},
-		ids: &credentials.Server{}, audit: &audit.Log{}, judge: &judge.Judge{}, backups: &backups.Manager{}}
+		ids: &credentials.Server{}, backups: &backups.Manager{},
+		access: accessParts{audit: &audit.Log{}}, joining: joiningParts{judge: &judge.Judge{}}}
 	handlers := s.handlers()
 	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
 	type request struct{ method, path string }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"sync/atomic"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	clientv1 "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
@@ -11,12 +12,21 @@ import (
 	gatewayclient "sigs.k8s.io/gateway-api/pkg/client/clientset/versioned/typed/apis/v1"
 
 	"github.com/barque/barque/apiserver/gatewayauth"
+	"github.com/barque/barque/cmd/barque/node/worker"
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/edge/gateway"
 )
 
 // statusUser writes the statuses of routes.
 var statusUser = serviceaccount.MakeUsername(metav1.NamespaceSystem, "barque-gateway-status")
+
+// gatewayParts are those of a server that the gateway needs.
+type gatewayParts struct {
+	shared   worker.Gateway                  // with the node
+	objects  atomic.Pointer[gateway.Objects] // of shared, for the API server, which is older
+	statuses *gateway.Statuses
+	pools    addressPools // of Services' addresses; nil where a cloud has its own
+}
 
 // makeGateway makes the informers of a server. They run whether the server has a node or not: the
 // authorizer decides by them, and the leader writes statuses.
@@ -27,8 +37,8 @@ func (s *server) makeGateway() (err error) {
 		return err
 	}
 	all, logger := s.api.Informers(), s.logger.With("part", "gateway")
-	s.gateway.Config = config
-	s.gateway.Objects, err = gateway.NewObjects(config, gateway.Shared{
+	s.gateway.shared.Config = config
+	s.gateway.shared.Objects, err = gateway.NewObjects(config, gateway.Shared{
 		Services: all.Core().V1().Services(), EndpointSlices: all.Discovery().V1().EndpointSlices(),
 		Namespaces: all.Core().V1().Namespaces(),
 	}, logger)
@@ -36,25 +46,25 @@ func (s *server) makeGateway() (err error) {
 		return err
 	}
 	nodes := all.Core().V1().Nodes()
-	s.statuses, err = gateway.NewStatuses(gateway.StatusConfig{
-		Objects: s.gateway.Objects, Settings: s.options.Gateway, Nodes: nodes.Lister(), NodesChanged: nodes.Informer(),
-		Secrets: client, Logger: logger,
+	s.gateway.statuses, err = gateway.NewStatuses(gateway.StatusConfig{
+		Objects: s.gateway.shared.Objects, Settings: s.options.Gateway, Nodes: nodes.Lister(),
+		NodesChanged: nodes.Informer(), Secrets: client, Logger: logger,
 	})
 	if err == nil {
-		s.gatewayObjects.Store(s.gateway.Objects)
+		s.gateway.objects.Store(s.gateway.shared.Objects)
 	}
 	return err
 }
 
 // gatewayNames is the authorizer's question. Until the objects are there, the gateway waits.
 func (s *server) gatewayNames(resource, namespace, name string) bool {
-	objects := s.gatewayObjects.Load()
+	objects := s.gateway.objects.Load()
 	return objects != nil && objects.Names(resource, namespace, name)
 }
 
 // ingressProblems is admission's question.
 func (s *server) ingressProblems(in *networkingv1.Ingress) []string {
-	if objects := s.gatewayObjects.Load(); objects != nil {
+	if objects := s.gateway.objects.Load(); objects != nil {
 		return objects.AnnotationProblems(in)
 	}
 	return nil
@@ -75,7 +85,7 @@ func (s *server) gatewayRoutines() []runtime.Routine {
 			if err != nil {
 				return err
 			}
-			return gateway.Install(ctx, s.gateway.Objects,
+			return gateway.Install(ctx, s.gateway.shared.Objects,
 				gateway.Clients{API: client, Definitions: definitions.CustomResourceDefinitions(), Gateways: gateways},
 				logger)
 		}},
@@ -91,7 +101,7 @@ func (s *server) gatewayRoutines() []runtime.Routine {
 			}
 			recorder, stop := runtime.Recorder(ctx, client, "gateway")
 			defer stop()
-			return s.statuses.Lead(ctx, client, gateways, recorder)
+			return s.gateway.statuses.Lead(ctx, client, gateways, recorder)
 		}},
 	}
 }

@@ -90,7 +90,7 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 		}, func(ctx context.Context) error {
 			informers.WaitForCacheSync(ctx.Done())
 			return lifecycle.All(ctx, s.life.Run, runner.Run, s.dumps)
-		}, s.gateway.Objects.Run)
+		}, s.gateway.shared.Objects.Run)
 	}})
 }
 
@@ -99,7 +99,7 @@ func (s *server) rollovers() (all []runtime.Routine) {
 	for _, r := range []struct {
 		name string
 		lead func(ctx context.Context, term uint64) error
-	}{{"gossip keys", s.keys.Lead}, {"ca", s.exchange.Lead}, {"data keys", s.encryption.Lead}} {
+	}{{"gossip keys", s.keys.Lead}, {"ca", s.exchange.Lead}, {"data keys", s.encryption.manager.Lead}} {
 		all = append(all, runtime.Routine{Name: r.name, Run: func(ctx context.Context, _ kubernetes.Interface) error {
 			return r.lead(ctx, runtime.TermFrom(ctx))
 		}})

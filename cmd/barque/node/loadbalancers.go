@@ -30,7 +30,7 @@ func (s *server) loadBalancers(informers informers.SharedInformerFactory) (servi
 		reserved[addr] = "the Kubernetes API"
 	}
 	nodes := informers.Core().V1().Nodes()
-	routes := gateway.NewPorts(s.gateway.Objects, s.options.Gateway, nodes.Lister(), nodes.Informer())
+	routes := gateway.NewPorts(s.gateway.shared.Objects, s.options.Gateway, nodes.Lister(), nodes.Informer())
 	p, err := provider.New(provider.Config{
 		Informers: informers, Gateway: routes, Logger: s.logger.With("part", "load balancers"),
 		PodCIDRs: s.settings.ClusterCIDRs, Reserved: reserved,
@@ -42,7 +42,7 @@ func (s *server) loadBalancers(informers informers.SharedInformerFactory) (servi
 	if err := legacyregistry.Registerer().Register(p); err != nil {
 		return nil, err
 	}
-	s.pools.Store(p)
+	s.gateway.pools.Store(p)
 	return p, nil
 }
 
@@ -52,11 +52,11 @@ const shownRoutes = 100
 // edgeStatus returns the pools, and the faults of Services and routes, on the leader; nil
 // elsewhere.
 func (s *server) edgeStatus() *clusterstatus.EdgeStatus {
-	if !s.addresses.Leads() || s.gatewayObjects.Load() == nil {
+	if !s.addresses.Leads() || s.gateway.objects.Load() == nil {
 		return nil
 	}
 	var out clusterstatus.EdgeStatus
-	if p := s.pools.Load(); p != nil {
+	if p := s.gateway.pools.Load(); p != nil {
 		for _, of := range p.Pools() {
 			state := clusterstatus.PoolStatus{Name: of.Name, Used: of.Used, Free: of.Free}
 			if !of.Ready {
@@ -70,7 +70,7 @@ func (s *server) edgeStatus() *clusterstatus.EdgeStatus {
 		}
 		out.Waiting = adminapi.Waiting(services)
 	}
-	faults := s.statuses.Faults(time.Now())
+	faults := s.gateway.statuses.Faults(time.Now())
 	if more := len(faults) - shownRoutes; more > 0 {
 		faults, out.MoreRoutes = faults[:shownRoutes], more
 	}

@@ -5,12 +5,21 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/barque/barque/apiserver/audit"
 	"github.com/barque/barque/apiserver/authorizers"
 	"github.com/barque/barque/apiserver/configfile"
 	"github.com/barque/barque/apiserver/logins"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/lifecycle"
 )
+
+// accessParts are those of a server that decide who may do what, and write it down.
+type accessParts struct {
+	audit       *audit.Log
+	logins      *logins.Logins
+	authorizers *authorizers.Authorizers
+	otherFiles  configfile.Files
+}
 
 // startLogins reads the files about logins and authorization, and goes on looking at them.
 func (s *server) startLogins(ctx context.Context) (err error) {
@@ -22,35 +31,35 @@ func (s *server) startLogins(ctx context.Context) (err error) {
 	if order == nil {
 		order = authorizers.NewOptions()
 	}
-	s.logins, err = logins.New(
+	s.access.logins, err = logins.New(
 		logins.Config{Options: ways, Server: o.Name, Issuers: issuers, Audiences: issuers, OwnCAs: s.ids.Trust.EveryPEM,
 			Logger: s.logger.With("part", "logins")})
 	if err != nil {
 		return err
 	}
-	if err := s.stack.Start(ctx, lifecycle.Component{Name: "logins", Run: s.logins.Run}); err != nil {
+	if err := s.stack.Start(ctx, lifecycle.Component{Name: "logins", Run: s.access.logins.Run}); err != nil {
 		return err
 	}
-	s.authorizers, err = authorizers.New(
+	s.access.authorizers, err = authorizers.New(
 		authorizers.Config{Options: order, Server: o.Name, Logger: s.logger.With("part", "authorization")})
 	if err != nil {
 		return err
 	}
-	return s.stack.Start(ctx, lifecycle.Component{Name: "authorization", Run: s.authorizers.Run})
+	return s.stack.Start(ctx, lifecycle.Component{Name: "authorization", Run: s.access.authorizers.Run})
 }
 
 // configFiles are those of this server that must be the same on all servers, for its report.
 func (s *server) configFiles() []clusterstatus.ConfigFile {
 	states := s.options.Alike()
-	if s.logins != nil {
-		states = append(states, s.logins.Files()...)
+	if s.access.logins != nil {
+		states = append(states, s.access.logins.Files()...)
 	}
-	if s.authorizers != nil {
-		states = append(states, s.authorizers.Files()...)
+	if s.access.authorizers != nil {
+		states = append(states, s.access.authorizers.Files()...)
 	}
-	states = append(states, s.providers.Files()...)
+	states = append(states, s.encryption.providers.Files()...)
 	out := []clusterstatus.ConfigFile{}
-	for _, f := range append(states, s.otherFiles.States()...) {
+	for _, f := range append(states, s.access.otherFiles.States()...) {
 		out = append(out, clusterstatus.ConfigFile(f))
 	}
 	return out
@@ -74,7 +83,7 @@ func (s *server) startOtherFiles(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.otherFiles = append(s.otherFiles, file)
+		s.access.otherFiles = append(s.access.otherFiles, file)
 	}
-	return s.stack.Start(ctx, lifecycle.Component{Name: "configuration files", Run: s.otherFiles.Run})
+	return s.stack.Start(ctx, lifecycle.Component{Name: "configuration files", Run: s.access.otherFiles.Run})
 }

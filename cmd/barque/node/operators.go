@@ -36,19 +36,19 @@ func (s *server) handlers() map[string]http.Handler {
 		return s.says().Observe(ctx, s.record.Cluster.ID, s.store)
 	})
 	handlers[auditlog.Path] = extra.MastersAndServers(http.MethodGet,
-		relay.Pass(auditlog.Handler(s.options.Name, s.audit.File)))
+		relay.Pass(auditlog.Handler(s.options.Name, s.access.audit.File)))
 	handlers[cis.ReportPath] = extra.MastersAndServers(http.MethodGet, relay.Pass(hardening.Handler(s.hardening)))
 	handlers[adminapi.MembersPath] = adminapi.MembersHandler(
-		adapters.OrderedRemovals{Server: s.store, Book: s.judge.Book, Logger: s.logger.With("part", "revocations")},
+		adapters.OrderedRemovals{Server: s.store, Book: s.joining.judge.Book, Logger: s.logger.With("part", "revocations")},
 		s.leavers())
-	handlers[token.Path] = adminapi.TokensHandler(s.tokens, s.logger.With("part", "join"))
+	handlers[token.Path] = adminapi.TokensHandler(s.joining.tokens, s.logger.With("part", "join"))
 	certificates := s.certificatesAPI(servers)
-	handlers[adminapi.RevocationsPath] = adminapi.RevocationsHandler(s.revoked.Entries, s.judge.Book,
-		adminapi.InUse{IsCA: certificates.IsCA, Needed: s.judge.Needed, Find: certificates.Find,
+	handlers[adminapi.RevocationsPath] = adminapi.RevocationsHandler(s.joining.revoked.Entries, s.joining.judge.Book,
+		adminapi.InUse{IsCA: certificates.IsCA, Needed: s.joining.judge.Needed, Find: certificates.Find,
 			Serials: certificates.Serials}, s.logger.With("part", "revocations"))
 	handlers[adminapi.KeysPath] = adminapi.KeysHandler(s.keys)
-	handlers[adminapi.EncryptionPath] = &adminapi.Encryption{Keys: s.encryption, Resolve: s.encryptable, Relay: relay,
-		Leader: s.leader, Logger: s.logger.With("part", "encryption")}
+	handlers[adminapi.EncryptionPath] = &adminapi.Encryption{Keys: s.encryption.manager, Resolve: s.encryptable,
+		Relay: relay, Leader: s.leader, Logger: s.logger.With("part", "encryption")}
 	handlers[clusterstatus.GossipPath] = adminapi.GossipHandler(s.options.Name, s.pool)
 	certificates.AddHandlers(handlers)
 	return handlers
@@ -56,14 +56,15 @@ func (s *server) handlers() map[string]http.Handler {
 
 // says returns this server's report on itself, from the parts started so far.
 func (s *server) says() *adminapi.Report {
-	r := &adminapi.Report{Self: s.options.Name, DataDir: s.options.DataDir, Started: s.started, Pool: s.met.Load(),
-		Certificates: s.ownCertificates, Trust: s.ids.Trust, Backups: s.backups, Logger: s.logger}
+	r := &adminapi.Report{Self: s.options.Name, DataDir: s.options.DataDir, Started: s.started,
+		Pool: s.late.pool.Load(), Certificates: s.ownCertificates, Trust: s.ids.Trust, Backups: s.backups,
+		Logger: s.logger}
 	r.Addresses, r.Edge, r.Conflicts = s.addresses.Answered, s.edgeStatus, s.conflicts.All
-	if s.membersWithNodes.Load() != nil { // set after everything that these functions read
+	if s.late.membersWithNodes.Load() != nil { // set after everything that these functions read
 		r.Former, r.Apart, r.Exchange, r.Lost = s.leavers().Former, s.apartAgents, s.exchange.Status, s.lostVolumes
 		r.Profiles = s.otherProfiles
-		r.Unready, r.Failing, r.Admissions = s.unreadyNodes, s.failingCalls, s.book.Admissions
-		r.AuditLosses, r.Files, r.DataKeys = s.auditLosses, s.configFiles, s.encryption.Progress
+		r.Unready, r.Failing, r.Admissions = s.unreadyNodes, s.failingCalls, s.joining.book.Admissions
+		r.AuditLosses, r.Files, r.DataKeys = s.auditLosses, s.configFiles, s.encryption.manager.Progress
 	}
 	return r
 }
@@ -118,7 +119,7 @@ func (s *server) tunnels() []wireguard.Seen {
 // ownCertificates describes this server's certificates, with a warning about the revoked ones.
 func (s *server) ownCertificates() credentials.NodeCertificates {
 	n := s.ids.Certificates()
-	adminapi.MarkRevoked(&n, s.revoked.Entries())
+	adminapi.MarkRevoked(&n, s.joining.revoked.Entries())
 	return n
 }
 
@@ -135,8 +136,8 @@ func (s *server) agentNames() []string {
 // certificatesAPI shows the certificates of the cluster.
 func (s *server) certificatesAPI(servers *adminapi.Servers) *adminapi.Certificates {
 	return &adminapi.Certificates{
-		Self: s.options.Name, Own: s.ownCertificates, Agents: s.agentNames, Revoked: s.revoked.Entries,
-		Renew: s.ids.Renew, Exchange: s.exchange, Ends: s.judge.Overlap.Ends,
+		Self: s.options.Name, Own: s.ownCertificates, Agents: s.agentNames, Revoked: s.joining.revoked.Entries,
+		Renew: s.ids.Renew, Exchange: s.exchange, Ends: s.joining.judge.Overlap.Ends,
 		Servers:  s.memberNames,
 		IsServer: s.isServer, Call: servers.Call, Pool: s.pool, Trust: s.ids.Trust,
 		CAFile:   credentials.CAFile(s.options.DataDir),

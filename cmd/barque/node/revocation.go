@@ -25,13 +25,13 @@ const revokedFolder = "/barque/revoked/"
 
 // loadRevoked reads the list before anything listens.
 func (s *server) loadRevoked() (err error) {
-	s.revoked, err = revocation.Load(s.options.DataDir, s.logger.With("part", "revocations"))
+	s.joining.revoked, err = revocation.Load(s.options.DataDir, s.logger.With("part", "revocations"))
 	return err
 }
 
 // storeRevision is the revision of this server's state; 0 before the store is open.
 func (s *server) storeRevision() uint64 {
-	if store := s.opened.Load(); store != nil {
+	if store := s.late.store.Load(); store != nil {
 		return store.Revision()
 	}
 	return 0
@@ -39,7 +39,7 @@ func (s *server) storeRevision() uint64 {
 
 // dateCertificates dates this server's certificates, and those that it issues, by the open store.
 func (s *server) dateCertificates(ctx context.Context) error {
-	s.opened.Store(s.store)
+	s.late.store.Store(s.store)
 	s.ids.Trust.Dated(s.storeRevision)
 	return s.ids.Renew(ctx)
 }
@@ -52,13 +52,13 @@ func (s *server) barred(leaf *x509.Certificate, others []*x509.Certificate) erro
 			"the certificate of %q was signed on request: servers among each other have certificates of their own",
 			leaf.Subject.CommonName)
 	}
-	if err := s.revoked.Check(leaf); err != nil {
+	if err := s.joining.revoked.Check(leaf); err != nil {
 		return err
 	}
-	if err := s.peers.Check(leaf, others); err != nil {
+	if err := s.joining.peers.Check(leaf, others); err != nil {
 		return err
 	}
-	id, store := pki.HolderOf(leaf), s.opened.Load()
+	id, store := pki.HolderOf(leaf), s.late.store.Load()
 	if id == "" || store == nil { // of an earlier version, or from before its store was open
 		return nil
 	}
@@ -72,13 +72,13 @@ func (s *server) barred(leaf *x509.Certificate, others []*x509.Certificate) erro
 func (s *server) startRevocations(ctx context.Context) error {
 	store, logger := adapters.RevokedRecords{Folder: register.NewFolder(s.store, revokedFolder), Store: s.store},
 		s.logger.With("part", "revocations")
-	s.judge = judge.New(judge.Config{
-		Self: s.options.Name, Trust: s.ids.Trust, List: s.revoked, Store: store, Connections: s.mux, IsAgent: s.isAgent,
-		Logger: logger,
-		Book: &revocation.Book{Store: store, List: s.revoked, Self: s.options.Name, CAs: s.caDigests,
+	s.joining.judge = judge.New(judge.Config{
+		Self: s.options.Name, Trust: s.ids.Trust, List: s.joining.revoked, Store: store, Connections: s.mux,
+		IsAgent: s.isAgent, Logger: logger,
+		Book: &revocation.Book{Store: store, List: s.joining.revoked, Self: s.options.Name, CAs: s.caDigests,
 			Ends: func() time.Time { return judge.LastEnd(s.ids.Trust) }, Now: time.Now, Logger: logger},
 		Announce: func(version uint64) {
-			if pool := s.met.Load(); pool != nil {
+			if pool := s.late.pool.Load(); pool != nil {
 				pool.SetRevoked(version)
 			}
 		},
@@ -87,13 +87,13 @@ func (s *server) startRevocations(ctx context.Context) error {
 			return append(own, s.peerCertificate())
 		},
 	})
-	return s.stack.Start(ctx, lifecycle.Component{Name: "revocations", Run: s.judge.Run})
+	return s.stack.Start(ctx, lifecycle.Component{Name: "revocations", Run: s.joining.judge.Run})
 }
 
 // newOverlap judges certificates while the CA is exchanged.
 func (s *server) newOverlap() *admissions.Overlap {
-	book := s.judge.Book
-	return &admissions.Overlap{Trust: s.ids.Trust, Book: s.book, AgentKeys: book.Keys, IsAgent: s.isAgent,
+	book := s.joining.judge.Book
+	return &admissions.Overlap{Trust: s.ids.Trust, Book: s.joining.book, AgentKeys: book.Keys, IsAgent: s.isAgent,
 		Mixed: book.Mixed, Logger: s.logger.With("part", "revocations"),
 		Members: s.memberNames}
 }
@@ -114,12 +114,12 @@ func (s *server) isAgent(name string) bool {
 // revocationUpkeep is the leader's work on revocations.
 func (s *server) revocationUpkeep(ctx context.Context, client kubernetes.Interface) error {
 	nodes := judge.Nodes{Client: client.CoreV1().Nodes()}
-	keeper := revocation.Keeper{Book: s.judge.Book, Nodes: s.members.AgentUIDs, Marked: s.members.Marked,
+	keeper := revocation.Keeper{Book: s.joining.judge.Book, Nodes: s.members.AgentUIDs, Marked: s.members.Marked,
 		Node: nodes.UID, Delete: nodes.Delete,
 		Earlier: func(
 			ctx context.Context,
 		) (ran, may []string, err error) {
-			return s.book.Earlier(ctx, s.memberNames())
+			return s.joining.book.Earlier(ctx, s.memberNames())
 		},
 		Settled: func() bool { return !s.ids.Trust.Bundle().ExchangesCA() },
 		Revoked: func(e revocation.Entry) { s.revokedAgent(ctx, e) },

@@ -21,22 +21,14 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/apiserver"
-	"github.com/barque/barque/apiserver/audit"
-	"github.com/barque/barque/apiserver/authorizers"
-	"github.com/barque/barque/apiserver/configfile"
 	"github.com/barque/barque/apiserver/drain"
-	"github.com/barque/barque/apiserver/encryption"
-	"github.com/barque/barque/apiserver/encryption/provider"
 	"github.com/barque/barque/apiserver/healthchecks"
 	"github.com/barque/barque/apiserver/klogs"
-	"github.com/barque/barque/apiserver/logins"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/node/adapters"
 	"github.com/barque/barque/cmd/barque/node/addresses"
 	"github.com/barque/barque/cmd/barque/node/options"
-	"github.com/barque/barque/cmd/barque/node/worker"
-	"github.com/barque/barque/edge/gateway"
 	"github.com/barque/barque/edge/hold"
 	"github.com/barque/barque/edge/pool"
 	"github.com/barque/barque/internal/lifecycle"
@@ -45,16 +37,13 @@ import (
 	"github.com/barque/barque/membership/acts"
 	"github.com/barque/barque/membership/admissions"
 	"github.com/barque/barque/membership/credentials"
-	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
-	"github.com/barque/barque/membership/judge"
 	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/membership/liveness"
 	"github.com/barque/barque/membership/members"
-	"github.com/barque/barque/membership/revocation"
 	"github.com/barque/barque/membership/rollover"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/network"
@@ -66,59 +55,51 @@ import (
 
 // server holds the parts of a server, in the order of their start.
 type server struct {
-	options  *options.Options
-	logger   *slog.Logger
-	record   *enroll.Record
-	settings options.Settings
-	ids      *credentials.Server
-	meter    scheddelay.Meter
-	store    *raftstore.Server
-	pool     *gossip.Pool
-	life     *liveness.Watch
-	keys     *keyring.Manager
-	dataKeys *datakeys.Keys
-	// transformers encrypt objects with dataKeys, and encryption changes these.
-	transformers *encryption.Transformers
-	encryption   *datakeys.Manager
-	providers    *provider.Providers // encrypt in place of dataKeys what a file names
-	sight        *encryption.Sight   // whether this server reads what they have encrypted
-	apiMade      chan struct{}       // closed once api is there
-	backups      *backups.Manager
-	exchange     *exchange.Exchange
-	audit        *audit.Log
-	logins       *logins.Logins
-	authorizers  *authorizers.Authorizers
-	otherFiles   configfile.Files
-	tokens       *token.Store
-	book         *admissions.Book
-	revoked      *revocation.List
-	peers        *admissions.Peers
-	judge        *judge.Judge
-	mux          *raftstore.Mux                   // connections of other servers
-	opened       atomic.Pointer[raftstore.Server] // store, for certificates, which are older
-	api          *apiserver.Server
-	stack        *lifecycle.Stack
-	failed       chan error             // the reason of a part that cannot go on; holds one
-	why          atomic.Pointer[error]  // that
-	removed      chan raftstore.Removal // holds why this server is a member no more
-	started      time.Time
-	met          atomic.Pointer[gossip.Pool] // pool, for the store, which is older
-	members      *members.Members
-	// membersOfAPI is members for the data keys, which are older. membersWithNodes is members for
-	// the store, and for reports: it is set later, when the Nodes are noted.
-	membersOfAPI, membersWithNodes atomic.Pointer[members.Members]
-	packets                        atomic.Pointer[network.Network] // nil without a node
-	conflicts                      addresses.Conflicts
-	pools                          addressPools // of Services' addresses; nil where a cloud has its own
-	gateway                        worker.Gateway
-	// objects of gateway, for the API server, which is older
-	gatewayObjects atomic.Pointer[gateway.Objects]
-	statuses       *gateway.Statuses
-	unrelated      enroll.Unrelated
-	drain          drain.Drain
-	addresses      *addresses.Server
+	options    *options.Options
+	logger     *slog.Logger
+	started    time.Time
+	stack      *lifecycle.Stack
+	ending     ending
+	late       lateParts
+	record     *enroll.Record
+	settings   options.Settings
+	ids        *credentials.Server
+	meter      scheddelay.Meter
+	encryption encryptionParts
+	access     accessParts
+	mux        *raftstore.Mux // connections of other servers
+	backups    *backups.Manager
+	store      *raftstore.Server
+	joining    joiningParts
+	pool       *gossip.Pool
+	keys       *keyring.Manager
+	life       *liveness.Watch
+	conflicts  addresses.Conflicts
+	addresses  *addresses.Server
+	exchange   *exchange.Exchange
+	api        *apiserver.Server
+	gateway    gatewayParts
+	members    *members.Members
 	// dumpScheduler writes the scheduler's state to the log.
 	dumpScheduler func()
+	packets       atomic.Pointer[network.Network] // nil without a node
+	drain         drain.Drain
+}
+
+// ending has the reasons for which a server ends by itself.
+type ending struct {
+	failed  chan error             // the reason of a part that cannot go on; holds one
+	why     atomic.Pointer[error]  // that
+	removed chan raftstore.Removal // holds why this server is a member no more
+}
+
+// lateParts are parts for others that are older than they.
+type lateParts struct {
+	store atomic.Pointer[raftstore.Server] // for certificates
+	pool  atomic.Pointer[gossip.Pool]      // for the store
+	// members is for the data keys. membersWithNodes is for the store, and for reports: it is set
+	// later, when the Nodes are noted.
+	members, membersWithNodes atomic.Pointer[members.Members]
 }
 
 // ErrRestart means that the node has stopped gracefully, and the caller must start it again in the
@@ -143,13 +124,13 @@ func RunServer(ctx context.Context, o options.Options, logger *slog.Logger) (err
 	}
 	defer held.Close()
 	klogs.Bridge(logger)
-	s := &server{options: &o, logger: logger, stack: lifecycle.New(logger), failed: make(chan error, 1),
-		removed: make(chan raftstore.Removal, 1)}
+	s := &server{options: &o, logger: logger, stack: lifecycle.New(logger),
+		ending: ending{failed: make(chan error, 1), removed: make(chan raftstore.Removal, 1)}}
 	began := time.Now()
 	s.started = began
 	defer func() {
 		// A consequence, such as the closed store, may have ended another part first.
-		if why := s.why.Load(); why != nil {
+		if why := s.ending.why.Load(); why != nil {
 			err = *why
 		}
 		err = errors.Join(err, s.stack.Stop())
@@ -157,8 +138,8 @@ func RunServer(ctx context.Context, o options.Options, logger *slog.Logger) (err
 	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.startProviders,
 		s.loadDataKeys, s.startAudit, s.startStore, s.startRevocations, s.openBook, s.startPublishing, s.startGossip,
 		s.startLiveness, s.startAddresses, s.startExchange, s.startHandingOver, s.startLogins, s.startOtherFiles,
-		s.startAPI, s.useServices, s.startKubeletRights, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting,
-		s.startNode, s.startDrain} {
+		s.startAPI, s.useServices, s.startKubeletRights, s.startBackups, s.startLeaderWork, s.noteNodes,
+		s.startForgetting, s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
@@ -199,7 +180,8 @@ func (s *server) enlist(ctx context.Context) (err error) {
 		s.options.Certificates(s.settings, s.record, s.storeRevision, s.logger)); err != nil {
 		return err
 	}
-	if s.peers, err = admissions.LoadPeers(s.options.DataDir, s.ids.Trust, s.logger.With("part", "peer")); err != nil {
+	if s.joining.peers, err = admissions.LoadPeers(s.options.DataDir, s.ids.Trust,
+		s.logger.With("part", "peer")); err != nil {
 		return err
 	}
 	return s.stack.Start(ctx, lifecycle.Component{Name: "certificates", Run: s.ids.Run})
@@ -226,7 +208,7 @@ func (s *server) startStore(ctx context.Context) error {
 		Bootstrap:  s.record.Phase == enroll.PhaseBootstrap, ClusterID: s.record.Cluster.ID,
 		Version: version.String(), Stream: mux, Peers: s.peerHints,
 		CleanAfter: o.DeadServerCleanup, MinVoters: o.MinVoters,
-		OnRemoved: func(r raftstore.Removal) { s.removed <- r }, OnChange: s.auditMember, Forwards: forwarded,
+		OnRemoved: func(r raftstore.Removal) { s.ending.removed <- r }, OnChange: s.auditMember, Forwards: forwarded,
 		OnSuperseded: func(by raftstore.Succession) {
 			s.fail(&clusterstatus.SupersededError{Name: o.Name, DataDir: o.DataDir, Succession: by})
 		},
@@ -261,7 +243,7 @@ func (s *server) startStore(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return errors.Join(s.store.Close(), mux.Close())
-			case err := <-s.failed:
+			case err := <-s.ending.failed:
 				return errors.Join(err, s.store.Close(), mux.Close())
 			}
 		},
@@ -300,7 +282,7 @@ func (s *server) untilRemoved(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case r := <-s.removed:
+	case r := <-s.ending.removed:
 		return &clusterstatus.RemovedError{Name: s.options.Name, Removal: r}
 	}
 }
@@ -347,8 +329,8 @@ func (s *server) startBackups(ctx context.Context) error {
 
 // fail makes the server stop with the error; of several the first one counts.
 func (s *server) fail(err error) {
-	if s.why.CompareAndSwap(nil, &err) {
-		s.failed <- err
+	if s.ending.why.CompareAndSwap(nil, &err) {
+		s.ending.failed <- err
 	}
 }
 
@@ -356,11 +338,12 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 	o, ring := s.options, s.record.GossipRing()
 	s.pool, err = gossip.New(gossip.Config{
 		Name: o.Name, ClusterID: s.record.Cluster.ID, Advertise: o.At(o.GossipPort),
-		Facts: gossip.Facts{Revoked: s.revoked.Entries().Version, Zone: o.Zone, Version: version.String(),
+		Facts: gossip.Facts{Revoked: s.joining.revoked.Entries().Version, Zone: o.Zone, Version: version.String(),
 			APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation,
-			Tokens: token.Kept, DataKeys: s.dataKeys.Generation(), EncryptionFile: s.providers.Digest(),
-			PluginKeys: s.providers.Keys(), Blind: true, CAs: pki.BundleForm},
-		Keys: ring.Keys, Authority: s.ids.Trust, Proof: s.ids.GossipProof, Barred: s.revoked.CheckCredential,
+			Tokens: token.Kept, DataKeys: s.encryption.keys.Generation(),
+			EncryptionFile: s.encryption.providers.Digest(),
+			PluginKeys:     s.encryption.providers.Keys(), Blind: true, CAs: pki.BundleForm},
+		Keys: ring.Keys, Authority: s.ids.Trust, Proof: s.ids.GossipProof, Barred: s.joining.revoked.CheckCredential,
 		Seeds:  func() []netip.AddrPort { return append(o.GossipHints(), s.record.GossipSeeds()...) },
 		Tune:   liveness.Tune(o.Times.Fast),
 		Logger: s.logger.With("part", "gossip"),
@@ -368,17 +351,17 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.met.Store(s.pool)
-	s.pool.SetRevoked(s.revoked.Entries().Version) // which may have changed since New was called
+	s.late.pool.Store(s.pool)
+	s.pool.SetRevoked(s.joining.revoked.Entries().Version) // which may have changed since New was called
 	keys := credentials.NewRing(s.record, s.pool)
 	s.keys = keyring.New(
 		keyring.Config{Server: s.rollover(gossipKeysKey, "gossip", acts.Gossip), Own: keys, Sealer: s.ids.Trust,
 			Members: func() []rollover.Member { return s.members.GossipKeys() }})
-	s.encryption = s.newEncryption()
+	s.encryption.manager = s.newEncryption()
 	refresher := credentials.NewRefresher(o.Name, s.pool, keys, s.fetchKeys,
 		keyring.RefresherConfig{Logger: s.logger.With("part", "gossip")})
 	return s.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
-		return lifecycle.All(ctx, s.pool.Run, s.keys.Run, s.encryption.Run, refresher.Run,
+		return lifecycle.All(ctx, s.pool.Run, s.keys.Run, s.encryption.manager.Run, refresher.Run,
 			func(ctx context.Context) error {
 				return enroll.RememberServers(ctx, s.record, s.pool, s.leavers().Gone, s.logger)
 			})
@@ -389,7 +372,7 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 func (s *server) peerHints() []string {
 	hints := slices.Clone(s.options.Peers)
 	known := s.record.Servers()
-	if pool := s.met.Load(); pool != nil {
+	if pool := s.late.pool.Load(); pool != nil {
 		known = append(known, liveness.KnownServers(pool)...)
 	}
 	for _, k := range known {
@@ -413,12 +396,12 @@ func (s *server) startAPI(ctx context.Context) error {
 		StillNode:    s.stillNode,
 		Current:      s.current,
 		SharedKey:    s.ids.Home.Key,
-		CheckToken:   s.tokens.Check,
-		UseToken:     s.tokens.Use,
+		CheckToken:   s.joining.tokens.Check,
+		UseToken:     s.joining.tokens.Use,
 		Decided:      s.decided,
 		NameTaken:    s.nameTaken,
 		VersionFits:  s.versionFits,
-		Encrypts:     s.encryption.Encrypts,
+		Encrypts:     s.encryption.manager.Encrypts,
 		Replace:      adminapi.Replacing{Store: s.store, Pool: s.pool}.Replace,
 		AddressTaken: s.addressTaken,
 		OfAPI:        s.ofAPI,
@@ -429,15 +412,15 @@ func (s *server) startAPI(ctx context.Context) error {
 		},
 		Cluster:    s.cluster,
 		Keys:       func() (map[string][]byte, error) { return credentials.ClusterKeys(o.DataDir) },
-		PeerKeys:   s.peers.Grant,
+		PeerKeys:   s.joining.peers.Grant,
 		GossipKeys: s.gossipKeys,
 		Barred:     func(name, role string) error { return s.members.Barred(name, role) },
 		Inherited:  s.succeeds,
-		Unrelated:  s.unrelated.Note,
-		Admit:      s.judge.Admit,
-		Revoked:    s.judge.Check,
-		OwnKey:     s.judge.OwnKey,
-		Entries:    s.revoked.Entries,
+		Unrelated:  s.joining.unrelated.Note,
+		Admit:      s.joining.judge.Admit,
+		Revoked:    s.joining.judge.Check,
+		OwnKey:     s.joining.judge.OwnKey,
+		Entries:    s.joining.revoked.Entries,
 		Audit:      s.auditJoining,
 		Logger:     s.logger.With("part", "join"),
 		Now:        time.Now,
@@ -448,8 +431,8 @@ func (s *server) startAPI(ctx context.Context) error {
 		ClientCA:       func() ([]byte, error) { return s.ids.Trust.PEM(), nil },
 		ProxyCA:        func() ([]byte, error) { return s.ids.Trust.PEMFor(pki.FrontProxy), nil },
 		Renewed:        s.ids.Renewed,
-		Revoked:        s.judge.Check,
-		RevokedChanged: s.revoked.Changed,
+		Revoked:        s.joining.judge.Check,
+		RevokedChanged: s.joining.revoked.Changed,
 		KubeletClient:  s.ids.KubeletClientTLS(),
 		IsKubelet:      adapters.IsKubelet,
 		NodeAddress:    s.nodeAddress,
@@ -466,12 +449,12 @@ func (s *server) startAPI(ctx context.Context) error {
 		TLS:               o.Serving.TLS,
 		Versions:          o.Switches.Versions,
 		Connections:       o.Serving.Limits(),
-		Audit:             s.audit,
-		Logins:            s.logins,
-		Authorizers:       s.authorizers,
+		Audit:             s.access.audit,
+		Logins:            s.access.logins,
+		Authorizers:       s.access.authorizers,
 		GatewayNames:      s.gatewayNames,
 		IngressProblems:   s.ingressProblems,
-		Transformers:      s.transformers,
+		Transformers:      s.encryption.transformers,
 		Plugins:           s.pluginChecks(),
 		SignsOfLife:       s.life,
 		Unauthenticated:   map[string]http.Handler{join.Prefix: joining, hold.Path: s.addresses.Handler(joining.Agent)},
@@ -491,8 +474,8 @@ func (s *server) startAPI(ctx context.Context) error {
 		return err
 	}
 	s.members = s.newMembers()
-	s.membersOfAPI.Store(s.members)
-	close(s.apiMade)
+	s.late.members.Store(s.members)
+	close(s.encryption.apiMade)
 	return s.stack.Start(ctx,
 		lifecycle.Component{Name: "API server", Run: s.api.Run, Ready: s.waitReady, StopTimeout: 15 * time.Second})
 }
@@ -569,8 +552,8 @@ func (s *server) nodeAddress(name string, kind corev1.NodeAddressType, addr neti
 // startAddresses starts what answers for addresses that are no machine's own.
 func (s *server) startAddresses(ctx context.Context) (err error) {
 	s.addresses, err = addresses.StartServer(ctx, s.stack, addresses.ServerConfig{
-		Options: s.options, Store: s.store, Pool: s.pool, Mux: s.mux, Trust: s.ids.Trust, Check: s.judge.Check,
-		Changed:   []func() <-chan struct{}{s.revoked.Changed, s.ids.Trust.Changed},
+		Options: s.options, Store: s.store, Pool: s.pool, Mux: s.mux, Trust: s.ids.Trust, Check: s.joining.judge.Check,
+		Changed:   []func() <-chan struct{}{s.joining.revoked.Changed, s.ids.Trust.Changed},
 		Conflicts: &s.conflicts, Logger: s.logger.With("part", "addresses"),
 	})
 	return err

@@ -18,8 +18,8 @@ func (s *server) startNode(ctx context.Context) error {
 		Options: s.options, Settings: s.settings,
 		Client:  s.api.LoopbackConfigAs("system:node:"+s.options.Name, "system:nodes"),
 		TLS:     credentials.KubeletServerTLS(s.ids.Kubelet, s.ids.Trust, s.options.KubeletTLS()),
-		Revoked: s.revoked.Check,
-		Changed: []func() <-chan struct{}{s.revoked.Changed, s.ids.Trust.Changed},
+		Revoked: s.joining.revoked.Check,
+		Changed: []func() <-chan struct{}{s.joining.revoked.Changed, s.ids.Trust.Changed},
 		Health:  liveness.NewHealth(s.pool.SetHealth),
 		Leaving: s.pool.AnnounceLeaving,
 		Certs:   s.ids.Collectors(),
@@ -29,7 +29,7 @@ func (s *server) startNode(ctx context.Context) error {
 			s.packets.Store(packets)
 			s.conflicts.TellBy(packets)
 		},
-		Gateway: s.gateway,
+		Gateway: s.gateway.shared,
 	}
 	return w.Start(ctx, s.stack)
 }
