@@ -13,8 +13,6 @@ var largePackages = map[string]int{
 	"apiserver/groups/core":        4134,
 	"apiserver/groups/podtemplate": 3072,
 	"apiserver/storage":            3816,
-	"cmd/barque":                   4831,
-	"cmd/barque/node":              5413,
 	"edge/gateway/proxy":           3047,
 	"pki":                          3048,
 }

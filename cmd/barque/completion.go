@@ -4,6 +4,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/barque/barque/cmd/barque/command"
 )
 
 // The proposals of a shell on Tab. `barque completion` prints the shell's script.
@@ -24,7 +26,7 @@ servers.`,
 		"powershell": (*cobra.Command).GenPowerShellCompletionWithDesc,
 	} {
 		cmd.AddCommand(
-			&cobra.Command{Use: shell, Short: "Print the script for " + shell, Args: noArgs,
+			&cobra.Command{Use: shell, Short: "Print the script for " + shell, Args: command.NoArgs,
 				ValidArgsFunction: cobra.NoFileCompletions,
 				RunE: func(
 					c *cobra.Command, _ []string,

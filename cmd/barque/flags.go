@@ -24,6 +24,7 @@ import (
 	"github.com/barque/barque/apiserver/encryption/provider"
 	"github.com/barque/barque/apiserver/logins"
 	"github.com/barque/barque/backups"
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/internal/sdnotify"
@@ -73,7 +74,7 @@ func addNodeFlags(c *cobra.Command) *nodeFlags {
 		options: options.Options{Settings: options.DefaultSettings(), Times: options.DefaultTimes(),
 			Tokens: options.DefaultTokenOptions(), Backups: backups.DefaultOptions()}}
 	o, flags := &f.options, c.Flags()
-	flags.StringVar(&o.DataDir, "data-dir", defaultDataDir, "where everything of this node is kept")
+	flags.StringVar(&o.DataDir, "data-dir", command.DefaultDataDir, "where everything of this node is kept")
 	flags.StringVar(&o.Name, "name", "", "name of this node (default: the host's)")
 	flags.StringSliceVar(&o.NodeIPs, "node-ip", nil,
 		"address at which other nodes reach this one, or one IPv4 and one IPv6 address (default: those of the default routes)")
@@ -239,10 +240,10 @@ func completeRootDir(o *options.Options) error {
 // complete reads the files that the flags refer to, and validates the flags.
 func (f *nodeFlags) complete(c *cobra.Command) (options.Options, error) {
 	if err := f.completeProfile(c); err != nil {
-		return f.options, usage(c, err)
+		return f.options, command.Usage(c, err)
 	}
 	o := f.options
-	wrong := func(err error) (options.Options, error) { return o, usage(c, err) }
+	wrong := func(err error) (options.Options, error) { return o, command.Usage(c, err) }
 	if f.tokenFile != "" {
 		if o.Token != "" {
 			return wrong(fmt.Errorf("give --token or --token-file, not both"))
@@ -365,7 +366,7 @@ of any one.`,
 		Example: `  barque server                                          # on the first machine
   barque token create --role server                      # there, prints a token
   barque server --join https://10.0.0.1:6443 --token T   # on the second and third`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
 	f := addNodeFlags(cmd)
 	addServerFlags(cmd, f)
@@ -375,7 +376,7 @@ of any one.`,
 			return err
 		}
 		if err := o.CheckServer(); err != nil {
-			return usage(c, err)
+			return command.Usage(c, err)
 		}
 		return runNode(c.Context(), &o, nodeLogger(&o), node.RunServer, os.Args)
 	}
@@ -421,7 +422,7 @@ func agentCommand() *cobra.Command {
 		Use:     "agent",
 		Short:   "Run an agent: a node that runs pods, without a part of the control plane",
 		Example: "  barque agent --server https://10.0.0.1:6443 --token T",
-		Args:    noArgs,
+		Args:    command.NoArgs,
 	}
 	f := addNodeFlags(cmd)
 	cmd.Flags().StringVar(&f.options.Join, "server", "",
@@ -436,7 +437,7 @@ func agentCommand() *cobra.Command {
 			return err
 		}
 		// The next process does not rejoin: that is done then, and the token may be used up.
-		return runNode(c.Context(), &o, newLogger(o.LogLevel), node.RunAgent, withoutRejoin(os.Args))
+		return runNode(c.Context(), &o, command.NewLogger(o.LogLevel), node.RunAgent, withoutRejoin(os.Args))
 	}
 	return cmd
 }

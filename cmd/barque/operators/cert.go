@@ -1,4 +1,4 @@
-package main
+package operators
 
 import (
 	"errors"
@@ -12,6 +12,7 @@ import (
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/cmd/barque/ownca"
 	"github.com/barque/barque/cmd/barque/revocations"
 	"github.com/barque/barque/devcluster"
@@ -19,24 +20,12 @@ import (
 	"github.com/barque/barque/membership/exchange"
 )
 
-func certCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "cert", Short: "Show, renew and revoke the cluster's certificates", Args: noArgs}
-	tools := revocationTools()
-	cmd.AddCommand(certShowCommand(), certRotateCommand(), revocations.ListCommand(tools),
-		revocations.RevokeCommand(tools), revocations.ReadmitCommand(tools))
+// CertCommand is `barque cert`.
+func CertCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "cert", Short: "Show, renew and revoke the cluster's certificates", Args: command.NoArgs}
+	cmd.AddCommand(certShowCommand(), certRotateCommand(), revocations.ListCommand(),
+		revocations.RevokeCommand(), revocations.ReadmitCommand())
 	return cmd
-}
-
-func revocationTools() revocations.Tools {
-	return revocations.Tools{OutputFlag: outputFlag, KubeconfigFlag: kubeconfigFlag, CheckFormat: checkFormat,
-		Print: print, Usage: usage, NoArgs: noArgs, NodeArg: exactArgs("NODE"),
-		Client: func(kubeconfig string) (rest.Interface, *rest.Config, error) {
-			client, config, err := newClient(kubeconfig)
-			if err != nil {
-				return nil, nil, err
-			}
-			return client.Discovery().RESTClient(), config, nil
-		}}
 }
 
 func certShowCommand() *cobra.Command {
@@ -48,25 +37,25 @@ certificates after about two thirds of their lifetime. A warning names a node th
 not renewed. For an unreachable agent the gossip credential is shown: it is issued
 together with the agent's certificates. During an exchange of the CA the command also
 shows the progress and the next step.`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
-	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
+	format, kubeconfig := command.OutputFlag(cmd), command.KubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		if err := checkFormat(c, *format); err != nil {
+		if err := command.CheckFormat(c, *format); err != nil {
 			return err
 		}
 		all, err := certs(*kubeconfig).All(c.Context())
 		if err != nil {
 			return err
 		}
-		return print(c, *format, all, func(w io.Writer) error { return writeCertificates(w, all) })
+		return command.Print(c, *format, all, func(w io.Writer) error { return writeCertificates(w, all) })
 	}
 	return cmd
 }
 
 // certs asks the server of the kubeconfig.
 func certs(kubeconfig string) remote.Certs {
-	return remote.Certs{Config: func() (*rest.Config, error) { return clientConfig(kubeconfig) }}
+	return remote.Certs{Config: func() (*rest.Config, error) { return command.ClientConfig(kubeconfig) }}
 }
 
 func writeCertificates(w io.Writer, all *adminapi.ClusterCertificates) error {
@@ -163,7 +152,7 @@ the same way: all servers verify by the new key before any signs with it.`,
   barque cert rotate --ca --undo     # while the new CA has issued nothing
   barque cert rotate --ca --force    # do not wait for dead nodes
   barque cert rotate --service-accounts --yes`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
 	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "",
 		"kubeconfig of the cluster's administrator (default: $KUBECONFIG, .barque/kubeconfig, or the one of the server on this machine)")
@@ -181,7 +170,7 @@ the same way: all servers verify by the new key before any signs with it.`,
 		"with --ca: begin although the client certificate in this kubeconfig is void from then on")
 	o.own.Add(cmd.Flags())
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		wrong := func(text string) error { return usage(c, errors.New(text)) }
+		wrong := func(text string) error { return command.Usage(c, errors.New(text)) }
 		all := o.ca || o.accounts
 		switch {
 		case o.ca && o.accounts:
@@ -225,8 +214,8 @@ func (o *certRotate) leaves(c *cobra.Command) error {
 
 // exchange begins, undoes or forces an exchange, or waits for a running one.
 func (o *certRotate) exchange(c *cobra.Command) error {
-	kubeconfig := devCopyOf(c, o.kubeconfig)
-	x := &remote.CAExchange{Certs: certs(o.kubeconfig), Kubeconfig: kubeconfig, Tell: teller(c)}
+	kubeconfig := command.DevCopyOf(c, o.kubeconfig)
+	x := &remote.CAExchange{Certs: certs(o.kubeconfig), Kubeconfig: kubeconfig, Tell: command.Teller(c)}
 	is, err := x.Status(c.Context())
 	if err != nil {
 		return err
@@ -253,7 +242,7 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 	}
 	if !o.yes {
 		fmt.Fprint(c.ErrOrStderr(), step.Text+"Go on? [y/N] ")
-		if err := confirmed(c); err != nil {
+		if err := command.Confirmed(c); err != nil {
 			return err
 		}
 	}

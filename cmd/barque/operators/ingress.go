@@ -1,4 +1,4 @@
-package main
+package operators
 
 import (
 	"errors"
@@ -9,12 +9,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/adminapi/remote"
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/edge/gateway/convert"
 	"github.com/barque/barque/edge/gateway/translate"
 	"github.com/barque/barque/internal/exitcode"
 )
 
-func ingressCommand() *cobra.Command {
+// IngressCommand is `barque ingress`.
+func IngressCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ingress", Short: "Work on Ingresses"}
 	cmd.AddCommand(ingressConvertCommand())
 	return cmd
@@ -34,9 +36,9 @@ routes would let in more, or send requests elsewhere, without that.`,
 		Example: `  barque ingress convert -n web > gateway.yaml
   barque ingress convert -A --ingress-class nginx
   helm template chart | barque ingress convert -f - --gateway-class barque`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
-	kubeconfig := kubeconfigFlag(cmd)
+	kubeconfig := command.KubeconfigFlag(cmd)
 	files := cmd.Flags().StringSliceP("file", "f", nil,
 		"read Ingresses from this file in place of the cluster, or with - from standard input; may be repeated. Services in it resolve names of ports")
 	namespace := cmd.Flags().StringP("namespace", "n", "default",
@@ -46,7 +48,7 @@ routes would let in more, or send requests elsewhere, without that.`,
 	of := cmd.Flags().String("gateway-class", translate.Class, "class of the printed Gateways")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		if *all && (len(*files) > 0 || c.Flags().Changed("namespace")) {
-			return usage(c, errors.New("--all-namespaces goes without --namespace and --file"))
+			return command.Usage(c, errors.New("--all-namespaces goes without --namespace and --file"))
 		}
 		in, err := ingressInput(c, *kubeconfig, *files, *namespace, *all)
 		if err != nil {
@@ -77,7 +79,7 @@ func ingressInput(
 	c *cobra.Command, kubeconfig string, files []string, namespace string, all bool,
 ) (convert.Input, error) {
 	if len(files) == 0 {
-		client, config, err := newClient(kubeconfig)
+		client, config, err := command.NewClient(kubeconfig)
 		if err != nil {
 			return convert.Input{}, err
 		}

@@ -1,4 +1,4 @@
-package main
+package operators
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/adminapi/remote"
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/membership/keyring"
 )
 
@@ -25,14 +26,14 @@ func keysListCommand() *cobra.Command {
 		Short: "List the keys of gossip, and how far each member is",
 		Long: `List the gossip keys by their IDs, and the generation that each member reports. The
 keys themselves are not shown.`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
-	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
+	format, kubeconfig := command.OutputFlag(cmd), command.KubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		if err := checkFormat(c, *format); err != nil {
+		if err := command.CheckFormat(c, *format); err != nil {
 			return err
 		}
-		config, err := clientConfig(*kubeconfig)
+		config, err := command.ClientConfig(*kubeconfig)
 		if err != nil {
 			return err
 		}
@@ -40,7 +41,7 @@ keys themselves are not shown.`,
 		if err != nil {
 			return err
 		}
-		return print(c, *format, answer.Status, func(w io.Writer) error { return writeKeys(w, &answer.Status) })
+		return command.Print(c, *format, answer.Status, func(w io.Writer) error { return writeKeys(w, &answer.Status) })
 	}
 	return cmd
 }
@@ -64,36 +65,36 @@ It is refused while members are away, unless --force is given: those get the new
 from a server when they come back. --force also skips members that do not follow within
 half a minute.`,
 		Example: "  barque cluster keys rotate\n  barque cluster keys rotate --undo",
-		Args:    noArgs,
+		Args:    command.NoArgs,
 	}
-	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
+	format, kubeconfig := command.OutputFlag(cmd), command.KubeconfigFlag(cmd)
 	cmd.Flags().BoolVar(&change.Force, "force", false, "continue without members that are away or do not follow")
 	cmd.Flags().BoolVar(&change.Undo, "undo", false,
 		"take back a running rotation, as long as no member has dropped the old key")
 	cmd.Flags().BoolVar(&change.DryRun, "dry-run", false, "only tell whether it would be refused, and why")
 	cmd.Flags().DurationVar(&wait, "wait", 2*time.Minute, "how long to wait for the end; 0 does not wait")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		if err := checkFormat(c, *format); err != nil {
+		if err := command.CheckFormat(c, *format); err != nil {
 			return err
 		}
 		switch {
 		case wait < 0:
-			return usage(c, fmt.Errorf("--wait %s is negative", wait))
+			return command.Usage(c, fmt.Errorf("--wait %s is negative", wait))
 		case change.Force && change.Undo:
-			return usage(c, errors.New("give --force or --undo, not both"))
+			return command.Usage(c, errors.New("give --force or --undo, not both"))
 		}
-		config, err := clientConfig(*kubeconfig)
+		config, err := command.ClientConfig(*kubeconfig)
 		if err != nil {
 			return err
 		}
 		answer, err := change.Make(c.Context(), config)
 		if err == nil && !change.DryRun && wait > 0 {
-			answer, err = remote.AwaitKeys(c.Context(), config, answer, wait, teller(c))
+			answer, err = remote.AwaitKeys(c.Context(), config, answer, wait, command.Teller(c))
 		}
 		if err != nil {
 			return err
 		}
-		return print(c, *format, answer.Status, func(w io.Writer) error {
+		return command.Print(c, *format, answer.Status, func(w io.Writer) error {
 			if change.DryRun {
 				fmt.Fprintln(w, "It would be done; nothing was changed.")
 			}

@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"fmt"
@@ -42,12 +42,12 @@ func (p *progress) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// told returns a Progress that reports to the user.
-func told(c *cobra.Command, what string) remote.Progress {
+// Told returns a Progress that reports to the user.
+func Told(c *cobra.Command, what string) remote.Progress {
 	return func(total int64) io.Writer { return newProgress(c, what, total) }
 }
 
-// teller writes progress to standard error. Standard output is for the answer, which may be JSON.
-func teller(c *cobra.Command) func(text string) {
+// Teller writes progress to standard error. Standard output is for the answer, which may be JSON.
+func Teller(c *cobra.Command) func(text string) {
 	return func(text string) { fmt.Fprintln(c.ErrOrStderr(), text) }
 }

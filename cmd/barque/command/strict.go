@@ -1,4 +1,6 @@
-package main
+// Package command has what all commands have in common: their arguments, flags for asking the
+// cluster, the formats of output, questions and progress.
+package command
 
 import (
 	"errors"
@@ -14,30 +16,30 @@ import (
 
 // All commands refuse wrong arguments in one way: with exit code 2, before any change.
 
-// strict makes all commands below cmd refuse unknown arguments with our exit code. That includes
+// Strict makes all commands below cmd refuse unknown arguments with our exit code. That includes
 // parents of subcommands, for which cobra shows the help.
-func strict(cmd *cobra.Command) {
+func Strict(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
-		strict(sub)
+		Strict(sub)
 	}
 	if cmd.HasSubCommands() && !cmd.Runnable() {
-		cmd.Args, cmd.RunE = noArgs, func(c *cobra.Command, _ []string) error { return c.Help() }
+		cmd.Args, cmd.RunE = NoArgs, func(c *cobra.Command, _ []string) error { return c.Help() }
 	}
 	if takes := cmd.Args; takes != nil {
 		cmd.Args = func(c *cobra.Command, args []string) error {
 			err := takes(c, args)
-			var known *usageError
+			var known *UsageError
 			if err != nil && !errors.As(err, &known) {
-				return usage(c, err)
+				return Usage(c, err)
 			}
 			return err
 		}
 	}
 }
 
-// mayNotBeEmpty are flags whose empty value, such as an unset shell variable, would silently change
+// MayNotBeEmpty are flags whose empty value, such as an unset shell variable, would silently change
 // the meaning.
-var mayNotBeEmpty = []string{"gateway-access-log", "ingress-class", "gateway-class", "file", "serial",
+var MayNotBeEmpty = []string{"gateway-access-log", "ingress-class", "gateway-class", "file", "serial",
 	"anonymous-paths", "pod-security-default", "profile", "data-dir", "dir", "config-dir", "unit-dir", "listen",
 	"server", "join", "name", "node-ip", "node-external-ip", "network", "overlay", "token-file",
 	"restore-from", "restore-key-file", "ca-file", "ca-key-file", "snapshot-key-file", "key-file", "role", "kubeconfig",
@@ -64,8 +66,8 @@ var mayNotBeEmpty = []string{"gateway-access-log", "ingress-class", "gateway-cla
 	"authorization-config", "authorization-mode", "authorization-policy-file", "authorization-webhook-config-file",
 	"authorization-webhook-version", "encryption-provider-config", "group", "merge"}
 
-// refuseEmpty refuses empty arguments, and empty values of such flags.
-func refuseEmpty(c *cobra.Command, args []string) error {
+// RefuseEmpty refuses empty arguments, and empty values of such flags.
+func RefuseEmpty(c *cobra.Command, args []string) error {
 	switch c.Name() {
 	case cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd: // the word to complete may still be empty
 		return nil
@@ -73,12 +75,12 @@ func refuseEmpty(c *cobra.Command, args []string) error {
 		args = args[:min(1, len(args))]
 	}
 	if slices.Contains(args, "") {
-		return usage(c, errors.New("an argument is empty"))
+		return Usage(c, errors.New("an argument is empty"))
 	}
-	for _, name := range mayNotBeEmpty {
+	for _, name := range MayNotBeEmpty {
 		f := c.Flags().Lookup(name)
 		if f != nil && f.Changed && isEmpty(f.Value) {
-			return usage(c, fmt.Errorf("--%s is empty: give its value, or leave it out", name))
+			return Usage(c, fmt.Errorf("--%s is empty: give its value, or leave it out", name))
 		}
 	}
 	return nil
@@ -93,16 +95,16 @@ func isEmpty(v pflag.Value) bool {
 	return v.String() == ""
 }
 
-// usage makes an error one of the command line; nil stays nil.
-func usage(c *cobra.Command, err error) error {
+// Usage makes an error one of the command line; nil stays nil.
+func Usage(c *cobra.Command, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &usageError{c.CommandPath(), err}
+	return &UsageError{c.CommandPath(), err}
 }
 
-// helpCommand shows the help of another command, and refuses an unknown one.
-func helpCommand() *cobra.Command {
+// HelpCommand shows the help of another command, and refuses an unknown one.
+func HelpCommand() *cobra.Command {
 	return &cobra.Command{Use: "help [COMMAND]", Short: "Help about any command",
 		RunE: func(c *cobra.Command, args []string) error {
 			of, left, err := c.Root().Find(args)
@@ -110,28 +112,29 @@ func helpCommand() *cobra.Command {
 				err = fmt.Errorf("unknown command %q for %q", left[0], of.CommandPath())
 			}
 			if err != nil {
-				return usage(c, err)
+				return Usage(c, err)
 			}
 			of.InitDefaultHelpFlag()
 			return of.Help()
 		}}
 }
 
-// noArgs and exactArgs are cobra's checks with our exit code.
-func noArgs(c *cobra.Command, args []string) error {
+// NoArgs and exactArgs are cobra's checks with our exit code.
+func NoArgs(c *cobra.Command, args []string) error {
 	if len(args) > 0 && !c.HasSubCommands() {
-		return usage(c, fmt.Errorf("it takes no argument, got %q", args[0]))
+		return Usage(c, fmt.Errorf("it takes no argument, got %q", args[0]))
 	}
 	if err := cobra.NoArgs(c, args); err != nil {
-		return usage(c, err)
+		return Usage(c, err)
 	}
 	return nil
 }
 
-func exactArgs(names ...string) cobra.PositionalArgs {
+// ExactArgs wants one argument for each name.
+func ExactArgs(names ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != len(names) {
-			return usage(c,
+			return Usage(c,
 				fmt.Errorf("want %s (%s), got %d", terminal.Plural(len(names), "argument", "arguments"),
 					strings.Join(names, ", "), len(args)))
 		}
@@ -139,21 +142,21 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// someArgs wants at least one argument.
-func someArgs(name string) cobra.PositionalArgs {
+// SomeArgs wants at least one argument.
+func SomeArgs(name string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return usage(c, fmt.Errorf("want one or more arguments (%s…), got 0", name))
+			return Usage(c, fmt.Errorf("want one or more arguments (%s…), got 0", name))
 		}
 		return nil
 	}
 }
 
-// usageError is returned when the command line itself is wrong.
-type usageError struct {
-	command string
+// UsageError is returned when the command line itself is wrong.
+type UsageError struct {
+	Command string
 	err     error
 }
 
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
+func (e *UsageError) Error() string { return e.err.Error() }
+func (e *UsageError) Unwrap() error { return e.err }

@@ -1,4 +1,4 @@
-package main
+package operators
 
 import (
 	"cmp"
@@ -11,13 +11,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/adminapi/remote"
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
 )
 
-func tokenCommand() *cobra.Command {
+// TokenCommand is `barque token`.
+func TokenCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "token", Short: "Make, list and delete the tokens that let machines join"}
 	cmd.AddCommand(tokenCreateCommand(), tokenListCommand(), tokenDeleteCommand())
 	return cmd
@@ -34,7 +36,7 @@ cluster's CA: a machine that joins with it verifies that it talks to the right c
 A server gets the cluster's keys. So a token for a server lets one machine in, and is good
 for an hour, unless the flags say otherwise. One for agents is good for a day, and for any
 number of machines.`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
 	cmd.Flags().StringVar(&spec.Role, "role", token.Agent, "role that the machine may join in: server or agent")
 	cmd.Flags().DurationVar(&spec.TTL, "ttl", 0,
@@ -42,13 +44,13 @@ number of machines.`,
 	cmd.Flags().IntVar(&spec.Uses, "uses", 0,
 		"how many machines may join with it; 0 is any number (default 0, or 1 for a server)")
 	cmd.Flags().StringVar(&spec.Description, "description", "", "what it is for")
-	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
+	format, kubeconfig := command.OutputFlag(cmd), command.KubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		spec := spec.WithDefaults(c.Flags().Changed("ttl"), c.Flags().Changed("uses"))
-		if err := errors.Join(checkFormat(c, *format), usage(c, spec.Check())); err != nil {
+		if err := errors.Join(command.CheckFormat(c, *format), command.Usage(c, spec.Check())); err != nil {
 			return err
 		}
-		client, config, err := newClient(*kubeconfig)
+		client, config, err := command.NewClient(*kubeconfig)
 		if err != nil {
 			return err
 		}
@@ -61,7 +63,7 @@ number of machines.`,
 			return remote.Outcome(err,
 				"`barque token ls` shows whether it was created; delete that one, whose secret is lost, and make another")
 		}
-		return print(c, *format, made, func(w io.Writer) error {
+		return command.Print(c, *format, made, func(w io.Writer) error {
 			_, err := fmt.Fprintln(w, made.Token)
 			return err
 		})
@@ -71,13 +73,13 @@ number of machines.`,
 
 func tokenListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the join tokens, without their secrets",
-		Args: noArgs}
-	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
+		Args: command.NoArgs}
+	format, kubeconfig := command.OutputFlag(cmd), command.KubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		if err := checkFormat(c, *format); err != nil {
+		if err := command.CheckFormat(c, *format); err != nil {
 			return err
 		}
-		client, config, err := newClient(*kubeconfig)
+		client, config, err := command.NewClient(*kubeconfig)
 		if err != nil {
 			return err
 		}
@@ -93,7 +95,7 @@ func tokenListCommand() *cobra.Command {
 		if err != nil {
 			ca = nil // a kubeconfig may have the system's CAs; void tokens are not detected then
 		}
-		return print(c, *format, tokens, func(w io.Writer) error {
+		return command.Print(c, *format, tokens, func(w io.Writer) error {
 			fmt.Fprintln(w, "ID\tROLE\tEXPIRES\tUSES LEFT\tMADE BY\tDESCRIPTION")
 			for _, t := range tokens {
 				expires, uses := "never", "any"
@@ -119,15 +121,15 @@ func tokenListCommand() *cobra.Command {
 }
 
 func tokenDeleteCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "delete ID", Short: "Delete a join token", Args: exactArgs("ID")}
-	kubeconfig := kubeconfigFlag(cmd)
+	cmd := &cobra.Command{Use: "delete ID", Short: "Delete a join token", Args: command.ExactArgs("ID")}
+	kubeconfig := command.KubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		unknown := &exitcode.Error{Code: options.ExitUsage,
 			Err: fmt.Errorf("there is no token %q; `barque token ls` lists the IDs", args[0])}
 		if !token.IsID(args[0]) {
 			return unknown
 		}
-		client, config, err := newClient(*kubeconfig)
+		client, config, err := command.NewClient(*kubeconfig)
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package main
+package operators
 
 import (
 	"fmt"
@@ -9,10 +9,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/adminapi/remote"
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/verify"
 )
 
-func verifyCommand() *cobra.Command {
+// VerifyCommand is `barque verify`.
+func VerifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Find out whether the cluster keeps its promises",
@@ -29,19 +31,19 @@ It works in its own namespace, removes it at the end, and breaks nothing: run it
 time, or while you restart servers. A server that stays away for a minute is named, and
 not judged for that time; the exit code is 1 then as well.`,
 		Example: "  barque verify\n  barque verify --duration 10m -o json",
-		Args:    noArgs,
+		Args:    command.NoArgs,
 	}
-	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
+	format, kubeconfig := command.OutputFlag(cmd), command.KubeconfigFlag(cmd)
 	duration := cmd.Flags().Duration("duration", 20*time.Second, "for how long it reads and writes")
 	pods := cmd.Flags().Bool("pods", true, "also start a pod on every node")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		if err := checkFormat(c, *format); err != nil {
+		if err := command.CheckFormat(c, *format); err != nil {
 			return err
 		}
 		if *duration <= 0 {
-			return usage(c, fmt.Errorf("--duration %v: want more than nothing", *duration))
+			return command.Usage(c, fmt.Errorf("--duration %v: want more than nothing", *duration))
 		}
-		config, err := clientConfig(*kubeconfig)
+		config, err := command.ClientConfig(*kubeconfig)
 		if err != nil {
 			return err
 		}
@@ -53,7 +55,7 @@ not judged for that time; the exit code is 1 then as well.`,
 						fmt.Sprintf(format, args...))
 				}, Undone: func(err error) bool { return remote.NoLeader(remote.WithoutLeader(err)) }})
 		if r != nil { // an interrupted run also reports its findings
-			if err := print(c, *format, r, func(w io.Writer) error { return writeVerified(w, r) }); err != nil {
+			if err := command.Print(c, *format, r, func(w io.Writer) error { return writeVerified(w, r) }); err != nil {
 				return err
 			}
 		}

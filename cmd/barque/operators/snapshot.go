@@ -1,4 +1,4 @@
-package main
+package operators
 
 import (
 	"context"
@@ -15,13 +15,15 @@ import (
 
 	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/backups"
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/raftstore/backup"
 )
 
-func snapshotCommand() *cobra.Command {
+// SnapshotCommand is `barque snapshot`.
+func SnapshotCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snapshot",
 		Short: "Make, list, verify and restore backups of the cluster",
@@ -38,15 +40,15 @@ The key is a line of text: the output of 'barque snapshot key', or a passphrase.
 	return cmd
 }
 
-// keyVariable may hold the key, where a file does not suit.
-const keyVariable = "BARQUE_SNAPSHOT_KEY"
+// KeyVariable may hold the key, where a file does not suit.
+const KeyVariable = "BARQUE_SNAPSHOT_KEY"
 
 // keyFlag adds --key-file and returns a function that reads the key as text, empty without a key.
 func keyFlag(c *cobra.Command) func() (string, error) {
-	path := c.Flags().String("key-file", "", "file with the key of the backup (default: $"+keyVariable+", or none)")
+	path := c.Flags().String("key-file", "", "file with the key of the backup (default: $"+KeyVariable+", or none)")
 	return func() (string, error) {
 		if *path == "" {
-			return os.Getenv(keyVariable), nil
+			return os.Getenv(KeyVariable), nil
 		}
 		text, err := os.ReadFile(*path)
 		if err != nil {
@@ -72,27 +74,27 @@ the file can then read its Secrets.`,
 			"  barque snapshot save --unsealed /mnt/private/x.backup",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usage(c, fmt.Errorf("want one file at most, got %d arguments", len(args)))
+				return command.Usage(c, fmt.Errorf("want one file at most, got %d arguments", len(args)))
 			}
 			return nil
 		},
 	}
-	key, kubeconfig, format := keyFlag(cmd), kubeconfigFlag(cmd), outputFlag(cmd)
+	key, kubeconfig, format := keyFlag(cmd), command.KubeconfigFlag(cmd), command.OutputFlag(cmd)
 	unsealed := cmd.Flags().Bool("unsealed", false,
 		"save it without a key: the keys of the cluster are not in it, and only this cluster can restore encrypted Secrets from it")
 	cmd.RunE = func(c *cobra.Command, args []string) error {
-		if err := checkFormat(c, *format); err != nil {
+		if err := command.CheckFormat(c, *format); err != nil {
 			return err
 		}
 		path := ""
 		if len(args) == 1 {
 			path = args[0]
 			if _, err := os.Stat(path); err == nil {
-				return usage(c,
+				return command.Usage(c,
 					fmt.Errorf("%s exists already: give another name, or remove it first", path))
 			}
 			if _, err := os.Stat(filepath.Dir(path)); err != nil {
-				return usage(c, fmt.Errorf("the directory for the backup: %w", err))
+				return command.Usage(c, fmt.Errorf("the directory for the backup: %w", err))
 			}
 		}
 		text, err := key()
@@ -104,18 +106,18 @@ the file can then read its Secrets.`,
 			return &exitcode.Error{Code: exitcode.Refused,
 				Err: fmt.Errorf("save a backup: refused, nothing was saved: %w", backups.ErrUnsealed)}
 		case text != "" && *unsealed:
-			return usage(c,
-				fmt.Errorf("--unsealed, and a key is given with --key-file or %s: leave one of them out", keyVariable))
+			return command.Usage(c,
+				fmt.Errorf("--unsealed, and a key is given with --key-file or %s: leave one of them out", KeyVariable))
 		}
 		client, err := newSnapshots(*kubeconfig)
 		if err != nil {
 			return err
 		}
-		saved, err := client.Save(c.Context(), path, text, told(c, "saved"))
+		saved, err := client.Save(c.Context(), path, text, command.Told(c, "saved"))
 		if err != nil {
 			return err
 		}
-		return print(c, *format, saved, func(w io.Writer) error {
+		return command.Print(c, *format, saved, func(w io.Writer) error {
 			fmt.Fprintf(w, "saved and verified\t%s\n", saved.Path)
 			writeAbout(w, &saved.About)
 			fmt.Fprintf(w, "size\t%s\n", terminal.Bytes(saved.Size))
@@ -133,19 +135,19 @@ func snapshotRestoreCommand() *cobra.Command {
 No server is stopped or wiped. All writes since the backup are lost: objects reappear,
 change back or disappear, and controllers and kubelets follow. The cluster keeps its
 own keys. To begin a new cluster with a backup: barque server --restore-from FILE.`,
-		Args: exactArgs("FILE"),
+		Args: command.ExactArgs("FILE"),
 	}
-	key, kubeconfig, format := keyFlag(cmd), kubeconfigFlag(cmd), outputFlag(cmd)
+	key, kubeconfig, format := keyFlag(cmd), command.KubeconfigFlag(cmd), command.OutputFlag(cmd)
 	yes := cmd.Flags().Bool("yes", false, "do not ask")
 	other := cmd.Flags().Bool("other-cluster", false, "restore it even if it is of another cluster")
 	wait := cmd.Flags().Duration("wait", 0,
 		"how long to wait for a cluster without a leader (default: some seconds, as an election takes)")
 	cmd.RunE = func(c *cobra.Command, args []string) error {
-		if err := checkFormat(c, *format); err != nil {
+		if err := command.CheckFormat(c, *format); err != nil {
 			return err
 		}
 		if *wait < 0 {
-			return usage(c, fmt.Errorf("--wait %s: want how long, such as 1m", *wait))
+			return command.Usage(c, fmt.Errorf("--wait %s: want how long, such as 1m", *wait))
 		}
 		text, err := key()
 		if err != nil {
@@ -156,13 +158,13 @@ own keys. To begin a new cluster with a backup: barque server --restore-from FIL
 			return err
 		}
 		if !report.Verified {
-			return usage(c,
-				fmt.Errorf("%s is sealed: give the key that opens it with --key-file or %s", args[0], keyVariable))
+			return command.Usage(c,
+				fmt.Errorf("%s is sealed: give the key that opens it with --key-file or %s", args[0], KeyVariable))
 		}
 		if text != "" && !report.About.Sealed {
-			return usage(c,
+			return command.Usage(c,
 				fmt.Errorf(
-					"%s is not sealed, but a key was given: its author is unknown. To restore it anyway, give no key (--key-file, %s)", args[0], keyVariable))
+					"%s is not sealed, but a key was given: its author is unknown. To restore it anyway, give no key (--key-file, %s)", args[0], KeyVariable))
 		}
 		client, err := newSnapshots(*kubeconfig)
 		if err != nil {
@@ -174,16 +176,16 @@ own keys. To begin a new cluster with a backup: barque server --restore-from FIL
 				"The state of the cluster at %s is replaced by the backup of %s, revision %d, %d items, of cluster %s.\n"+
 					"All later writes are lost. To keep them, save a backup first: barque snapshot save --key-file FILE\nGo on? [y/N] ",
 				client.Host(), a.Created.Format(time.RFC3339), a.Revision, a.Items, a.ClusterID)
-			if err := confirmed(c); err != nil {
+			if err := command.Confirmed(c); err != nil {
 				return err
 			}
 		}
 		restored, err := client.Restore(c.Context(), args[0],
-			backups.SnapshotRequest{Key: text, OtherCluster: *other, Wait: wait.Seconds()}, told(c, "sent"))
+			backups.SnapshotRequest{Key: text, OtherCluster: *other, Wait: wait.Seconds()}, command.Told(c, "sent"))
 		if err != nil {
 			return err
 		}
-		return print(c, *format, restored, func(w io.Writer) error {
+		return command.Print(c, *format, restored, func(w io.Writer) error {
 			fmt.Fprintf(w, "restored\t%s\n", args[0])
 			writeAbout(w, &restored.Backup)
 			fmt.Fprintf(w, "revision of the cluster now\t%d\n", restored.Revision)
@@ -201,19 +203,20 @@ func snapshotListCommand() *cobra.Command {
 oldest first, each with the result of its checksums. The exit code is 1 if a server did
 not send its list.`,
 		Example: "  barque snapshot ls\n  barque snapshot ls --dir /mnt/backups -o json",
-		Args:    noArgs,
+		Args:    command.NoArgs,
 	}
 	dir := cmd.Flags().String("dir", "", "list the backups in this directory of this machine instead")
-	kubeconfig, format := kubeconfigFlag(cmd), outputFlag(cmd)
+	kubeconfig, format := command.KubeconfigFlag(cmd), command.OutputFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		if err := checkFormat(c, *format); err != nil {
+		if err := command.CheckFormat(c, *format); err != nil {
 			return err
 		}
 		lists, err := listSnapshots(c.Context(), *kubeconfig, *dir)
 		if err != nil {
 			return err
 		}
-		if err := print(c, *format, lists, func(w io.Writer) error { return writeLists(w, lists) }); err != nil {
+		if err := command.Print(c, *format, lists,
+			func(w io.Writer) error { return writeLists(w, lists) }); err != nil {
 			return err
 		}
 		for _, l := range lists {
@@ -228,7 +231,7 @@ not send its list.`,
 
 // newSnapshots returns a client of the server of the kubeconfig.
 func newSnapshots(kubeconfig string) (*remote.Snapshots, error) {
-	config, err := clientConfig(kubeconfig)
+	config, err := command.ClientConfig(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
@@ -304,11 +307,11 @@ recomputes the hash of the state. With its key, it also verifies that the keys o
 cluster in it open its encrypted objects. Without its key, a sealed backup's checksums alone are
 verified. The exit code is 0 for a correct backup, and 1 for a damaged or unreadable one:
 the message has the position.`,
-		Args: exactArgs("FILE"),
+		Args: command.ExactArgs("FILE"),
 	}
-	key, format := keyFlag(cmd), outputFlag(cmd)
+	key, format := keyFlag(cmd), command.OutputFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, args []string) error {
-		if err := checkFormat(c, *format); err != nil {
+		if err := command.CheckFormat(c, *format); err != nil {
 			return err
 		}
 		text, err := key()
@@ -319,7 +322,7 @@ the message has the position.`,
 		if err != nil {
 			return err
 		}
-		return print(c, *format, report, func(w io.Writer) error { return writeReport(w, report) })
+		return command.Print(c, *format, report, func(w io.Writer) error { return writeReport(w, report) })
 	}
 	return cmd
 }
@@ -363,7 +366,7 @@ func snapshotKeyCommand() *cobra.Command {
 and a sealed backup is worthless without it. The comment has the public key. A server
 with only the public key seals backups that it cannot open.`,
 		Example: "  (umask 077; barque snapshot key > backup.key)",
-		Args:    noArgs,
+		Args:    command.NoArgs,
 	}
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		secret, public, err := backup.GenerateKey()

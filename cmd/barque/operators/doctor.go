@@ -1,4 +1,4 @@
-package main
+package operators
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/clusterstatus/doctor"
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/kubelet/rootdir"
@@ -33,20 +34,20 @@ Names and addresses remain: review the file before you share it.
 It works without a quorum and with dead servers. Run it on the machine of a dead server to
 include that server. The exit codes are those of 'barque cluster status'. A note is no fault.`,
 		Example: "  barque cluster doctor\n  barque cluster doctor --output /tmp/x.tar.gz\n  barque cluster doctor --output ''        # only the faults",
-		Args:    noArgs,
+		Args:    command.NoArgs,
 	}
-	a := addAskerFlags(cmd)
+	a := command.AddAskerFlags(cmd)
 	output := cmd.Flags().String("output", "barque-doctor-TIME.tar.gz",
 		"output file, which must not exist; empty for none")
 	format := cmd.Flags().String("format", "", "json or yaml instead of text for people")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		if err := errors.Join(checkFormat(c, *format), a.check(c)); err != nil {
+		if err := errors.Join(command.CheckFormat(c, *format), a.Check(c)); err != nil {
 			return err
 		}
 		path := strings.ReplaceAll(*output, "TIME", time.Now().UTC().Format("20060102T150405Z"))
 		if path != "" {
 			if err := freePath(path); err != nil {
-				return usage(c, err)
+				return command.Usage(c, err)
 			}
 		}
 		return examine(c, a, path, *format)
@@ -66,16 +67,16 @@ func freePath(path string) error {
 }
 
 // examine does the work of the command.
-func examine(c *cobra.Command, a *asker, path, format string) error {
-	e, err := doctor.Examine(c.Context(), a.asks(), doctor.Options{
-		Machine: func() []check.Finding { return node.Check(a.dataDir, rootdir.Default) },
+func examine(c *cobra.Command, a *command.Asker, path, format string) error {
+	e, err := doctor.Examine(c.Context(), a.Asks(), doctor.Options{
+		Machine: func() []check.Finding { return node.Check(a.DataDir, rootdir.Default) },
 		File:    path,
-		Tell:    teller(c),
+		Tell:    command.Teller(c),
 	})
 	if err != nil {
 		return err
 	}
-	if err := printOn(c, format, e, e.Write); err != nil {
+	if err := command.PrintOn(c, format, e, e.Write); err != nil {
 		return err
 	}
 	return e.Err()

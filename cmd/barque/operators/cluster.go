@@ -1,4 +1,5 @@
-package main
+// Package operators has the commands of operators, which ask a cluster or change it from outside.
+package operators
 
 import (
 	"context"
@@ -14,12 +15,14 @@ import (
 
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/clusterstatus/ask"
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/internal/terminal"
 )
 
-func clusterCommand() *cobra.Command {
+// ClusterCommand is `barque cluster`, with a command that joins this machine.
+func ClusterCommand(join *cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: "cluster", Short: "Show the cluster and change its members"}
-	cmd.AddCommand(clusterStatusCommand(), clusterMembersCommand(), clusterDoctorCommand(), clusterJoinCommand(),
+	cmd.AddCommand(clusterStatusCommand(), clusterMembersCommand(), clusterDoctorCommand(), join,
 		clusterLeaveCommand(), clusterRemoveCommand(),
 		clusterPromoteCommand(), clusterDemoteCommand(), clusterTransferCommand(), clusterRecoverCommand(),
 		clusterKeysCommand())
@@ -51,31 +54,31 @@ Other codes are 1 (it could not ask, as without permission), 2 (wrong arguments)
   barque cluster status --watch
   barque cluster status --server 10.0.0.2 --server 10.0.0.3     # these, not the kubeconfig's
   barque cluster status -o json | jq .health`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
-	format, a := outputFlag(cmd), addAskerFlags(cmd)
+	format, a := command.OutputFlag(cmd), command.AddAskerFlags(cmd)
 	watch := cmd.Flags().BoolP("watch", "w", false,
 		"repeat until Ctrl-C: redraw on a terminal, append a line otherwise")
 	every := cmd.Flags().Duration("interval", 2*time.Second, "interval of --watch")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		if err := errors.Join(checkFormat(c, *format), a.check(c)); err != nil {
+		if err := errors.Join(command.CheckFormat(c, *format), a.Check(c)); err != nil {
 			return err
 		}
 		if *every < 100*time.Millisecond {
-			return usage(c, fmt.Errorf("--interval %s: want 100ms at least", *every))
+			return command.Usage(c, fmt.Errorf("--interval %s: want 100ms at least", *every))
 		}
 		if *watch {
 			return watchStatus(c, a, *format, *every)
 		}
-		h, err := a.ask(c.Context())
+		h, err := a.Ask(c.Context())
 		if ask.IsNoAnswer(err) && *format != "" { // for programs that read the output and not the exit code
-			return errors.Join(print(c, *format, h.Status(), nil), err)
+			return errors.Join(command.Print(c, *format, h.Status(), nil), err)
 		}
 		if err != nil {
 			return err
 		}
 		s := h.Status()
-		err = printOn(c, *format, s,
+		err = command.PrintOn(c, *format, s,
 			func(w io.Writer, on terminal.Screen) error { return clusterstatus.WriteStatus(w, on, s) })
 		if err != nil {
 			return err
@@ -90,19 +93,19 @@ func clusterMembersCommand() *cobra.Command {
 		Use:     "members",
 		Short:   "List all nodes from gossip and the store",
 		Example: "  barque cluster members\n  barque cluster members -o json | jq '.[] | select(.role == \"server\") | .store.revision'",
-		Args:    noArgs,
+		Args:    command.NoArgs,
 	}
-	format, a := outputFlag(cmd), addAskerFlags(cmd)
+	format, a := command.OutputFlag(cmd), command.AddAskerFlags(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		if err := errors.Join(checkFormat(c, *format), a.check(c)); err != nil {
+		if err := errors.Join(command.CheckFormat(c, *format), a.Check(c)); err != nil {
 			return err
 		}
-		h, err := a.ask(c.Context())
+		h, err := a.Ask(c.Context())
 		if err != nil {
 			return err
 		}
 		s := h.Status()
-		return printOn(c, *format, s.Members, func(w io.Writer, on terminal.Screen) error {
+		return command.PrintOn(c, *format, s.Members, func(w io.Writer, on terminal.Screen) error {
 			if err := clusterstatus.WriteMembers(w, on, s); err != nil || len(s.Warnings) == 0 {
 				return err
 			}
@@ -116,8 +119,8 @@ func clusterMembersCommand() *cobra.Command {
 
 // watchStatus shows the status repeatedly until the context ends. A failed request is shown and
 // does not end it.
-func watchStatus(c *cobra.Command, a *asker, format string, every time.Duration) error {
-	if _, err := a.config(); err != nil {
+func watchStatus(c *cobra.Command, a *command.Asker, format string, every time.Duration) error {
+	if _, err := a.Config(); err != nil {
 		return err
 	}
 	out, on := c.OutOrStdout(), terminal.Of(c.OutOrStdout())
@@ -130,7 +133,7 @@ func watchStatus(c *cobra.Command, a *asker, format string, every time.Duration)
 	defer ticker.Stop()
 	for {
 		began := time.Now()
-		h, err := a.ask(c.Context())
+		h, err := a.Ask(c.Context())
 		if c.Context().Err() != nil {
 			return nil
 		}
@@ -183,7 +186,7 @@ func appendStatus(out io.Writer, format string, h *ask.Heard, failed error, at t
 		if _, err := fmt.Fprintln(out, "---"); err != nil {
 			return err
 		}
-		return writeYAML(out, value)
+		return command.WriteYAML(out, value)
 	}
 	line := at.UTC().Format(time.RFC3339) + " "
 	if failed != nil {
@@ -195,9 +198,9 @@ func appendStatus(out io.Writer, format string, h *ask.Heard, failed error, at t
 	return err
 }
 
-// fetchStatus asks the servers that a kubeconfig leads to.
-func fetchStatus(ctx context.Context, kubeconfig string) (*clusterstatus.ClusterStatus, error) {
-	h, err := (&asker{kubeconfig: kubeconfig, dataDir: os.DevNull, timeout: 10 * time.Second}).ask(ctx)
+// FetchStatus asks the servers that a kubeconfig leads to.
+func FetchStatus(ctx context.Context, kubeconfig string) (*clusterstatus.ClusterStatus, error) {
+	h, err := (&command.Asker{Kubeconfig: kubeconfig, DataDir: os.DevNull, Timeout: 10 * time.Second}).Ask(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +221,7 @@ func completeServers(c *cobra.Command, args []string, _ string) ([]string, cobra
 	if f := c.Flags().Lookup("kubeconfig"); f != nil {
 		kubeconfig = f.Value.String()
 	}
-	h, err := (&asker{kubeconfig: kubeconfig, dataDir: os.DevNull, timeout: completionPatience}).ask(ctx)
+	h, err := (&command.Asker{Kubeconfig: kubeconfig, DataDir: os.DevNull, Timeout: completionPatience}).Ask(ctx)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

@@ -1,4 +1,4 @@
-package main
+package operators
 
 import (
 	"fmt"
@@ -8,9 +8,11 @@ import (
 
 	"github.com/barque/barque/adminapi/auditlog"
 	"github.com/barque/barque/adminapi/remote"
+	"github.com/barque/barque/cmd/barque/command"
 )
 
-func auditCommand() *cobra.Command {
+// AuditCommand is `barque audit`.
+func AuditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Show who did what, from the audit logs of all servers",
@@ -21,9 +23,9 @@ If a server cannot be asked, the others' events are shown and the exit code is 1
 Only members of system:masters and barque:admins may read the logs.`,
 		Example: `  barque audit --since 1h --verb delete
   barque audit --since 24h --resource secrets -n kube-system --user system:node:n1 -o json`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
-	a, format := addAskerFlags(cmd), outputFlag(cmd)
+	a, format := command.AddAskerFlags(cmd), command.OutputFlag(cmd)
 	var q auditlog.Query
 	flags := cmd.Flags()
 	since := flags.Duration("since", time.Hour, "age of the oldest event")
@@ -37,22 +39,22 @@ Only members of system:masters and barque:admins may read the logs.`,
 		if *format == "table" {
 			*format = ""
 		}
-		if err := checkFormat(c, *format); err != nil {
+		if err := command.CheckFormat(c, *format); err != nil {
 			return err
 		}
-		if err := a.check(c); err != nil {
+		if err := a.Check(c); err != nil {
 			return err
 		}
 		if *since <= 0 || q.Limit < 1 || q.Limit > auditlog.MaxEvents {
-			return usage(c,
+			return command.Usage(c,
 				fmt.Errorf("--since %s, --limit %d: want more than 0, and 1 to %d", *since, q.Limit,
 					auditlog.MaxEvents))
 		}
 		if err := q.Check(); err != nil {
-			return usage(c, fmt.Errorf("--%w", err))
+			return command.Usage(c, fmt.Errorf("--%w", err))
 		}
 		q.Since = time.Now().Add(-*since)
-		heard, err := a.ask(c.Context())
+		heard, err := a.Ask(c.Context())
 		if err != nil {
 			return err
 		}
@@ -61,7 +63,7 @@ Only members of system:masters and barque:admins may read the logs.`,
 			servers = append(servers, remote.AuditServer{Name: m.Name, Hosts: heard.Hosts(m)})
 		}
 		events := remote.Audit(c.Context(), heard.Config, servers, q)
-		if err := print(c, *format, events, events.Write); err != nil {
+		if err := command.Print(c, *format, events, events.Write); err != nil {
 			return err
 		}
 		if len(events.Events) == 0 {

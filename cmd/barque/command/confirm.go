@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"bufio"
@@ -12,8 +12,8 @@ import (
 	"github.com/barque/barque/internal/exitcode"
 )
 
-// confirmed reads the answer to a question that was asked. Ctrl-C is a no.
-func confirmed(c *cobra.Command) error {
+// Confirmed reads the answer to a question that was asked. Ctrl-C is a no.
+func Confirmed(c *cobra.Command) error {
 	type typed struct {
 		line string
 		err  error

@@ -1,4 +1,4 @@
-package main
+package operators
 
 import (
 	"fmt"
@@ -9,13 +9,14 @@ import (
 
 	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/adminapi/remote/users"
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/cmd/barque/revocations"
 )
 
-func userCommand() *cobra.Command {
+// UserCommand is `barque user`.
+func UserCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "user", Short: "Give people certificates of their own, list and revoke these"}
-	tools := revocationTools()
-	cmd.AddCommand(userAddCommand(), revocations.UserListCommand(tools), revocations.UserRevokeCommand(tools))
+	cmd.AddCommand(userAddCommand(), revocations.UserListCommand(), revocations.UserRevokeCommand())
 	return cmd
 }
 
@@ -36,7 +37,7 @@ admin.kubeconfig, whose group system:masters cannot be taken from anybody.`,
 		Example: `  barque user add ann --group dev > ann.kubeconfig
   barque user add root@laptop --group barque:admins --ttl 8h --server https://10.0.0.5:6443 --merge ~/.kube/config
   barque kubectl create rolebinding dev --clusterrole edit --group dev -n shop`,
-		Args: exactArgs("NAME"),
+		Args: command.ExactArgs("NAME"),
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVar(&order.Groups, "group", nil, "group of the user; may be repeated")
@@ -44,22 +45,22 @@ admin.kubeconfig, whose group system:masters cannot be taken from anybody.`,
 	flags.StringVar(&server, "server", "",
 		"address of the API in the user's kubeconfig, https://HOST:PORT (default: that of the administrator's)")
 	flags.StringVar(&merge, "merge", "", "kubeconfig file to merge the user into, in place of printing")
-	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
+	format, kubeconfig := command.OutputFlag(cmd), command.KubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		order.Name = args[0]
-		if err := checkFormat(c, *format); err != nil {
+		if err := command.CheckFormat(c, *format); err != nil {
 			return err
 		}
-		if err := usage(c, order.Check()); err != nil {
+		if err := command.Usage(c, order.Check()); err != nil {
 			return err
 		}
-		client, config, err := newClient(*kubeconfig)
+		client, config, err := command.NewClient(*kubeconfig)
 		if err != nil {
 			return err
 		}
 		cluster, err := users.ClusterOf(config, server)
 		if err != nil {
-			return usage(c, err)
+			return command.Usage(c, err)
 		}
 		if err := (&remote.CAExchange{Certs: certs(*kubeconfig)}).CheckNewUser(c.Context()); err != nil {
 			return err
@@ -78,13 +79,13 @@ admin.kubeconfig, whose group system:masters cannot be taken from anybody.`,
 			if err != nil {
 				return err
 			}
-			return print(c, *format, made.Info, func(w io.Writer) error {
+			return command.Print(c, *format, made.Info, func(w io.Writer) error {
 				_, err := fmt.Fprintf(w, "%s has the context %s; kubectl config use-context %s\n", merge, context,
 					context)
 				return err
 			})
 		}
-		return print(c, *format, made, func(w io.Writer) error {
+		return command.Print(c, *format, made, func(w io.Writer) error {
 			data, err := made.Kubeconfig(cluster)
 			if err != nil {
 				return err

@@ -1,4 +1,4 @@
-package main
+package operators
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus/ask"
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/filelock"
 	"github.com/barque/barque/membership/enroll"
@@ -31,18 +32,18 @@ If a quorum of servers can start again, start them and do not recover.`,
 		Example: `  barque cluster recover --inspect                              # the state on this disk
   barque cluster recover --inspect --data-dir /var/lib/barque --data-dir /mnt/copy-of-s2
   barque cluster recover                                        # asks, then recovers this server`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
-	dirs := cmd.Flags().StringArray("data-dir", []string{defaultDataDir},
+	dirs := cmd.Flags().StringArray("data-dir", []string{command.DefaultDataDir},
 		"data directory of a server; may be repeated, and the first one is recovered")
 	inspect := cmd.Flags().Bool("inspect", false, "only show the state in the directories")
 	yes := cmd.Flags().Bool("yes", false, "do not ask")
-	format := outputFlag(cmd)
+	format := command.OutputFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		if err := checkFormat(c, *format); err != nil {
+		if err := command.CheckFormat(c, *format); err != nil {
 			return err
 		}
-		logger := newLogger(slog.LevelWarn)
+		logger := command.NewLogger(slog.LevelWarn)
 		refused := func(err error) error {
 			return &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("refused, nothing was changed: %w", err)}
 		}
@@ -58,7 +59,8 @@ If a quorum of servers can start again, start them and do not recover.`,
 			return err
 		}
 		if *inspect {
-			return print(c, *format, survivors, func(w io.Writer) error { return backups.WriteSurvivors(w, survivors) })
+			return command.Print(c, *format, survivors,
+				func(w io.Writer) error { return backups.WriteSurvivors(w, survivors) })
 		}
 		if err := backups.Choose(survivors); err != nil {
 			return refused(err)
@@ -68,7 +70,7 @@ If a quorum of servers can start again, start them and do not recover.`,
 		}
 		if !*yes {
 			fmt.Fprintf(c.ErrOrStderr(), "%s\nRecover %s? [y/N] ", backups.Consequences(survivors), survivors[0].Name)
-			if err := confirmed(c); err != nil {
+			if err := command.Confirmed(c); err != nil {
 				return err
 			}
 		}
@@ -76,7 +78,7 @@ If a quorum of servers can start again, start them and do not recover.`,
 		if err != nil {
 			return err
 		}
-		return print(c, *format, done, done.Write)
+		return command.Print(c, *format, done, done.Write)
 	}
 	return cmd
 }

@@ -1,4 +1,4 @@
-package main
+package operators
 
 import (
 	"errors"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/adminapi/remote"
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/membership/enroll"
 )
 
@@ -29,7 +30,7 @@ leadership over first. A living server stops by itself. The command is refused i
 remaining servers that answer would be no quorum. The machine can join again as a new
 server, with --wipe or an empty data directory.`,
 		Example: "  barque cluster remove s3 --dry-run\n  barque cluster remove s3 --yes",
-		Args:    exactArgs("SERVER"),
+		Args:    command.ExactArgs("SERVER"),
 	}
 	m := addMemberFlags(cmd, true)
 	cmd.RunE = func(c *cobra.Command, args []string) error { return m.run(c, args[0], adminapi.RemoveServer) }
@@ -49,11 +50,11 @@ stay: drain the node first (barque kubectl drain), and delete it afterwards
 
 To remove a server that does not answer: barque cluster remove SERVER.`,
 		Example: "  barque cluster leave --dry-run                    # on the machine\n  barque cluster leave --server 10.0.0.3 --dry-run  # from elsewhere\n  barque cluster leave --yes",
-		Args:    noArgs,
+		Args:    command.NoArgs,
 	}
 	m := addMemberFlags(cmd, true)
 	m.called = "leave"
-	dataDir := cmd.Flags().String("data-dir", defaultDataDir, "data directory of the server on this machine")
+	dataDir := cmd.Flags().String("data-dir", command.DefaultDataDir, "data directory of the server on this machine")
 	server := cmd.Flags().String("server", "",
 		"address of the server that leaves, HOST[:6443], instead of the one on this machine")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
@@ -77,16 +78,16 @@ To remove a server that does not answer: barque cluster remove SERVER.`,
 func (m *memberFlags) leaveAt(c *cobra.Command, server string) error {
 	address, err := remote.ServerURL(server)
 	if err != nil {
-		return usage(c, fmt.Errorf("--server %q: %w", server, err))
+		return command.Usage(c, fmt.Errorf("--server %q: %w", server, err))
 	}
 	if c.Flags().Changed("data-dir") {
-		return usage(c,
+		return command.Usage(c,
 			errors.New("--server and --data-dir both select the leaving server: give one of them"))
 	}
-	if err := checkFormat(c, m.format); err != nil {
+	if err := command.CheckFormat(c, m.format); err != nil {
 		return err
 	}
-	config, err := clientConfig(m.kubeconfig)
+	config, err := command.ClientConfig(m.kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -108,7 +109,7 @@ func clusterPromoteCommand() *cobra.Command {
 caught up. The command is for a demoted server; it also cancels an unfinished removal.
 It is refused for a server that is failing, lagging, or partitioned from a voter.`,
 		Example: "  barque cluster promote s3",
-		Args:    exactArgs("SERVER"),
+		Args:    command.ExactArgs("SERVER"),
 	}
 	m := addMemberFlags(cmd, false)
 	cmd.RunE = func(c *cobra.Command, args []string) error { return m.run(c, args[0], adminapi.PromoteServer) }
@@ -124,7 +125,7 @@ func clusterDemoteCommand() *cobra.Command {
 but neither leads nor counts for the quorum. It is refused when the servers that keep
 theirs and answer would be no quorum.`,
 		Example: "  barque cluster demote s3 --dry-run\n  barque cluster demote s3 --yes",
-		Args:    exactArgs("SERVER"),
+		Args:    command.ExactArgs("SERVER"),
 	}
 	m := addMemberFlags(cmd, true)
 	cmd.RunE = func(c *cobra.Command, args []string) error { return m.run(c, args[0], adminapi.DemoteServer) }
@@ -142,7 +143,7 @@ when the new leader leads.`,
 		Example: "  barque cluster transfer-leader s2\n  barque cluster transfer-leader          # the server that lags least",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usage(c, fmt.Errorf("want one server at most, got %d", len(args)))
+				return command.Usage(c, fmt.Errorf("want one server at most, got %d", len(args)))
 			}
 			return nil
 		},
@@ -165,7 +166,7 @@ type memberFlags struct {
 
 func addMemberFlags(cmd *cobra.Command, asks bool) *memberFlags {
 	m := &memberFlags{asks: asks}
-	cmd.Flags().StringVar(&m.kubeconfig, "kubeconfig", "", kubeconfigHelp)
+	cmd.Flags().StringVar(&m.kubeconfig, "kubeconfig", "", command.KubeconfigHelp)
 	cmd.Flags().StringVarP(&m.format, "output", "o", "", "json or yaml instead of text for people")
 	cmd.Flags().BoolVar(&m.dryRun, "dry-run", false, "only show the plan, or the reason of a refusal")
 	if asks {
@@ -177,10 +178,10 @@ func addMemberFlags(cmd *cobra.Command, asks bool) *memberFlags {
 }
 
 func (m *memberFlags) run(c *cobra.Command, name string, change adminapi.MemberChange) error {
-	if err := checkFormat(c, m.format); err != nil {
+	if err := command.CheckFormat(c, m.format); err != nil {
 		return err
 	}
-	config, err := clientConfig(m.kubeconfig)
+	config, err := command.ClientConfig(m.kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -196,10 +197,10 @@ func (m *memberFlags) runWith(c *cobra.Command, config *rest.Config, name string
 			return err
 		}
 		if plan.Gone {
-			return print(c, m.format, plan, func(w io.Writer) error { return remote.WriteMade(w, plan) })
+			return command.Print(c, m.format, plan, func(w io.Writer) error { return remote.WriteMade(w, plan) })
 		}
 		if m.dryRun {
-			return print(c, m.format, plan, func(w io.Writer) error { return m.writePlan(w, plan) })
+			return command.Print(c, m.format, plan, func(w io.Writer) error { return m.writePlan(w, plan) })
 		}
 		if err := m.confirm(c, plan); err != nil {
 			return err
@@ -209,7 +210,7 @@ func (m *memberFlags) runWith(c *cobra.Command, config *rest.Config, name string
 	if err != nil {
 		return err
 	}
-	return print(c, m.format, answer, func(w io.Writer) error { return remote.WriteMade(w, answer) })
+	return command.Print(c, m.format, answer, func(w io.Writer) error { return remote.WriteMade(w, answer) })
 }
 
 // confirm prints the plan, and asks the user unless --yes is given.
@@ -222,7 +223,7 @@ func (m *memberFlags) confirm(c *cobra.Command, plan *adminapi.MemberAnswer) err
 		return nil
 	}
 	fmt.Fprint(out, "Go on? [y/N] ")
-	return confirmed(c)
+	return command.Confirmed(c)
 }
 
 // writePlan names the server, if the user has not, and prints the plan.

@@ -1,4 +1,4 @@
-package main
+package operators
 
 import (
 	"errors"
@@ -10,11 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/apiserver/klogs"
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/internal/connlimit"
 	"github.com/barque/barque/membership/balancer"
 )
 
-func proxyCommand() *cobra.Command {
+// ProxyCommand is `barque proxy`.
+func ProxyCommand() *cobra.Command {
 	var servers []string
 	var listen string
 	cmd := &cobra.Command{
@@ -25,37 +27,37 @@ connections avoid a dead or silent server within a second. Open connections are 
 their server has been silent for five seconds and another one answers: the clients then
 reconnect to that one. TLS stays between the client and the server.`,
 		Example: "  barque proxy --listen 127.0.0.1:6443 --server 10.0.0.1:6443 --server 10.0.0.2:6443 --server 10.0.0.3:6443",
-		Args:    noArgs,
+		Args:    command.NoArgs,
 	}
 	cmd.Flags().StringArrayVar(&servers, "server", nil, "an API server, IP:PORT; repeat it for each")
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:6443", "address to listen on")
 	connections := connlimit.NewFlags()
 	connections.AddFlags(cmd.Flags())
-	kubeconfig := kubeconfigFlag(cmd)
+	kubeconfig := command.KubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		var addrs []netip.AddrPort
 		for _, s := range servers {
 			addr, err := netip.ParseAddrPort(s)
 			if err != nil {
-				return usage(c, fmt.Errorf("--server %q: %w", s, err))
+				return command.Usage(c, fmt.Errorf("--server %q: %w", s, err))
 			}
 			addrs = append(addrs, addr)
 		}
 		if len(addrs) == 0 {
-			return usage(c, errors.New("give at least one --server"))
+			return command.Usage(c, errors.New("give at least one --server"))
 		}
 		if _, err := net.ResolveTCPAddr("tcp", listen); err != nil {
-			return usage(c, fmt.Errorf("--listen %q: want HOST:PORT: %w", listen, err))
+			return command.Usage(c, fmt.Errorf("--listen %q: want HOST:PORT: %w", listen, err))
 		}
 		limits, err := connections.Limits()
 		if err != nil {
-			return usage(c, err)
+			return command.Usage(c, err)
 		}
-		config, err := clientConfig(*kubeconfig)
+		config, err := command.ClientConfig(*kubeconfig)
 		if err != nil {
 			return err
 		}
-		logger := newLogger(slog.LevelInfo)
+		logger := command.NewLogger(slog.LevelInfo)
 		klogs.Bridge(logger)
 		return balancer.Forward(c.Context(), listen, addrs, config.CAData, limits, logger)
 	}

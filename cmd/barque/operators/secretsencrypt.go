@@ -1,4 +1,4 @@
-package main
+package operators
 
 import (
 	"fmt"
@@ -10,10 +10,12 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/adminapi/remote"
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/membership/datakeys"
 )
 
-func secretsEncryptCommand() *cobra.Command {
+// SecretsEncryptCommand is `barque secrets-encrypt`.
+func SecretsEncryptCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "secrets-encrypt",
 		Short: "Show and change the encryption of Secrets on the servers' disks",
@@ -49,14 +51,14 @@ started again with the data of this one.`))
 func encryptionStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show the keys by their IDs, the objects under them, and how far a change is",
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
-	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
+	format, kubeconfig := command.OutputFlag(cmd), command.KubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		if err := checkFormat(c, *format); err != nil {
+		if err := command.CheckFormat(c, *format); err != nil {
 			return err
 		}
-		config, err := clientConfig(*kubeconfig)
+		config, err := command.ClientConfig(*kubeconfig)
 		if err != nil {
 			return err
 		}
@@ -70,12 +72,13 @@ func encryptionStatusCommand() *cobra.Command {
 }
 
 func printEncryption(c *cobra.Command, format string, answer *adminapi.EncryptionAnswer) error {
-	return print(c, format, answer.Status, func(w io.Writer) error { return remote.WriteEncryption(w, &answer.Status) })
+	return command.Print(c, format, answer.Status,
+		func(w io.Writer) error { return remote.WriteEncryption(w, &answer.Status) })
 }
 
 func encryptionChangeCommand(change datakeys.Change, short, long string) *cobra.Command {
-	cmd := &cobra.Command{Use: string(change), Short: short, Long: long, Args: noArgs}
-	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
+	cmd := &cobra.Command{Use: string(change), Short: short, Long: long, Args: command.NoArgs}
+	format, kubeconfig := command.OutputFlag(cmd), command.KubeconfigFlag(cmd)
 	order := remote.EncryptionChange{Change: change}
 	var wait time.Duration
 	if change == datakeys.Enable {
@@ -87,30 +90,30 @@ func encryptionChangeCommand(change datakeys.Change, short, long string) *cobra.
 	cmd.Flags().BoolVar(&order.DryRun, "dry-run", false, "only tell whether it would be refused, and why")
 	cmd.Flags().DurationVar(&wait, "wait", 10*time.Minute, "how long to wait for the end; 0 does not wait")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		if err := checkFormat(c, *format); err != nil {
+		if err := command.CheckFormat(c, *format); err != nil {
 			return err
 		}
 		if wait < 0 {
-			return usage(c, fmt.Errorf("--wait %s is negative", wait))
+			return command.Usage(c, fmt.Errorf("--wait %s is negative", wait))
 		}
-		config, err := clientConfig(*kubeconfig)
+		config, err := command.ClientConfig(*kubeconfig)
 		if err != nil {
 			return err
 		}
 		if len(order.Decrypt) > 0 && !order.DryRun {
-			teller(c)(
+			command.Teller(c)(
 				"objects of these resources will be in clear on the disks of all servers: " +
 					strings.Join(order.Decrypt, ", "))
 		}
 		answer, err := order.Make(c.Context(), config)
 		if err == nil && !order.DryRun && wait > 0 {
-			answer, err = remote.AwaitEncryption(c.Context(), config, answer, wait, teller(c))
+			answer, err = remote.AwaitEncryption(c.Context(), config, answer, wait, command.Teller(c))
 		}
 		if err != nil {
 			return err
 		}
 		if change == datakeys.Enable && !order.DryRun {
-			teller(c)(remote.EarlierBackups)
+			command.Teller(c)(remote.EarlierBackups)
 		}
 		return printEncryption(c, *format, answer)
 	}

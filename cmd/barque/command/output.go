@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"encoding/json"
@@ -15,23 +15,23 @@ import (
 	"github.com/barque/barque/internal/terminal"
 )
 
-// outputFlag adds -o and returns where its value will be.
-func outputFlag(c *cobra.Command) *string {
+// OutputFlag adds -o and returns where its value will be.
+func OutputFlag(c *cobra.Command) *string {
 	format := new(string)
 	c.Flags().StringVarP(format, "output", "o", "", "json or yaml instead of text for people")
 	return format
 }
 
-// checkFormat refuses an unknown format before anything is changed.
-func checkFormat(c *cobra.Command, format string) error {
+// CheckFormat refuses an unknown format before anything is changed.
+func CheckFormat(c *cobra.Command, format string) error {
 	if format == "" || format == "json" || format == "yaml" {
 		return nil
 	}
-	return usage(c, fmt.Errorf("output format %q: want json or yaml", format))
+	return Usage(c, fmt.Errorf("output format %q: want json or yaml", format))
 }
 
-// print writes the value in the format that was asked for; text writes it for people.
-func print(c *cobra.Command, format string, value any, text func(w io.Writer) error) error {
+// Print writes the value in the format that was asked for; text writes it for people.
+func Print(c *cobra.Command, format string, value any, text func(w io.Writer) error) error {
 	out := c.OutOrStdout()
 	switch format {
 	case "":
@@ -45,13 +45,14 @@ func print(c *cobra.Command, format string, value any, text func(w io.Writer) er
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(value)
 	case "yaml":
-		return writeYAML(out, value)
+		return WriteYAML(out, value)
 	default:
-		return usage(c, fmt.Errorf("output format %q: want json or yaml", format))
+		return Usage(c, fmt.Errorf("output format %q: want json or yaml", format))
 	}
 }
 
-func writeYAML(out io.Writer, value any) error {
+// WriteYAML writes a value as a YAML document.
+func WriteYAML(out io.Writer, value any) error {
 	data, err := yaml.Marshal(value)
 	if err != nil {
 		return err
@@ -60,16 +61,16 @@ func writeYAML(out io.Writer, value any) error {
 	return err
 }
 
-// printOn is print for text that depends on the terminal's width and colours.
-func printOn(c *cobra.Command, format string, value any, text func(w io.Writer, on terminal.Screen) error) error {
+// PrintOn is Print for text that depends on the terminal's width and colours.
+func PrintOn(c *cobra.Command, format string, value any, text func(w io.Writer, on terminal.Screen) error) error {
 	if format != "" {
-		return print(c, format, value, nil)
+		return Print(c, format, value, nil)
 	}
 	return text(c.OutOrStdout(), terminal.Of(c.OutOrStdout()))
 }
 
-// size writes bytes with three digits or so.
-func size(n uint64) string {
+// Size writes bytes with three digits or so.
+func Size(n uint64) string {
 	unit := uint64(1)
 	for n/unit >= 10<<10 {
 		unit <<= 10
@@ -77,13 +78,15 @@ func size(n uint64) string {
 	return resource.NewQuantity(int64(n/unit*unit), resource.BinarySI).String()
 }
 
-func yes(is bool) string {
+// Yes is yes or no.
+func Yes(is bool) string {
 	if is {
 		return "yes"
 	}
 	return "no"
 }
 
-func newLogger(level slog.Level) *slog.Logger {
+// NewLogger logs to standard error.
+func NewLogger(level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 }
