@@ -175,7 +175,7 @@ func (p *pods) whole(ctx context.Context) error {
 		if !clustertest.Ready(pod) {
 			return fmt.Errorf("pod %s on %s is not ready", pod.Name, pod.Spec.NodeName)
 		}
-		declared = append(declared, traces.Pod{string(pod.UID), pod.Spec.NodeName})
+		declared = append(declared, traces.Pod{UID: string(pod.UID), Node: pod.Spec.NodeName})
 	}
 	if len(declared) != replicas+fixed {
 		return fmt.Errorf("%d pods are ready, want %d", len(declared), replicas+fixed)

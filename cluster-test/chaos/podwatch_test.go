@@ -175,15 +175,16 @@ func TestHasAll(t *testing.T) {
 
 // TestAsDeclared: just the pods of the API run, each where it should.
 func TestAsDeclared(t *testing.T) {
-	a, b := traces.Pod{"a", "s1"}, traces.Pod{"b", "s2"}
+	pod := func(uid, node string) traces.Pod { return traces.Pod{UID: uid, Node: node} }
+	a, b := pod("a", "s1"), pod("b", "s2")
 	for name, c := range map[string]struct {
 		running []traces.Pod
 		wrong   string
 	}{
 		"as declared":   {[]traces.Pod{b, a}, ""},
 		"one is gone":   {[]traces.Pod{a}, "pod b does not run on s2"},
-		"one is left":   {[]traces.Pod{a, b, {"c", "s1"}}, "pod c runs on s1, and should not"},
-		"one is double": {[]traces.Pod{a, b, {"a", "s2"}}, "pod a runs on s2, and should not"},
+		"one is left":   {[]traces.Pod{a, b, pod("c", "s1")}, "pod c runs on s1, and should not"},
+		"one is double": {[]traces.Pod{a, b, pod("a", "s2")}, "pod a runs on s2, and should not"},
 		"nothing":       {nil, "pod a does not run on s1"},
 	} {
 		err := asDeclared(c.running, []traces.Pod{a, b})

@@ -264,7 +264,10 @@ func TestFastFailureDetectionOfAThousandNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newBigCluster(t, size)
 		times := options.DefaultTimes()
-		times.Fast, times.MonitorPeriod, times.MonitorGrace = true, fastMonitorPeriod, fastMonitorGrace
+		times.Fast = true
+		if err := times.Complete(func(string) bool { return false }); err != nil {
+			t.Fatal(err)
+		}
 		c.start(times)
 		time.Sleep(5 * time.Second)
 		c.trouble(length, kills, 2500*time.Millisecond)
