@@ -74,7 +74,7 @@ func TestUpgradeAndBack(t *testing.T) {
 		if released(t, earlier) {
 			r.restart(node)
 		} else { // docs/upgrading.md, "What has changed"
-			w.cordoned(node, func() { r.restart(node) })
+			w.cordoned(node, func() { w.withoutWork(func() { r.restart(node) }) })
 		}
 		w.setEarlier(node, false)
 	}
