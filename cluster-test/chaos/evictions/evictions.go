@@ -13,7 +13,7 @@ import (
 
 // Judge judges the ends of pods. In a run no client deletes a pod until the run removes its
 // own: so each end is the cluster's own doing, and a fault of the pod's node must explain it. An
-// End has the time of this process's clock at which it was seen, because the clocks of servers
+// end has the time of this process's clock at which it was seen, because the clocks of servers
 // are moved. Its methods may be called from many goroutines, as each server's watch reports the
 // same ends.
 type Judge struct {
@@ -49,8 +49,8 @@ type ending struct {
 const late = 5 * time.Second
 
 // New returns a judge of a cluster that calls a silent node dead after grace, and evicts its pods
-// after that when they have been there for the toleration. A node was heard of at most so long
-// before, and is looked at once a second.
+// after a further toleration. It allows three seconds less, because the node was heard of some time
+// before the trouble, and is looked at once a second.
 func New(grace, toleration time.Duration) *Judge {
 	return &Judge{tooSoon: grace + toleration - 3*time.Second}
 }
