@@ -42,8 +42,8 @@ func (p *progress) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Told returns a Progress that reports to the user.
-func Told(c *cobra.Command, what string) remote.Progress {
+// CopyProgress returns a Progress that reports to the user.
+func CopyProgress(c *cobra.Command, what string) remote.Progress {
 	return func(total int64) io.Writer { return newProgress(c, what, total) }
 }
 

@@ -113,7 +113,7 @@ the file can then read its Secrets.`,
 		if err != nil {
 			return err
 		}
-		saved, err := client.Save(c.Context(), path, text, command.Told(c, "saved"))
+		saved, err := client.Save(c.Context(), path, text, command.CopyProgress(c, "saved"))
 		if err != nil {
 			return err
 		}
@@ -181,7 +181,7 @@ own keys. To begin a new cluster with a backup: barque server --restore-from FIL
 			}
 		}
 		restored, err := client.Restore(c.Context(), args[0],
-			backups.SnapshotRequest{Key: text, OtherCluster: *other, Wait: wait.Seconds()}, command.Told(c, "sent"))
+			backups.SnapshotRequest{Key: text, OtherCluster: *other, Wait: wait.Seconds()}, command.CopyProgress(c, "sent"))
 		if err != nil {
 			return err
 		}
