@@ -1,7 +1,8 @@
-package pki
+package identity
 
 import (
 	"context"
+	"crypto"
 	"errors"
 	"math/big"
 	"math/rand/v2"
@@ -10,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/barque/barque/pki"
 )
 
 // kept is an identity under an Upkeep, in virtual time. Its clock can be set.
@@ -24,16 +27,18 @@ type kept struct {
 
 func (k *kept) now() time.Time { return time.Now().Add(time.Duration(k.skew.Load())) }
 
-func keep(t *testing.T, trust *Trust, life time.Duration, wanted func() string) *kept {
+func keep(t *testing.T, trust *pki.Trust, life time.Duration, wanted func() string) *kept {
 	t.Helper()
-	key, err := GenerateKey()
+	key, err := pki.GenerateKey()
 	if err != nil {
 		t.Fatal(err)
 	}
 	k := &kept{done: make(chan error, 1)}
-	issue := trust.Signs(func() Request { return Request{CommonName: "s1", Usage: Server, Lifetime: life} }, k.now)
-	k.Identity, err = NewIdentity(t.Context(),
-		IdentityConfig{Name: "s1", Key: key, Now: k.now, Logger: quiet(), Issue: issue})
+	issue := trust.Signs(func() pki.Request {
+		return pki.Request{CommonName: "s1", Usage: pki.Server, Lifetime: life}
+	}, k.now)
+	k.Identity, err = New(t.Context(),
+		Config{Name: "s1", Key: key, Now: k.now, Logger: quiet(), Issue: issue})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,12 +71,42 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
+// exchange exchanges the CA of a trust, and the key of its service accounts.
+func exchange(t *testing.T, trust *pki.Trust) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	next, err := pki.NextAuthority("c1", time.Now())
+	must(err)
+	account, err := pki.GenerateKey()
+	must(err)
+	var keys []crypto.Signer
+	for _, ca := range []*pki.Authority{trust.Issuer(), next} {
+		key, err := ca.Key()
+		must(err)
+		keys = append(keys, key)
+	}
+	keys = append(keys, account)
+	b, err := trust.Bundle().Begin(next, account.Public(), time.Now())
+	must(err)
+	must(trust.Set(b, keys...))
+	for range 2 {
+		b, err := trust.Advance(time.Now())
+		must(err)
+		must(trust.Set(b, keys...))
+	}
+}
+
 // A certificate is renewed after at most two thirds of its term, for any term, and once each time.
 func TestCertificatesAreRenewedInTime(t *testing.T) {
 	for _, life := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour} {
 		t.Run(life.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				k := keep(t, TrustOf(newCA(t)), life, nil)
+				k := keep(t, pki.TrustOf(newCA(t)), life, nil)
 				k.run(t)
 				for range 100 {
 					pass(life / 20)
@@ -91,7 +126,7 @@ func TestCertificatesAreRenewedInTime(t *testing.T) {
 
 func TestAFailedRenewalIsRepeatedUntilItSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := keep(t, TrustOf(newCA(t)), 3*24*time.Hour, nil)
+		k := keep(t, pki.TrustOf(newCA(t)), 3*24*time.Hour, nil)
 		first := k.Certificate().Leaf
 		k.fail.Store(true)
 		k.run(t)
@@ -117,7 +152,7 @@ func TestAFailedRenewalIsRepeatedUntilItSucceeds(t *testing.T) {
 // A timer does not see that the clock is set.
 func TestAClockThatJumpsRenewsWithinAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := keep(t, TrustOf(newCA(t)), LeafLifetime, nil)
+		k := keep(t, pki.TrustOf(newCA(t)), pki.LeafLifetime, nil)
 		k.run(t)
 		for _, jump := range []time.Duration{400 * 24 * time.Hour, -500 * 24 * time.Hour, 400 * 24 * time.Hour,
 			250 * 24 * time.Hour} {
@@ -134,9 +169,9 @@ func TestAClockThatJumpsRenewsWithinAMinute(t *testing.T) {
 
 func TestAnExchangeOfTheCARenewsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		trust := TrustOf(newCA(t))
+		trust := pki.TrustOf(newCA(t))
 		var k *kept
-		k = keep(t, trust, LeafLifetime, func() string {
+		k = keep(t, trust, pki.LeafLifetime, func() string {
 			if !trust.Issued(k.Certificate().Leaf) {
 				return "it is of the CA before"
 			}
@@ -144,7 +179,7 @@ func TestAnExchangeOfTheCARenewsAtOnce(t *testing.T) {
 		})
 		k.run(t)
 		pass(time.Hour)
-		exchange(t, trust, "c1")
+		exchange(t, trust)
 		synctest.Wait()
 		if !trust.Issued(k.Certificate().Leaf) {
 			t.Error("the certificate is of the old CA")
@@ -158,7 +193,7 @@ func TestAnExchangeOfTheCARenewsAtOnce(t *testing.T) {
 // An issuer whose clock is ahead must not cause a renewal after the other.
 func TestRenewalsThatDoNotHelpAreRare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := keep(t, TrustOf(newCA(t)), LeafLifetime, nil)
+		k := keep(t, pki.TrustOf(newCA(t)), pki.LeafLifetime, nil)
 		k.upkeep.Now = func() time.Time { return time.Now().Add(-time.Hour) } // behind the one that issues
 		k.run(t)
 		pass(30 * time.Minute)
@@ -170,7 +205,7 @@ func TestRenewalsThatDoNotHelpAreRare(t *testing.T) {
 
 func TestCheckFailsOnlyWhenNothingGoodIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := keep(t, TrustOf(newCA(t)), 24*time.Hour, nil)
+		k := keep(t, pki.TrustOf(newCA(t)), 24*time.Hour, nil)
 		k.fail.Store(true)
 		pass(20 * time.Hour)
 		if err := k.upkeep.Check(t.Context()); err != nil {
@@ -191,12 +226,12 @@ func TestCheckFailsOnlyWhenNothingGoodIsLeft(t *testing.T) {
 func TestRenewalsAreSpread(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	from := time.Unix(1e9, 0)
-	to := from.Add(LeafLifetime)
+	to := from.Add(pki.LeafLifetime)
 	first, last := to, from
 	for range 1000 {
 		term := Term{NotBefore: from, NotAfter: to, Serial: new(big.Int).SetUint64(random.Uint64())}
 		due := term.Due()
-		if due.After(from.Add(LeafLifetime*2/3)) || due.Before(from.Add(LeafLifetime*56/100)) {
+		if due.After(from.Add(pki.LeafLifetime*2/3)) || due.Before(from.Add(pki.LeafLifetime*56/100)) {
 			t.Fatalf("due at %v of %v to %v", due, from, to)
 		}
 		if due.Before(first) {
@@ -206,7 +241,7 @@ func TestRenewalsAreSpread(t *testing.T) {
 			last = due
 		}
 	}
-	if spread := last.Sub(first); spread < LeafLifetime/11 {
+	if spread := last.Sub(first); spread < pki.LeafLifetime/11 {
 		t.Errorf("a thousand are due within %v", spread)
 	}
 }

@@ -1,9 +1,8 @@
-package pki
+package identity
 
 import (
 	"context"
 	"crypto"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -14,18 +13,15 @@ import (
 	"time"
 
 	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/pki"
 )
-
-// Issuer turns a public key into a certificate (PEM, with any chain after it). A server issues by
-// itself; an agent carries a signing request to a server.
-type Issuer func(ctx context.Context, key crypto.Signer) ([]byte, error)
 
 // Identity is a key with its current certificate, which every handshake gets from it. Upkeep renews
 // it.
 type Identity struct {
 	name   string
 	key    crypto.Signer // nil: each certificate has a key of its own
-	issue  Issuer
+	issue  pki.Issuer
 	path   string // where the certificate is kept; empty: in memory only
 	now    func() time.Time
 	logger *slog.Logger
@@ -33,20 +29,20 @@ type Identity struct {
 	current atomic.Pointer[tls.Certificate]
 }
 
-// IdentityConfig configures an identity.
-type IdentityConfig struct {
+// Config configures an identity.
+type Config struct {
 	Name string // for errors, logs and reports
 	// Key is kept for all certificates. Without it each certificate has a new key, so that a stolen
 	// key ends with its certificate; that is for identities kept in memory only.
 	Key    crypto.Signer
-	Issue  Issuer
+	Issue  pki.Issuer
 	Path   string // file of the certificate; empty keeps it in memory only
 	Now    func() time.Time
 	Logger *slog.Logger
 }
 
-// NewIdentity loads the certificate from its file, or has one issued if that is not valid any more.
-func NewIdentity(ctx context.Context, c IdentityConfig) (*Identity, error) {
+// New loads the certificate from its file, or has one issued if that is not valid any more.
+func New(ctx context.Context, c Config) (*Identity, error) {
 	if c.Path != "" && c.Key == nil {
 		return nil, fmt.Errorf("identity %s: a certificate in a file needs a key that stays", c.Name)
 	}
@@ -72,9 +68,9 @@ func NewIdentity(ctx context.Context, c IdentityConfig) (*Identity, error) {
 	return i, nil
 }
 
-// LoadIdentity loads an identity whose certificates come by Use. The certificate in the file may
+// Load loads an identity whose certificates come by Use. The certificate in the file may
 // have ended.
-func LoadIdentity(name, path string, key crypto.Signer) (*Identity, error) {
+func Load(name, path string, key crypto.Signer) (*Identity, error) {
 	certPEM, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -100,7 +96,7 @@ func (i *Identity) Renew(ctx context.Context) error {
 	key := i.key
 	if key == nil {
 		var err error
-		if key, err = GenerateKey(); err != nil {
+		if key, err = pki.GenerateKey(); err != nil {
 			return fmt.Errorf("make a key for %s: %w", i.name, err)
 		}
 	}
@@ -126,7 +122,7 @@ func (i *Identity) RenewFor(ctx context.Context, key crypto.Signer) error {
 func (i *Identity) Use(certPEM []byte) error { return i.use(certPEM, i.key) }
 
 func (i *Identity) use(certPEM []byte, key crypto.Signer) error {
-	chain, err := splitPEM(certPEM)
+	chain, err := pki.SplitPEM(certPEM)
 	if err != nil {
 		return err
 	}
@@ -134,7 +130,7 @@ func (i *Identity) use(certPEM []byte, key crypto.Signer) error {
 	if err != nil {
 		return err
 	}
-	if !samePublicKey(key.Public(), leaf.PublicKey) {
+	if !pki.SamePublicKey(key.Public(), leaf.PublicKey) {
 		return errors.New("it belongs to another key")
 	}
 	i.current.Store(&tls.Certificate{Certificate: chain, PrivateKey: key, Leaf: leaf})
@@ -152,21 +148,4 @@ func (i *Identity) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error
 // GetClientCertificate is for tls.Config.GetClientCertificate.
 func (i *Identity) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	return i.current.Load(), nil
-}
-
-// Signs returns an Issuer that signs with the CA that issues at the time. request is called at
-// every renewal, so that a certificate follows its holder's names and addresses.
-func (t *Trust) Signs(request func() Request, now func() time.Time) Issuer {
-	return func(_ context.Context, key crypto.Signer) ([]byte, error) {
-		return t.Issue(request(), key.Public(), now())
-	}
-}
-
-// SigningRequest makes the PEM signing request that proves the possession of the key.
-func SigningRequest(key crypto.Signer) ([]byte, error) {
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
-	if err != nil {
-		return nil, fmt.Errorf("make a signing request: %w", err)
-	}
-	return encodePEM("CERTIFICATE REQUEST", der), nil
 }
