@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/barque/barque/apiserver/groups"
-	"github.com/barque/barque/apiserver/groups/core"
+	coreservice "github.com/barque/barque/apiserver/groups/core/service"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/raftstore"
@@ -67,7 +67,7 @@ func newServer(t testing.TB, backend storage.Backend, change ...func(*Config)) *
 	declared := resource.Find[corev1.Service](resources)
 	cfg := Config{
 		Backend: backend, CIDRs: []netip.Prefix{netip.MustParsePrefix(defaultRange)}, FirstPort: 30000, LastPort: 30011,
-		Validate:     core.ValidateServiceAddresses,
+		Validate:     coreservice.ValidateAddresses,
 		Services:     objects(corev1.Resource("services"), &corev1.Service{}, declared.Prefix),
 		Addresses:    objects(networkingv1.Resource("ipaddresses"), &networkingv1.IPAddress{}, ""),
 		ServiceCIDRs: objects(networkingv1.Resource("servicecidrs"), &networkingv1.ServiceCIDR{}, ""),

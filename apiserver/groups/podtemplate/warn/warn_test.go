@@ -1,4 +1,4 @@
-package podtemplate
+package warn
 
 import (
 	"strings"
@@ -104,7 +104,12 @@ func TestWarnings(t *testing.T) {
 			[]string{`spec.hostAliases[0].ip: IPv6 address "::0:1" should be in RFC 5952 canonical format ("::1")`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Warnings(grouptest.Parse[corev1.PodSpec](t, c.spec))
+			spec := grouptest.Parse[corev1.PodSpec](t, c.spec)
+			before := spec.DeepCopy()
+			got := Spec(spec)
+			if diff := cmp.Diff(before, spec); diff != "" {
+				t.Errorf("warning changed the spec:\n%s", diff)
+			}
 			if len(got) != len(c.want) {
 				t.Fatalf("got %q, want %q", got, c.want)
 			}
@@ -141,7 +146,7 @@ spec: {containers: [{name: c}], terminationGracePeriodSeconds: -1}
 		at +
 			`[container.apparmor.security.beta.kubernetes.io/c]: deprecated since v1.30; use the "appArmorProfile" field instead`,
 		grace}
-	if diff := cmp.Diff(want, TemplateWarnings("a", template, "spec", "template")); diff != "" {
+	if diff := cmp.Diff(want, Template("a", template, "spec", "template")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	template.Spec.SecurityContext = &corev1.PodSecurityContext{
@@ -150,7 +155,7 @@ spec: {containers: [{name: c}], terminationGracePeriodSeconds: -1}
 	}
 	template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{
 		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}}
-	if diff := cmp.Diff([]string{critical, grace}, TemplateWarnings("a", template, "spec", "template")); diff != "" {
+	if diff := cmp.Diff([]string{critical, grace}, Template("a", template, "spec", "template")); diff != "" {
 		t.Errorf("with the fields in their place (-want +got):\n%s", diff)
 	}
 }
@@ -159,7 +164,7 @@ func TestNameWarnings(t *testing.T) {
 	for name, want := range map[string]int{"a": 0, "": 0, "a.b": 1} {
 		p := &corev1.Pod{}
 		p.Name = name
-		pod, workload := PodWarnings(p), TemplateWarnings(name, &corev1.PodTemplateSpec{}, "spec", "template")
+		pod, workload := Pod(p), Template(name, &corev1.PodTemplateSpec{}, "spec", "template")
 		if len(pod) != want || len(workload) != want {
 			t.Errorf("%q: %q and %q", name, pod, workload)
 			continue

@@ -1,4 +1,4 @@
-package core
+package pod
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/barque/barque/apiserver/groups/podtemplate"
+	"github.com/barque/barque/apiserver/groups/podtemplate/warn"
 	"github.com/barque/barque/apiserver/groups/validation"
 )
 
@@ -408,7 +409,7 @@ func podWarnings(_ context.Context, p, old *corev1.Pod) []string {
 	if old != nil {
 		return nil
 	}
-	return podtemplate.PodWarnings(p)
+	return warn.Pod(p)
 }
 
 func podStatusWarnings(_ context.Context, p, _ *corev1.Pod) []string {

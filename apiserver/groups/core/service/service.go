@@ -1,4 +1,4 @@
-package core
+package service
 
 import (
 	"fmt"
@@ -14,9 +14,10 @@ import (
 	"github.com/barque/barque/apiserver/resource"
 )
 
-func services() resource.Resource {
+// Resource declares services.
+func Resource() resource.Resource {
 	return &resource.Kind[corev1.Service]{
-		GroupVersion: version,
+		GroupVersion: corev1.SchemeGroupVersion,
 		Name:         "services",
 		Singular:     "service",
 		ShortNames:   []string{"svc"},
@@ -45,11 +46,11 @@ func services() resource.Resource {
 			return []any{
 				s.Name,
 				string(s.Spec.Type),
-				orNone(s.Spec.ClusterIP),
+				resource.OrNone(s.Spec.ClusterIP),
 				externalIPs(s),
 				servicePorts(s.Spec.Ports),
 				resource.Since(s.CreationTimestamp, now),
-				formatLabels(s.Spec.Selector),
+				resource.FormatLabels(s.Spec.Selector),
 			}
 		},
 		Fields: func(s *corev1.Service) fields.Set {
@@ -126,7 +127,7 @@ func externallyAccessible(spec *corev1.ServiceSpec) bool {
 func externalIPs(s *corev1.Service) string {
 	switch s.Spec.Type {
 	case corev1.ServiceTypeExternalName:
-		return orNone(s.Spec.ExternalName)
+		return resource.OrNone(s.Spec.ExternalName)
 	case corev1.ServiceTypeLoadBalancer:
 		ips := slices.Clone(s.Spec.ExternalIPs)
 		for _, in := range s.Status.LoadBalancer.Ingress {
@@ -142,7 +143,7 @@ func externalIPs(s *corev1.Service) string {
 		slices.Sort(ips)
 		return strings.Join(slices.Compact(ips), ",")
 	}
-	return orNone(strings.Join(s.Spec.ExternalIPs, ","))
+	return resource.OrNone(strings.Join(s.Spec.ExternalIPs, ","))
 }
 
 func servicePorts(ports []corev1.ServicePort) string {
@@ -154,5 +155,5 @@ func servicePorts(ports []corev1.ServicePort) string {
 			out[i] = fmt.Sprintf("%d/%s", p.Port, p.Protocol)
 		}
 	}
-	return orNone(strings.Join(out, ","))
+	return resource.OrNone(strings.Join(out, ","))
 }

@@ -1,4 +1,4 @@
-package podtemplate
+package warn
 
 import (
 	"fmt"
@@ -9,9 +9,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// ClaimWarnings warns of values in a persistent volume claim at a path that are valid, but probably
+// Claim warns of values in a persistent volume claim at a path that are valid, but probably
 // a mistake.
-func ClaimWarnings(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) []string {
+func Claim(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) []string {
 	out := fractions(spec.Resources.Requests, at.Child("resources", "requests"), corev1.ResourceStorage)
 	return append(out, fractions(spec.Resources.Limits, at.Child("resources", "limits"), corev1.ResourceStorage)...)
 }
@@ -39,7 +39,7 @@ func (w *warner) volumes() {
 		}
 		if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
 			w.add(
-				ClaimWarnings(&v.Ephemeral.VolumeClaimTemplate.Spec,
+				Claim(&v.Ephemeral.VolumeClaimTemplate.Spec,
 					at.Child("ephemeral", "volumeClaimTemplate", "spec"))...)
 		}
 	}

@@ -1,4 +1,4 @@
-package podtemplate
+package warn
 
 import (
 	"fmt"
@@ -6,25 +6,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-)
 
-// eachContainer calls f with each container of all three sorts, and its path below at.
-func eachContainer(spec *corev1.PodSpec, at *field.Path, f func(c *corev1.Container, at *field.Path)) {
-	for i := range spec.InitContainers {
-		f(&spec.InitContainers[i], at.Child("initContainers").Index(i))
-	}
-	for i := range spec.Containers {
-		f(&spec.Containers[i], at.Child("containers").Index(i))
-	}
-	for i := range spec.EphemeralContainers {
-		c := corev1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon)
-		f(&c, at.Child("ephemeralContainers").Index(i))
-	}
-}
+	"github.com/barque/barque/apiserver/groups/podtemplate"
+)
 
 // each calls f with every container and its path.
 func (w *warner) each(f func(c *corev1.Container, at *field.Path)) {
-	eachContainer(w.spec, w.at.Child("spec"), f)
+	podtemplate.EachContainer(w.spec, w.at.Child("spec"), f)
 }
 
 // containers warns of probable mistakes within one container.

@@ -1,4 +1,4 @@
-package core
+package service
 
 //lint:file-ignore SA1019 Endpoints are deprecated for clients, and served to them all the same.
 
@@ -20,9 +20,10 @@ import (
 	"github.com/barque/barque/apiserver/resource"
 )
 
-func endpoints() resource.Resource {
+// Endpoints declares endpoints.
+func Endpoints() resource.Resource {
 	return &resource.Kind[corev1.Endpoints]{
-		GroupVersion:   version,
+		GroupVersion:   corev1.SchemeGroupVersion,
 		Name:           "endpoints",
 		Singular:       "endpoints",
 		ShortNames:     []string{"ep"},
@@ -137,7 +138,7 @@ func formatEndpoints(e *corev1.Endpoints) string {
 			}
 		}
 	}
-	out := orNone(strings.Join(shown, ","))
+	out := resource.OrNone(strings.Join(shown, ","))
 	if count > most {
 		out += fmt.Sprintf(" + %d more...", count-most)
 	}

@@ -1,4 +1,4 @@
-package core
+package pod
 
 import (
 	"testing"
@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/barque/barque/apiserver/groups/grouptest"
+	"github.com/barque/barque/apiserver/resource"
 )
 
 func TestPodRow(t *testing.T) {
@@ -88,11 +89,11 @@ func TestPodRow(t *testing.T) {
 				deleted := grouptest.Ago(0)
 				p.DeletionTimestamp = &deleted
 			}
-			node := none
+			node := resource.None
 			if p.Spec.NodeName != "" {
 				node = p.Spec.NodeName
 			}
-			grouptest.WantRow(t, pods(), p, "p", c.ready, c.status, c.restarts, "90s", none, node, none, none)
+			grouptest.WantRow(t, Resource(), p, "p", c.ready, c.status, c.restarts, "90s", resource.None, node, resource.None, resource.None)
 		})
 	}
 }
@@ -103,5 +104,5 @@ metadata: {name: p}
 spec: {nodeName: n1, containers: [{name: a}], readinessGates: [{conditionType: x}, {conditionType: y}]}
 status: {phase: Running, podIP: 10.42.0.5, podIPs: [{ip: 10.42.0.5}], nominatedNodeName: n2, conditions: [{type: y, status: "True"}]}
 `)
-	grouptest.WantRow(t, pods(), p, "p", "0/1", "Running", "0", "<unknown>", "10.42.0.5", "n1", "n2", "1/2")
+	grouptest.WantRow(t, Resource(), p, "p", "0/1", "Running", "0", "<unknown>", "10.42.0.5", "n1", "n2", "1/2")
 }

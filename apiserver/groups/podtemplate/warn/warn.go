@@ -1,8 +1,9 @@
-package podtemplate
+// Package warn warns of values in pods, templates and claims that are valid, but probably a mistake,
+// or deprecated. Clients show the warnings beside the answer. It is pure.
+package warn
 
 import (
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -11,24 +12,25 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 
+	"github.com/barque/barque/apiserver/groups/podtemplate"
 	"github.com/barque/barque/apiserver/groups/validation"
 )
 
-// Warnings warns of values in a pod spec that are valid, but probably a mistake, at spec or below
+// Spec warns of values in a pod spec that are valid, but probably a mistake, at spec or below
 // the given path elements, such as "spec", "template".
-func Warnings(spec *corev1.PodSpec, above ...string) []string {
+func Spec(spec *corev1.PodSpec, above ...string) []string {
 	return warnings(spec, &metav1.ObjectMeta{}, path(above))
 }
 
-// PodWarnings is Warnings of a new pod and its metadata.
-func PodWarnings(p *corev1.Pod) []string {
+// Pod is Spec for a new pod and its metadata.
+func Pod(p *corev1.Pod) []string {
 	const advice = "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: %v"
 	return append(nameWarnings(p.Name, advice), warnings(&p.Spec, &p.ObjectMeta, nil)...)
 }
 
-// TemplateWarnings is Warnings of a template and its metadata. name is the name of a new workload
+// Template is Spec for a template and its metadata. name is the name of a new workload
 // whose pods are named after it; empty when it is not new.
-func TemplateWarnings(name string, t *corev1.PodTemplateSpec, above ...string) []string {
+func Template(name string, t *corev1.PodTemplateSpec, above ...string) []string {
 	const advice = "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v"
 	return append(nameWarnings(name, advice), warnings(&t.Spec, &t.ObjectMeta, path(above))...)
 }
@@ -218,22 +220,9 @@ func (w *warner) address(ip string, at *field.Path) {
 	}
 }
 
-// annotatedAppArmor is the AppArmor profile of a deprecated annotation; nil if it names none.
-func annotatedAppArmor(annotation string) *corev1.AppArmorProfile {
-	switch name, local := strings.CutPrefix(annotation, corev1.DeprecatedAppArmorBetaProfileNamePrefix); {
-	case annotation == corev1.DeprecatedAppArmorBetaProfileNameUnconfined:
-		return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
-	case annotation == corev1.DeprecatedAppArmorBetaProfileRuntimeDefault:
-		return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}
-	case local && name != "":
-		return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}
-	}
-	return nil
-}
-
 // sameProfile reports whether the pod's own profile is the one that an annotation requests.
 func (w *warner) sameProfile(annotation string) bool {
 	c := w.spec.SecurityContext
 	return c != nil && c.AppArmorProfile != nil &&
-		apiequality.Semantic.DeepEqual(c.AppArmorProfile, annotatedAppArmor(annotation))
+		apiequality.Semantic.DeepEqual(c.AppArmorProfile, podtemplate.AnnotatedAppArmor(annotation))
 }

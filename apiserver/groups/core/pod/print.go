@@ -1,4 +1,4 @@
-package core
+package pod
 
 import (
 	"fmt"
@@ -27,16 +27,16 @@ func podRow(p *corev1.Pod, now time.Time) []any {
 		s.status,
 		restarts,
 		resource.Since(p.CreationTimestamp, now),
-		orNone(ip),
-		orNone(p.Spec.NodeName),
-		orNone(p.Status.NominatedNodeName),
+		resource.OrNone(ip),
+		resource.OrNone(p.Spec.NodeName),
+		resource.OrNone(p.Status.NominatedNodeName),
 		readinessGates(p),
 	}
 }
 
 func readinessGates(p *corev1.Pod) string {
 	if len(p.Spec.ReadinessGates) == 0 {
-		return none
+		return resource.None
 	}
 	held := 0
 	for _, gate := range p.Spec.ReadinessGates {

@@ -1,4 +1,4 @@
-package core
+package persistentvolume
 
 import (
 	"context"
@@ -25,9 +25,10 @@ const (
 	mountOptionsAnnotation = "volume.beta.kubernetes.io/mount-options"
 )
 
-func persistentVolumes() resource.Resource {
+// Volumes declares persistent volumes.
+func Volumes() resource.Resource {
 	return &resource.Kind[corev1.PersistentVolume]{
-		GroupVersion:  version,
+		GroupVersion:  corev1.SchemeGroupVersion,
 		Name:          "persistentvolumes",
 		Singular:      "persistentvolume",
 		ShortNames:    []string{"pv"},

@@ -1,4 +1,4 @@
-package core
+package persistentvolume
 
 import (
 	"context"
@@ -23,7 +23,7 @@ const (
 func parseVolume(t *testing.T, spec string) *corev1.PersistentVolume {
 	t.Helper()
 	v := grouptest.Parse[corev1.PersistentVolume](t, volumeMeta+"spec: {"+spec+"}")
-	persistentVolumes().(*resource.Kind[corev1.PersistentVolume]).Default(v)
+	Volumes().(*resource.Kind[corev1.PersistentVolume]).Default(v)
 	return v
 }
 
@@ -78,7 +78,7 @@ func TestPersistentVolume(t *testing.T) {
 	old.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "n", Name: "c"}
 	old.Annotations = map[string]string{corev1.BetaStorageClassAnnotation: "old", mountOptionsAnnotation: "ro"}
 	old.CreationTimestamp = grouptest.Ago(time.Minute)
-	grouptest.WantRow(t, persistentVolumes(), old, "v", "1Gi", "RWO", "Retain", "Pending", "n/c", "old", "<unset>", "",
+	grouptest.WantRow(t, Volumes(), old, "v", "1Gi", "RWO", "Retain", "Pending", "n/c", "old", "<unset>", "",
 		"60s", "Filesystem")
 	if w := volumeWarnings(ctx, old, nil); len(w) != 3 ||
 		!strings.HasPrefix(w[2], "spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].key: ") {
@@ -87,7 +87,7 @@ func TestPersistentVolume(t *testing.T) {
 }
 
 func TestPersistentVolumePhase(t *testing.T) {
-	kind := persistentVolumes().(*resource.Kind[corev1.PersistentVolume])
+	kind := Volumes().(*resource.Kind[corev1.PersistentVolume])
 	v := parseVolume(t, "")
 	kind.Prepare(context.Background(), v, nil)
 	if v.Status.LastPhaseTransitionTime.IsZero() {
@@ -120,7 +120,7 @@ const claimSpec = "accessModes: [ReadWriteOnce], resources: {requests: {storage:
 func parseClaim(t *testing.T, spec string) *corev1.PersistentVolumeClaim {
 	t.Helper()
 	c := grouptest.Parse[corev1.PersistentVolumeClaim](t, claimMeta+"spec: {"+spec+"}")
-	persistentVolumeClaims().(*resource.Kind[corev1.PersistentVolumeClaim]).Default(c)
+	Claims().(*resource.Kind[corev1.PersistentVolumeClaim]).Default(c)
 	return c
 }
 
@@ -242,7 +242,7 @@ func TestClaimStatusRowAndWarnings(t *testing.T) {
 		"status: {phase: Bound, accessModes: [ReadWriteMany, ReadWriteOnce], capacity: {storage: 2Gi}, allocatedResources: {storage: 3Gi}, allocatedResourceStatuses: {storage: NodeResizePending}}").Status
 	grouptest.WantErrors(t, validateClaimStatus(ctx, claim, claim))
 	claim.CreationTimestamp = grouptest.Ago(time.Minute)
-	grouptest.WantRow(t, persistentVolumeClaims(), claim, "c", "Bound", "v", "2Gi", "RWO,RWX", "gold", "<unset>", "60s",
+	grouptest.WantRow(t, Claims(), claim, "c", "Bound", "v", "2Gi", "RWO,RWX", "gold", "<unset>", "60s",
 		"Filesystem")
 	if w := claimWarnings(ctx, claim, nil); len(w) != 1 ||
 		!strings.HasPrefix(w[0], "spec.resources.requests[storage]: fractional") {

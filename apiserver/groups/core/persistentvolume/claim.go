@@ -1,4 +1,4 @@
-package core
+package persistentvolume
 
 import (
 	"context"
@@ -14,13 +14,15 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/apiserver/groups/podtemplate"
+	"github.com/barque/barque/apiserver/groups/podtemplate/warn"
 	"github.com/barque/barque/apiserver/groups/validation"
 	"github.com/barque/barque/apiserver/resource"
 )
 
-func persistentVolumeClaims() resource.Resource {
+// Claims declares claims to persistent volumes.
+func Claims() resource.Resource {
 	return &resource.Kind[corev1.PersistentVolumeClaim]{
-		GroupVersion:  version,
+		GroupVersion:  corev1.SchemeGroupVersion,
 		Name:          "persistentvolumeclaims",
 		Singular:      "persistentvolumeclaim",
 		ShortNames:    []string{"pvc"},
@@ -102,7 +104,7 @@ func claimWarnings(_ context.Context, c, _ *corev1.PersistentVolumeClaim) []stri
 		warnings = append(warnings, fmt.Sprintf(`%s: deprecated since v1.8; use "storageClassName" attribute instead`,
 			field.NewPath("metadata", "annotations").Key(corev1.BetaStorageClassAnnotation)))
 	}
-	return append(warnings, podtemplate.ClaimWarnings(&c.Spec, field.NewPath("spec"))...)
+	return append(warnings, warn.Claim(&c.Spec, field.NewPath("spec"))...)
 }
 
 func validateClaim(_ context.Context, c, old *corev1.PersistentVolumeClaim) field.ErrorList {

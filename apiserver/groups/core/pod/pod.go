@@ -1,4 +1,4 @@
-package core
+package pod
 
 import (
 	"context"
@@ -16,9 +16,10 @@ import (
 	"github.com/barque/barque/apiserver/resource"
 )
 
-func pods() resource.Resource {
+// Resource declares pods.
+func Resource() resource.Resource {
 	return &resource.Kind[corev1.Pod]{
-		GroupVersion: version,
+		GroupVersion: corev1.SchemeGroupVersion,
 		Name:         "pods",
 		Singular:     "pod",
 		ShortNames:   []string{"po"},

@@ -1,4 +1,4 @@
-package core
+package service
 
 import (
 	"context"
@@ -229,7 +229,7 @@ func TestServiceRow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := grouptest.Parse[corev1.Service](t, c.service)
 			s.CreationTimestamp = grouptest.Ago(5 * time.Minute)
-			grouptest.WantRow(t, services(), s, c.want...)
+			grouptest.WantRow(t, Resource(), s, c.want...)
 		})
 	}
 }

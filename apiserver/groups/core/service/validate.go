@@ -1,4 +1,4 @@
-package core
+package service
 
 import (
 	"context"
@@ -25,7 +25,7 @@ func validateService(_ context.Context, s, old *corev1.Service) field.ErrorList 
 	errs = append(errs, validation.Labels(s.Spec.Selector, at.Child("selector"))...)
 	errs = append(errs, validateServicePorts(&s.Spec, at.Child("ports"))...)
 	errs = append(errs, validateSession(&s.Spec, at)...)
-	errs = append(errs, ValidateServiceAddresses(s, old)...)
+	errs = append(errs, ValidateAddresses(s, old)...)
 	if hasNodePorts(s.Spec.Type) && isHeadless(&s.Spec) {
 		errs = append(errs,
 			field.Invalid(at.Child("clusterIPs").Index(0), corev1.ClusterIPNone,
@@ -241,9 +241,9 @@ func isHeadless(spec *corev1.ServiceSpec) bool {
 	return len(spec.ClusterIPs) == 1 && spec.ClusterIPs[0] == corev1.ClusterIPNone
 }
 
-// ValidateServiceAddresses checks the addresses and IP families of a service by themselves. The
+// ValidateAddresses checks the addresses and IP families of a service by themselves. The
 // allocator knows the families of the cluster, and calls this first. old is nil on create.
-func ValidateServiceAddresses(s, old *corev1.Service) field.ErrorList {
+func ValidateAddresses(s, old *corev1.Service) field.ErrorList {
 	spec, at := &s.Spec, field.NewPath("spec")
 	if spec.Type == corev1.ServiceTypeExternalName {
 		return nil
