@@ -27,7 +27,7 @@ import (
 	aggregatoropenapi "k8s.io/kube-aggregator/pkg/generated/openapi"
 	"k8s.io/kube-openapi/pkg/common"
 
-	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/apiserver/restoptions"
 )
 
 // chain is the way of a request to the server that answers it:
@@ -146,7 +146,7 @@ func (s *Server) aggregatorConfig(config genericapiserver.Config, parts *parts) 
 // forLibrary turns a copy of the configuration of Barque's own server into that of a server from a
 // library.
 func forLibrary(
-	config *genericapiserver.Config, options *storage.RESTOptions, definitions common.GetOpenAPIDefinitions,
+	config *genericapiserver.Config, options *restoptions.Getter, definitions common.GetOpenAPIDefinitions,
 	scheme *runtime.Scheme, served schema.GroupVersion,
 ) {
 	config.RESTOptionsGetter = options
@@ -159,8 +159,8 @@ func forLibrary(
 }
 
 // libraryStorage stores the kinds of a library as Barque's own are stored.
-func (p *parts) libraryStorage(scheme *runtime.Scheme, codecs serializer.CodecFactory) (*storage.RESTOptions, error) {
+func (p *parts) libraryStorage(scheme *runtime.Scheme, codecs serializer.CodecFactory) (*restoptions.Getter, error) {
 	config := p.storageConfig
 	config.Scheme, config.Serializer = scheme, codecs
-	return storage.NewRESTOptions(config)
+	return restoptions.New(config)
 }

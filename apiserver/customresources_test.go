@@ -26,7 +26,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
-	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/apiserver/leaderterm"
 )
 
 // hangs bounds waits that only a hang exceeds.
@@ -618,7 +618,7 @@ func testCustomLeaderTerm(t *testing.T, c *cluster, _ dynamic.ResourceInterface)
 	cfg.WrapTransport = func(rt http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			r = r.Clone(r.Context())
-			r.Header.Set(storage.LeaderTermHeader, "1099511627776")
+			r.Header.Set(leaderterm.Header, "1099511627776")
 			return rt.RoundTrip(r)
 		})
 	}

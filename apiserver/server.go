@@ -31,6 +31,7 @@ import (
 	"github.com/barque/barque/apiserver/fairness"
 	"github.com/barque/barque/apiserver/gatewayauth"
 	"github.com/barque/barque/apiserver/healthchecks"
+	"github.com/barque/barque/apiserver/leaderterm"
 	"github.com/barque/barque/apiserver/nodeproxy"
 	"github.com/barque/barque/apiserver/openapi"
 	"github.com/barque/barque/apiserver/podparts"
@@ -39,7 +40,6 @@ import (
 	"github.com/barque/barque/apiserver/router"
 	"github.com/barque/barque/apiserver/secureport"
 	"github.com/barque/barque/apiserver/services"
-	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/apiserver/watchwriter"
 	"github.com/barque/barque/internal/caller"
 	"github.com/barque/barque/internal/cutoff"
@@ -194,7 +194,7 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 	}
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		handler = s.withoutWritesUntilSynced(
-			storage.WithLeaderTermHeader(rawlist.Handler(watchwriter.Handler(s.withDocuments(handler)))), parts.codecs)
+			leaderterm.FromHeader(rawlist.Handler(watchwriter.Handler(s.withDocuments(handler)))), parts.codecs)
 		handler = gatewayauth.Bounded(handler)
 		for _, l := range s.lastingRequests(sec, c.LongRunningFunc) {
 			handler = l.Handler(handler)

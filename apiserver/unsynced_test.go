@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/apiserver/storeerror"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -72,7 +73,7 @@ func TestAServerThatIsStartedWithoutALeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := configs(c.admin) // admission would wait for ten seconds, and forbid it
-	if !apierrors.IsServiceUnavailable(err) || !apierrors.HasStatusCause(err, storage.CauseNoLeader) ||
+	if !apierrors.IsServiceUnavailable(err) || !apierrors.HasStatusCause(err, storeerror.CauseNoLeader) ||
 		!strings.Contains(err.Error(), "no leader has been known for 1m0s") {
 		t.Errorf("a write: %v", err)
 	}
@@ -114,7 +115,7 @@ func TestAServerThatIsStartedWithoutALeader(t *testing.T) {
 	}
 	// Once it is synced it reads the store once for a write, and no more.
 	cut(raftstore.ErrDiskFull)
-	if err := configs(c.admin); apierrors.ReasonForError(err) != storage.StatusReasonInsufficientStorage {
+	if err := configs(c.admin); apierrors.ReasonForError(err) != storeerror.StatusReasonInsufficientStorage {
 		t.Errorf("synced, and the disk is full: %v", err)
 	}
 }

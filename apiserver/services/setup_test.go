@@ -22,6 +22,7 @@ import (
 	"github.com/barque/barque/apiserver/groups"
 	coreservice "github.com/barque/barque/apiserver/groups/core/service"
 	"github.com/barque/barque/apiserver/resource"
+	"github.com/barque/barque/apiserver/restoptions"
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/raftstore"
 )
@@ -51,7 +52,7 @@ func newServer(t testing.TB, backend storage.Backend, change ...func(*Config)) *
 		}
 		uncached = append(uncached, r.GroupVersionResource().GroupResource())
 	}
-	options, err := storage.NewRESTOptions(storage.RESTOptionsConfig{
+	options, err := restoptions.New(restoptions.Config{
 		Backend: backend, Scheme: scheme, Serializer: serializer.NewCodecFactory(scheme), Uncached: uncached,
 	})
 	if err != nil {

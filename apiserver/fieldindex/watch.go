@@ -1,4 +1,4 @@
-package storage
+package fieldindex
 
 import (
 	"context"
@@ -8,10 +8,10 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// fieldWatch is a raftstore.Watcher of the changes of objects with one value of the field of an
+// Watch is a raftstore.Watcher of the changes of objects with one value of the field of an
 // index. While it reads history, it may return other changes, too: its reader checks the objects.
-type fieldWatch struct {
-	index  *index
+type Watch struct {
+	index  *Index
 	value  string
 	prefix string
 	after  uint64 // changes up to this revision were returned by Next
@@ -28,11 +28,11 @@ type fieldWatch struct {
 	once   sync.Once
 }
 
-var _ raftstore.Watcher = (*fieldWatch)(nil)
+var _ raftstore.Watcher = (*Watch)(nil)
 
-// watch returns a watch of the changes after a revision, 0 for the newest.
-func (x *index) watch(prefix, value string, after uint64) (*fieldWatch, error) {
-	w := &fieldWatch{
+// Watch returns a watch of the changes after a revision, 0 for the newest.
+func (x *Index) Watch(prefix, value string, after uint64) (*Watch, error) {
+	w := &Watch{
 		index: x, value: value, prefix: prefix, after: after,
 		woken: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
@@ -43,12 +43,12 @@ func (x *index) watch(prefix, value string, after uint64) (*fieldWatch, error) {
 }
 
 // begin enters the index, and reads history if the index does not reach back far enough.
-func (w *fieldWatch) begin() error {
+func (w *Watch) begin() error {
 	if from, entered := w.index.enter(w); entered && (w.after >= from || w.after == 0) {
 		w.after = max(w.after, from)
 		return nil
 	}
-	history, err := w.index.store.backend.Watch(raftstore.WatchOptions{Prefix: w.prefix, After: w.after})
+	history, err := w.index.cfg.History(raftstore.WatchOptions{Prefix: w.prefix, After: w.after})
 	if err != nil {
 		w.Close()
 		return err
@@ -68,7 +68,7 @@ func (w *fieldWatch) begin() error {
 
 // join enters the index, if it can be entered, and leaves history once the queue has the
 // following changes.
-func (w *fieldWatch) join() {
+func (w *Watch) join() {
 	if from, entered := w.index.enter(w); !entered || w.after < from {
 		return
 	}
@@ -82,7 +82,7 @@ func (w *fieldWatch) join() {
 }
 
 // ask has the index report its progress. The caller holds the lock of the index.
-func (w *fieldWatch) ask() {
+func (w *Watch) ask() {
 	if w.entered && w.index.source != nil {
 		w.index.asking[w] = true
 		w.index.source.RequestProgress()
@@ -90,7 +90,7 @@ func (w *fieldWatch) ask() {
 }
 
 // Next implements raftstore.Watcher.
-func (w *fieldWatch) Next(ctx context.Context) (raftstore.Batch, error) {
+func (w *Watch) Next(ctx context.Context) (raftstore.Batch, error) {
 	for {
 		if w.history != nil {
 			batch, err := w.history.Next(ctx)
@@ -122,7 +122,7 @@ func (w *fieldWatch) Next(ctx context.Context) (raftstore.Batch, error) {
 }
 
 // Poll implements raftstore.Watcher.
-func (w *fieldWatch) Poll() (raftstore.Batch, bool) {
+func (w *Watch) Poll() (raftstore.Batch, bool) {
 	if w.isClosed() {
 		return raftstore.Batch{}, false
 	}
@@ -138,7 +138,7 @@ func (w *fieldWatch) Poll() (raftstore.Batch, bool) {
 	return batch, has
 }
 
-func (w *fieldWatch) isClosed() bool {
+func (w *Watch) isClosed() bool {
 	select {
 	case <-w.closed:
 		return true
@@ -147,7 +147,7 @@ func (w *fieldWatch) isClosed() bool {
 	}
 }
 
-func (w *fieldWatch) await(ctx context.Context) error {
+func (w *Watch) await(ctx context.Context) error {
 	select {
 	case <-w.woken:
 		return nil
@@ -160,7 +160,7 @@ func (w *fieldWatch) await(ctx context.Context) error {
 
 // unseen takes the first batch out of the queue that the watch has not returned. It also reports
 // whether the index still knows the watch.
-func (w *fieldWatch) unseen() (batch raftstore.Batch, has, entered bool) {
+func (w *Watch) unseen() (batch raftstore.Batch, has, entered bool) {
 	for {
 		batch, has, entered = w.pop()
 		if !has || batch.Revision > w.after || batch.Revision == w.after && len(batch.Events) == 0 {
@@ -173,7 +173,7 @@ func (w *fieldWatch) unseen() (batch raftstore.Batch, has, entered bool) {
 
 // pop takes the first batch out of the queue. It also reports whether the index still knows
 // the watch.
-func (w *fieldWatch) pop() (batch raftstore.Batch, has, entered bool) {
+func (w *Watch) pop() (batch raftstore.Batch, has, entered bool) {
 	w.index.mu.Lock()
 	defer w.index.mu.Unlock()
 	if has = len(w.queue) > 0; has {
@@ -186,12 +186,12 @@ func (w *fieldWatch) pop() (batch raftstore.Batch, has, entered bool) {
 }
 
 // push adds a batch to the queue. The caller holds the lock of the index.
-func (w *fieldWatch) push(batch raftstore.Batch) {
+func (w *Watch) push(batch raftstore.Batch) {
 	w.queue = append(w.queue, batch)
 	w.wake()
 }
 
-func (w *fieldWatch) wake() {
+func (w *Watch) wake() {
 	select {
 	case w.woken <- struct{}{}:
 	default:
@@ -199,7 +199,7 @@ func (w *fieldWatch) wake() {
 }
 
 // RequestProgress implements raftstore.Watcher.
-func (w *fieldWatch) RequestProgress() {
+func (w *Watch) RequestProgress() {
 	x := w.index
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -213,7 +213,7 @@ func (w *fieldWatch) RequestProgress() {
 }
 
 // Close implements raftstore.Watcher.
-func (w *fieldWatch) Close() {
+func (w *Watch) Close() {
 	w.once.Do(func() {
 		close(w.closed)
 		w.index.mu.Lock()

@@ -1,4 +1,9 @@
-package storage
+// Package storeerror has the store's errors as errors of the API.
+//
+// A client can distinguish a request that was not executed (503; with Retry-After, unless there has
+// been no leader for long) from a write with an unknown outcome (504), by the code and by the cause
+// in the details.
+package storeerror
 
 import (
 	"context"
@@ -38,10 +43,10 @@ const Unreadable = "the datastore cannot be read at the moment"
 // StatusReasonInsufficientStorage is the reason of an answer with the code 507.
 const StatusReasonInsufficientStorage metav1.StatusReason = "InsufficientStorage"
 
-// retryAfterSeconds is the Retry-After of an answer when there is no leader at the moment:
+// RetryAfterSeconds is the Retry-After of an answer when there is no leader at the moment:
 // elections take a fraction of a second. Clients repeat such a request by themselves, and show
 // nothing to their users meanwhile, so the answer has none when there has been no leader for long.
-const retryAfterSeconds = 1
+const RetryAfterSeconds = 1
 
 // statusError is an API error that keeps its cause.
 type statusError struct {
@@ -72,7 +77,7 @@ func newStatusError(
 // unavailable is the answer to a request that was certainly not executed.
 func unavailable(err error, message string) error {
 	long := errors.Is(err, raftstore.ErrLeaderless)
-	retryAfter := int32(retryAfterSeconds)
+	retryAfter := int32(RetryAfterSeconds)
 	if long {
 		retryAfter = 0
 	}
@@ -85,9 +90,9 @@ func unavailable(err error, message string) error {
 	return answer
 }
 
-// ReadError maps an error of a Backend's View or Watch to an API error. A read has no outcome that
+// OfRead maps an error of a store's View or Watch to an API error. A read has no outcome that
 // could be lost. An error that is already mapped stays as it is.
-func ReadError(err error) error {
+func OfRead(err error) error {
 	if mapped, ok := errors.AsType[*statusError](err); ok {
 		return mapped
 	}
@@ -111,10 +116,10 @@ func unreadable(err error) error {
 // seeStatus ends messages about a store that cannot serve.
 const seeStatus = "; see 'barque cluster status'"
 
-// WriteError maps an error of a Backend's Commit that is not a conflict to an API error. The
+// OfWrite maps an error of a store's Commit that is not a conflict to an API error. The
 // answer to a write whose outcome is unknown has no Retry-After: clients repeat requests that have
 // one by themselves.
-func WriteError(err error) error {
+func OfWrite(err error) error {
 	switch {
 	case errors.Is(err, raftstore.ErrFenced):
 		return newStatusError(err, http.StatusConflict, metav1.StatusReasonConflict, CauseLeaderTermOver,
@@ -169,9 +174,12 @@ func expired(message string, cause error) *apierrors.StatusError {
 	return apierrors.NewResourceExpired(message)
 }
 
-// expiredList is the answer to a list at a revision that has left history. When it was a
+// ExpiredWatch is the answer to a watch from a revision that has left history.
+func ExpiredWatch(cause error) *apierrors.StatusError { return expired(messageWatchExpired, cause) }
+
+// ExpiredList is the answer to a list at a revision that has left history. When it was a
 // continuation the answer carries a token for going on at the newest revision.
-func expiredList(cause error, continueKey, keyPrefix string) error {
+func ExpiredList(cause error, continueKey, keyPrefix string) error {
 	if continueKey == "" {
 		return expired(messageListExpired, cause)
 	}

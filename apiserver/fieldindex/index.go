@@ -1,8 +1,9 @@
-package storage
+package fieldindex
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -10,11 +11,10 @@ import (
 
 	"github.com/barque/barque/apiserver/objectcache"
 	"github.com/barque/barque/raftstore"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// An index sorts the objects of a resource by the value of one field: pods by their node. A watch
+// Index sorts the objects of a resource by the value of one field: pods by their node. A watch
 // that wants one value is woken for changes of objects that have it, or had it before. So a
 // thousand kubelets, each of which watches its own pods, cost as much as the changes of those pods.
 //
@@ -27,11 +27,8 @@ import (
 // and skips the changes that it has from both. When the queue of a watch is full, because its
 // consumer is slow, the index drops it: the watch reads history from where it was. When history
 // does not reach back so far, it ends with 410, as any watch does.
-type index struct {
-	store  *Store
-	follow func(raftstore.WatchOptions) (raftstore.Watcher, error) // the backend's Watch
-	field  string
-	value  func(runtime.Object) string
+type Index struct {
+	cfg Config
 
 	running sync.WaitGroup // of the goroutine
 
@@ -44,48 +41,69 @@ type index struct {
 	values   map[string]string          // of the objects' keys
 	keys     map[string]map[string]bool // of the objects with a value
 	unread   map[string]bool            // keys of objects with an unknown value: it may be any
-	watches  map[string]map[*fieldWatch]bool
-	waiting  map[*fieldWatch]bool // want to enter when it knows the objects
-	asking   map[*fieldWatch]bool // want to know how far it is
-	moved    chan struct{}        // closed, and replaced, when revision has changed
+	watches  map[string]map[*Watch]bool
+	waiting  map[*Watch]bool // want to enter when it knows the objects
+	asking   map[*Watch]bool // want to know how far it is
+	moved    chan struct{}   // closed, and replaced, when revision has changed
+}
+
+// Config has the resource of an index.
+type Config struct {
+	// Field is the name of the field.
+	Field string
+	// Prefix begins the keys of all objects.
+	Prefix string
+	// View returns this server's state.
+	View func(ctx context.Context) (raftstore.View, error)
+	// Value returns the field's value of a stored object. It is false for an object that cannot be
+	// read: every watch gets it, and every list reads it, and returns the error. With keep, the
+	// object is wanted decoded next.
+	Value func(ctx context.Context, of objectcache.Stored, keep bool) (string, bool)
+	// Follow begins the index's own watch, and History the one of a Watch that begins in the past.
+	Follow, History func(raftstore.WatchOptions) (raftstore.Watcher, error)
+	Logger          *slog.Logger
 }
 
 const (
-	// indexQueue is how many revisions with changes an index keeps for one watch.
-	indexQueue = 256
-	// indexPause is how long an index waits before it begins anew.
-	indexPause = 100 * time.Millisecond
+	// QueueLength is how many revisions with changes an index keeps for one watch.
+	QueueLength = 256
+	// pause is how long an index waits before it begins anew.
+	pause = 100 * time.Millisecond
 )
 
-func newIndex(s *Store, field string, value func(runtime.Object) string) *index {
-	return &index{
-		store: s, follow: s.backend.Watch, field: field, value: value,
-		watches: make(map[string]map[*fieldWatch]bool), waiting: make(map[*fieldWatch]bool),
-		asking: make(map[*fieldWatch]bool), moved: make(chan struct{}),
+// New returns an index, which begins with its first watch.
+func New(cfg Config) *Index {
+	return &Index{
+		cfg: cfg, watches: make(map[string]map[*Watch]bool), waiting: make(map[*Watch]bool),
+		asking: make(map[*Watch]bool), moved: make(chan struct{}),
 	}
 }
 
-// wanted returns the value that a predicate demands. It is false where it demands none.
-func (x *index) wanted(pred *storage.SelectionPredicate) (string, bool) {
+// Field is the name of the field.
+func (x *Index) Field() string { return x.cfg.Field }
+
+// Wanted returns the value that a predicate demands. It is false where it demands none, and for a
+// nil index.
+func (x *Index) Wanted(pred *storage.SelectionPredicate) (string, bool) {
 	if x == nil || pred.Field == nil {
 		return "", false
 	}
-	return pred.Field.RequiresExactMatch(x.field)
+	return pred.Field.RequiresExactMatch(x.cfg.Field)
 }
 
 // start begins to follow the resource, once.
-func (x *index) start() {
+func (x *Index) start() {
 	if x.started || x.closed {
 		return
 	}
 	x.started = true
 	ctx, cancel := context.WithCancel(context.Background())
 	x.cancel = cancel
-	x.running.Go(func() { x.run(ctx) }) // ends with close
+	x.running.Go(func() { x.run(ctx) }) // ends with Close
 }
 
-// close ends the index, and waits for its goroutine. Its watches find out from history.
-func (x *index) close() {
+// Close ends the index, and waits for its goroutine. Its watches find out from history.
+func (x *Index) Close() {
 	x.mu.Lock()
 	x.closed = true
 	if x.cancel != nil {
@@ -96,16 +114,16 @@ func (x *index) close() {
 }
 
 // run follows the resource, and begins anew when history was faster.
-func (x *index) run(ctx context.Context) {
+func (x *Index) run(ctx context.Context) {
 	for {
 		err := x.read(ctx)
 		x.reset()
 		if ctx.Err() != nil || errors.Is(err, raftstore.ErrClosed) {
 			return // the watches find out from history
 		}
-		x.store.log.Debug("the index begins anew", "field", x.field, "err", err)
+		x.cfg.Logger.Debug("the index begins anew", "field", x.cfg.Field, "err", err)
 		select {
-		case <-time.After(indexPause):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return
 		}
@@ -113,7 +131,7 @@ func (x *index) run(ctx context.Context) {
 }
 
 // reset drops all state. The watches read history until the index knows the objects again.
-func (x *index) reset() {
+func (x *Index) reset() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.advance(0) // lists that wait for it go on without it
@@ -126,23 +144,20 @@ func (x *index) reset() {
 }
 
 // read reads all objects, and then their changes.
-func (x *index) read(ctx context.Context) error {
-	prefix, err := x.store.prepareKey(x.store.resourcePrefix, true)
+func (x *Index) read(ctx context.Context) error {
+	prefix := x.cfg.Prefix
+	view, err := x.cfg.View(ctx)
 	if err != nil {
 		return err
 	}
-	view, err := x.store.view(ctx, "list", raftstore.ViewOptions{Stale: true})
-	if err != nil {
-		return err
-	}
-	source, err := x.follow(raftstore.WatchOptions{Prefix: prefix, After: view.Revision()})
+	source, err := x.cfg.Follow(raftstore.WatchOptions{Prefix: prefix, After: view.Revision()})
 	if err != nil {
 		return err
 	}
 	defer source.Close()
 	values, keys, unread := make(map[string]string), make(map[string]map[string]bool), make(map[string]bool)
 	view.Ascend(prefix, prefix, func(item raftstore.Item) bool {
-		if value, known := x.valueOf(ctx, &item); known {
+		if value, known := x.cfg.Value(ctx, stored(&item), false); known {
 			set(values, keys, item.Key, value)
 		} else {
 			unread[item.Key] = true
@@ -169,33 +184,12 @@ func (x *index) read(ctx context.Context) error {
 	}
 }
 
-// valueOf returns the value of an object's field. It is false for an object that cannot be read:
-// every watch gets it, and every list reads it, and returns the error.
-func (x *index) valueOf(ctx context.Context, item *raftstore.Item) (string, bool) {
-	of := storedItem(item)
-	if value, ok := x.stored(of); ok {
-		return value, true
-	}
-	if o := x.store.peek(of); o != nil {
-		return x.value(o.Shared()), true
-	}
-	obj, err := x.store.decodeStored(ctx, of)
-	if err != nil {
-		return "", false
-	}
-	return x.value(obj), true
-}
-
-// stored returns the value of an object's field from its bytes, where it is found there.
-func (x *index) stored(of objectcache.Stored) (string, bool) {
-	if !x.store.marked(of) {
-		return "", false
-	}
-	return x.store.format.Field(x.field, of.Value)
+func stored(item *raftstore.Item) objectcache.Stored {
+	return objectcache.Stored{Key: item.Key, Value: item.Value, Revision: item.ModRevision}
 }
 
 // take hands out the changes of one revision, or learns how far the store is.
-func (x *index) take(ctx context.Context, batch raftstore.Batch) {
+func (x *Index) take(ctx context.Context, batch raftstore.Batch) {
 	type change struct {
 		event *raftstore.Event
 		value string
@@ -207,14 +201,8 @@ func (x *index) take(ctx context.Context, batch raftstore.Batch) {
 		if batch.Events[i].Kind == raftstore.Deleted {
 			continue
 		}
-		of := storedItem(&batch.Events[i].Item)
-		if changes[i].value, changes[i].known = x.stored(of); changes[i].known {
-			continue
-		}
 		// Watches want it decoded next.
-		if o, err := x.store.shared(ctx, of); err == nil {
-			changes[i].value, changes[i].known = x.value(o.Shared()), true
-		}
+		changes[i].value, changes[i].known = x.cfg.Value(ctx, stored(&batch.Events[i].Item), true)
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -245,7 +233,7 @@ func (x *index) take(ctx context.Context, batch raftstore.Batch) {
 	x.advance(batch.Revision)
 	if len(batch.Events) == 0 {
 		for w := range x.asking {
-			if len(w.queue) < indexQueue { // else its consumer has enough to do
+			if len(w.queue) < QueueLength { // else its consumer has enough to do
 				w.push(raftstore.Batch{Revision: batch.Revision})
 			}
 		}
@@ -262,7 +250,7 @@ func set(values map[string]string, keys map[string]map[string]bool, key, value s
 }
 
 // drop drops an object.
-func (x *index) drop(key string) {
+func (x *Index) drop(key string) {
 	delete(x.unread, key)
 	value, ok := x.values[key]
 	if !ok {
@@ -275,14 +263,14 @@ func (x *index) drop(key string) {
 }
 
 // advance notes up to which revision the index knows the objects, 0 for not at all.
-func (x *index) advance(revision uint64) {
+func (x *Index) advance(revision uint64) {
 	x.revision = revision
 	close(x.moved)
 	x.moved = make(chan struct{})
 }
 
 // deliver queues a change for the watches of a value. Changes of one revision are one batch.
-func (x *index) deliver(value string, revision uint64, event *raftstore.Event) {
+func (x *Index) deliver(value string, revision uint64, event *raftstore.Event) {
 	for w := range x.watches[value] {
 		if !strings.HasPrefix(event.Item.Key, w.prefix) {
 			continue
@@ -291,7 +279,7 @@ func (x *index) deliver(value string, revision uint64, event *raftstore.Event) {
 			w.queue[n-1].Events = append(w.queue[n-1].Events, *event)
 			continue
 		}
-		if len(w.queue) == indexQueue {
+		if len(w.queue) == QueueLength {
 			x.expel(w)
 			continue
 		}
@@ -301,7 +289,7 @@ func (x *index) deliver(value string, revision uint64, event *raftstore.Event) {
 
 // enter adds a watch, unless it is there already, and returns the revision after which its queue
 // has all changes. It is false while the index does not know the objects.
-func (x *index) enter(w *fieldWatch) (from uint64, entered bool) {
+func (x *Index) enter(w *Watch) (from uint64, entered bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if w.entered {
@@ -318,7 +306,7 @@ func (x *index) enter(w *fieldWatch) (from uint64, entered bool) {
 		return 0, false
 	}
 	if x.watches[w.value] == nil {
-		x.watches[w.value] = make(map[*fieldWatch]bool)
+		x.watches[w.value] = make(map[*Watch]bool)
 	}
 	x.watches[w.value][w] = true
 	w.entered, w.from = true, x.revision
@@ -328,8 +316,15 @@ func (x *index) enter(w *fieldWatch) (from uint64, entered bool) {
 	return w.from, true
 }
 
+// Stats returns the number of values with watches, and of objects that could not be read.
+func (x *Index) Stats() (values, unread int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.watches), len(x.unread)
+}
+
 // expel takes out a watch, which goes on with the store's history. The caller holds the lock.
-func (x *index) expel(w *fieldWatch) {
+func (x *Index) expel(w *Watch) {
 	if w.entered {
 		if delete(x.watches[w.value], w); len(x.watches[w.value]) == 0 {
 			delete(x.watches, w.value)
@@ -341,10 +336,10 @@ func (x *index) expel(w *fieldWatch) {
 	w.wake()
 }
 
-// list returns the keys of the objects with a value, in order, and the revision as of which they
+// List returns the keys of the objects with a value, in order, and the revision as of which they
 // are. Those that could not be read may have it, too. It waits until the revision is not below the
 // one given. It is false while no watch uses the index.
-func (x *index) list(
+func (x *Index) List(
 	ctx context.Context, prefix, value string, notBefore uint64,
 ) (keys []string, revision uint64, ok bool) {
 	for {

@@ -1,11 +1,11 @@
-package storage
+package restoptions
 
 import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/apiserver/pkg/storage"
+	apistorage "k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/tools/cache"
@@ -15,18 +15,18 @@ import (
 )
 
 // gathered is a storage whose lists and watches go to clients unchanged.
-type gathered struct{ storage.Interface }
+type gathered struct{ apistorage.Interface }
 
-// GetList implements storage.Interface.
-func (g gathered) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
+// GetList implements apistorage.Interface.
+func (g gathered) GetList(ctx context.Context, key string, opts apistorage.ListOptions, list runtime.Object) error {
 	ctx, raw := rawlist.Start(ctx)
 	err := g.Interface.GetList(ctx, key, opts, list)
 	raw.Respond()
 	return err
 }
 
-// Watch implements storage.Interface.
-func (g gathered) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+// Watch implements apistorage.Interface.
+func (g gathered) Watch(ctx context.Context, key string, opts apistorage.ListOptions) (watch.Interface, error) {
 	w, err := g.Interface.Watch(ctx, key, opts)
 	if err != nil {
 		return nil, err
@@ -36,10 +36,10 @@ func (g gathered) Watch(ctx context.Context, key string, opts storage.ListOption
 
 // cachedGathered is a generic.StorageDecorator of resources whose objects are kept decoded, for
 // registries that do not change listed and watched objects.
-func (o *RESTOptions) cachedGathered(
+func (o *Getter) cachedGathered(
 	config *storagebackend.ConfigForResource, resourcePrefix string, _ func(runtime.Object) (string, error),
-	newObject, newList func() runtime.Object, _ storage.AttrFunc, triggers storage.IndexerFuncs, _ *cache.Indexers,
-) (storage.Interface, factory.DestroyFunc, error) {
+	newObject, newList func() runtime.Object, _ apistorage.AttrFunc, triggers apistorage.IndexerFuncs, _ *cache.Indexers,
+) (apistorage.Interface, factory.DestroyFunc, error) {
 	store, err := o.store(config, resourcePrefix, newObject, newList, o.cfg.Objects, triggers)
 	if err != nil {
 		return nil, nil, err

@@ -1,4 +1,4 @@
-package storage
+package restoptions
 
 import (
 	"bytes"
@@ -7,12 +7,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/raftstore"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/apis/example"
-	"k8s.io/apiserver/pkg/storage"
+	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
+	apistorage "k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/value"
 	aestransformer "k8s.io/apiserver/pkg/storage/value/encrypt/aes"
 	"k8s.io/client-go/tools/cache"
@@ -21,10 +25,14 @@ import (
 var examplePods = schema.GroupResource{Group: example.GroupName, Resource: "pods"}
 
 // open makes the storage of a resource of the example group as a registry would.
-func open(t *testing.T, cfg RESTOptionsConfig) storage.Interface {
+func open(t *testing.T, cfg Config) apistorage.Interface {
 	t.Helper()
-	cfg.Scheme, cfg.Serializer = newExampleScheme()
-	options, err := NewRESTOptions(cfg)
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
+	utilruntime.Must(example.AddToScheme(scheme))
+	utilruntime.Must(examplev1.AddToScheme(scheme))
+	cfg.Scheme, cfg.Serializer = scheme, serializer.NewCodecFactory(scheme)
+	options, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,9 +42,9 @@ func open(t *testing.T, cfg RESTOptionsConfig) storage.Interface {
 	}
 	prefix := "/" + rest.ResourcePrefix
 	store, destroy, err := rest.Decorator(rest.StorageConfig, prefix,
-		func(obj runtime.Object) (string, error) { return storage.NamespaceKeyFunc(prefix+"/", obj) },
+		func(obj runtime.Object) (string, error) { return apistorage.NamespaceKeyFunc(prefix+"/", obj) },
 		func() runtime.Object { return &example.Pod{} }, func() runtime.Object { return &example.PodList{} },
-		podAttrs, nil, &cache.Indexers{})
+		nil, nil, &cache.Indexers{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +55,33 @@ func open(t *testing.T, cfg RESTOptionsConfig) storage.Interface {
 	return store
 }
 
-func stored(t *testing.T, backend Backend, key string) raftstore.Item {
+// newBackend returns a store in memory that ends with the test.
+func newBackend(t *testing.T) *raftstore.Store {
+	t.Helper()
+	store := raftstore.NewInMemory(raftstore.Options{})
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}
+
+// sharesObjects reports whether a storage with an object sends its watchers the same decoded one.
+func sharesObjects(t *testing.T, store apistorage.Interface, prefix string) bool {
+	t.Helper()
+	w, err := store.Watch(t.Context(), prefix,
+		apistorage.ListOptions{ResourceVersion: "1", Predicate: apistorage.Everything, Recursive: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	event := <-w.ResultChan()
+	_, shared := event.Object.(runtime.CacheableObject)
+	return shared
+}
+
+func stored(t *testing.T, backend storage.Backend, key string) raftstore.Item {
 	t.Helper()
 	view, err := backend.View(t.Context(), raftstore.ViewOptions{})
 	if err != nil {
@@ -60,18 +94,18 @@ func stored(t *testing.T, backend Backend, key string) raftstore.Item {
 	return item
 }
 
-func TestRESTOptions(t *testing.T) {
+func TestGetter(t *testing.T) {
 	tests := []struct {
 		name   string
-		cfg    RESTOptionsConfig
+		cfg    Config
 		key    string
 		cached bool
 	}{
-		{"defaults", RESTOptionsConfig{}, "/registry/pods/ns/p", true},
-		{"uncached", RESTOptionsConfig{Uncached: []schema.GroupResource{examplePods}}, "/registry/pods/ns/p", false},
-		{"own place", RESTOptionsConfig{ResourcePrefixes: map[schema.GroupResource]string{examplePods: "example/pods"}},
+		{"defaults", Config{}, "/registry/pods/ns/p", true},
+		{"uncached", Config{Uncached: []schema.GroupResource{examplePods}}, "/registry/pods/ns/p", false},
+		{"own place", Config{ResourcePrefixes: map[schema.GroupResource]string{examplePods: "example/pods"}},
 			"/registry/example/pods/ns/p", true},
-		{"stored as another", RESTOptionsConfig{
+		{"stored as another", Config{
 			Together:         [][]schema.GroupResource{{{Group: example.GroupName, Resource: "hulls"}, examplePods}},
 			ResourcePrefixes: map[schema.GroupResource]string{{Group: example.GroupName, Resource: "hulls"}: "hulls"},
 		}, "/registry/hulls/ns/p", true},
@@ -81,9 +115,6 @@ func TestRESTOptions(t *testing.T) {
 			t.Parallel()
 			tt.cfg.Backend = newBackend(t)
 			store := open(t, tt.cfg)
-			if keeps := store.(*Store).objects != nil; keeps != tt.cached {
-				t.Errorf("it keeps decoded objects: %v", keeps)
-			}
 			prefix := strings.TrimSuffix(strings.TrimPrefix(tt.key, "/registry"), "ns/p")
 			out := &example.Pod{}
 			if err := store.Create(t.Context(), prefix+"ns/p",
@@ -93,9 +124,12 @@ func TestRESTOptions(t *testing.T) {
 			if item := stored(t, tt.cfg.Backend, tt.key); !bytes.HasPrefix(item.Value, []byte("k8s\x00")) {
 				t.Errorf("stored as %q, want protobuf", item.Value)
 			}
+			if keeps := sharesObjects(t, store, prefix); keeps != tt.cached {
+				t.Errorf("it keeps decoded objects: %v", keeps)
+			}
 			list := &example.PodList{}
 			if err := store.GetList(t.Context(), prefix,
-				storage.ListOptions{Predicate: storage.Everything, Recursive: true}, list); err != nil {
+				apistorage.ListOptions{Predicate: apistorage.Everything, Recursive: true}, list); err != nil {
 				t.Fatal(err)
 			}
 			if len(list.Items) != 1 || list.Items[0].ResourceVersion != out.ResourceVersion {
@@ -133,9 +167,9 @@ func (o oneTransformer) TransformerForResource(schema.GroupResource) value.Trans
 func TestEncryptionAtRest(t *testing.T) {
 	const oldKey, newKey = "AAAAAAAAAAAAAAAA", "BBBBBBBBBBBBBBBB"
 	backend := newBackend(t)
-	raw := func(keys ...string) storage.Interface {
+	raw := func(keys ...string) apistorage.Interface {
 		return open(t,
-			RESTOptionsConfig{Backend: backend, Uncached: []schema.GroupResource{examplePods},
+			Config{Backend: backend, Uncached: []schema.GroupResource{examplePods},
 				Transformers: oneTransformer{gcm(t, keys...)}})
 	}
 	store := raw(oldKey)
@@ -155,14 +189,14 @@ func TestEncryptionAtRest(t *testing.T) {
 	if _, err := backend.Commit(t.Context(), move); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Get(t.Context(), "/pods/ns/moved", storage.GetOptions{},
-		&example.Pod{}); !storage.IsCorruptObject(err) {
+	if err := store.Get(t.Context(), "/pods/ns/moved", apistorage.GetOptions{},
+		&example.Pod{}); !apistorage.IsCorruptObject(err) {
 		t.Errorf("reading a value moved to another key: %v", err)
 	}
 
 	// After the key was rotated, an update that changes nothing rewrites the value, once.
 	store = raw(newKey, oldKey)
-	same := storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) { return obj, nil })
+	same := apistorage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) { return obj, nil })
 	for range 2 {
 		out := &example.Pod{}
 		if err := store.GuaranteedUpdate(context.Background(), "/pods/ns/p", out, false, nil, same, nil); err != nil {
@@ -182,7 +216,7 @@ func TestEncryptionAtRest(t *testing.T) {
 // TestSizesAreTold: priority and fairness takes objects of unknown size for the largest there can
 // be, so a list of one object would cost as much as one of thousands.
 func TestSizesAreTold(t *testing.T) {
-	for name, cfg := range map[string]RESTOptionsConfig{
+	for name, cfg := range map[string]Config{
 		"decoded objects are kept": {},
 		"none are":                 {Uncached: []schema.GroupResource{examplePods}},
 	} {
@@ -200,28 +234,5 @@ func TestSizesAreTold(t *testing.T) {
 				t.Errorf("stats are %+v, %v, want one object of %d bytes", stats, err, want)
 			}
 		})
-	}
-}
-
-// TestEncodedOnce: the memory in which the encoder of a server's codec has put an object is stored
-// without a copy.
-func TestEncodedOnce(t *testing.T) {
-	s := open(t, RESTOptionsConfig{Backend: newBackend(t)}).(*Store)
-	pod := &example.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"label": strings.Repeat("x", 100)}}}
-	encoder, ok := s.encoder.(runtime.EncoderWithAllocator)
-	if !ok {
-		t.Fatalf("a %T takes no memory", s.encoder)
-	}
-	var to piece
-	if err := encoder.EncodeWithAllocator(pod, &to, &to); err != nil {
-		t.Fatal(err)
-	}
-	want, err := runtime.Encode(s.codec, pod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(to.data, want) || to.given != nil {
-		t.Errorf("%q was copied, or is not %q", to.data, want)
 	}
 }

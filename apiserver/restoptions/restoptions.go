@@ -1,4 +1,9 @@
-package storage
+// Package restoptions gives each registry the storage of its resource.
+//
+// It owns the place of each resource among the keys, the version and the encoding in which its
+// objects are stored, and the choice of resources whose objects are kept decoded. Package storage
+// makes the storage itself.
+package restoptions
 
 import (
 	"errors"
@@ -9,13 +14,14 @@ import (
 
 	"github.com/barque/barque/apiserver/objectcache"
 	"github.com/barque/barque/apiserver/rawlist"
+	"github.com/barque/barque/apiserver/storage"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/registry/generic"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
-	"k8s.io/apiserver/pkg/storage"
+	apistorage "k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/apiserver/pkg/storage/value"
@@ -38,9 +44,9 @@ const (
 	deleteCollectionWorkers = 64
 )
 
-// RESTOptionsConfig configures how all resources of a server are stored.
-type RESTOptionsConfig struct {
-	Backend Backend
+// Config configures how all resources of a server are stored.
+type Config struct {
+	Backend storage.Backend
 	// Scheme knows every kind that is stored, and by the priority of versions in which one.
 	Scheme *runtime.Scheme
 	// Serializer encodes the kinds of Scheme; a serializer.CodecFactory is one.
@@ -58,8 +64,8 @@ type RESTOptionsConfig struct {
 	// Together lists resources that are the same objects, served by several groups. Each is stored
 	// as the first of its list.
 	Together [][]schema.GroupResource
-	// Objects has objects as they were decoded; nil makes one of DefaultObjectCache bytes. Several
-	// RESTOptions may share it.
+	// Objects has objects as they were decoded; nil makes one of objectcache.DefaultSize bytes. Several
+	// Getters may share it.
 	Objects *objectcache.Cache
 	// Uncached lists the resources whose objects are not kept decoded. nil means DefaultUncached.
 	Uncached []schema.GroupResource
@@ -70,7 +76,7 @@ type RESTOptionsConfig struct {
 	CountTracker flowcontrolrequest.StorageObjectCountTracker
 	// ProgressInterval of idle watches; 0 means DefaultProgressInterval.
 	ProgressInterval time.Duration
-	// RawLists answers lists with stored bytes; nil does not. Several RESTOptions may share it.
+	// RawLists answers lists with stored bytes; nil does not. Several Getters may share it.
 	RawLists *rawlist.Cache
 	Logger   *slog.Logger
 }
@@ -86,28 +92,25 @@ func DefaultResourcePrefixes() map[schema.GroupResource]string {
 	}
 }
 
-// DefaultObjectCache is how many bytes of decoded objects are kept.
-const DefaultObjectCache = 64 << 20
-
 // DefaultUncached are the resources that are written far more than they are read: decoded objects
 // of them would only displace others.
 func DefaultUncached() []schema.GroupResource {
 	return []schema.GroupResource{{Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}}
 }
 
-// RESTOptions hands each registry the storage for its resource.
-type RESTOptions struct {
-	cfg      RESTOptionsConfig
+// Getter hands each registry the storage for its resource.
+type Getter struct {
+	cfg      Config
 	factory  *serverstorage.DefaultStorageFactory
 	uncached map[schema.GroupResource]bool
 	// companions of resources, see Accompany.
-	companions map[schema.GroupResource]Companions
+	companions map[schema.GroupResource]storage.Companions
 }
 
-var _ generic.RESTOptionsGetter = (*RESTOptions)(nil)
+var _ generic.RESTOptionsGetter = (*Getter)(nil)
 
-// NewRESTOptions makes a RESTOptions.
-func NewRESTOptions(cfg RESTOptionsConfig) (*RESTOptions, error) {
+// New makes a Getter.
+func New(cfg Config) (*Getter, error) {
 	if cfg.Backend == nil || cfg.Scheme == nil || cfg.Serializer == nil {
 		return nil, errors.New("REST options need a backend, a scheme and a serializer")
 	}
@@ -124,7 +127,7 @@ func NewRESTOptions(cfg RESTOptionsConfig) (*RESTOptions, error) {
 		cfg.Uncached = DefaultUncached()
 	}
 	if cfg.Objects == nil {
-		cfg.Objects = objectcache.New(DefaultObjectCache)
+		cfg.Objects = objectcache.New(objectcache.DefaultSize)
 	}
 	if cfg.CountTracker == nil {
 		cfg.CountTracker = flowcontrolrequest.NewStorageObjectCountTracker()
@@ -135,7 +138,7 @@ func NewRESTOptions(cfg RESTOptionsConfig) (*RESTOptions, error) {
 		encoding.SetResourceEncoding(resource, version,
 			schema.GroupVersion{Group: resource.Group, Version: runtime.APIVersionInternal})
 	}
-	o := &RESTOptions{
+	o := &Getter{
 		cfg: cfg,
 		factory: serverstorage.NewDefaultStorageFactory(
 			storagebackend.Config{
@@ -157,7 +160,7 @@ func NewRESTOptions(cfg RESTOptionsConfig) (*RESTOptions, error) {
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.
-func (o *RESTOptions) GetRESTOptions(
+func (o *Getter) GetRESTOptions(
 	resource schema.GroupResource, example runtime.Object,
 ) (generic.RESTOptions, error) {
 	config, err := o.factory.NewConfig(resource, example)
@@ -171,7 +174,7 @@ func (o *RESTOptions) GetRESTOptions(
 	return o.options(config, o.factory.ResourcePrefix(resource), decorator), nil
 }
 
-func (o *RESTOptions) options(
+func (o *Getter) options(
 	config *storagebackend.ConfigForResource, prefix string, decorator generic.StorageDecorator,
 ) generic.RESTOptions {
 	if o.cfg.Transformers != nil {
@@ -190,9 +193,9 @@ func (o *RESTOptions) options(
 
 // CustomResources returns the options of resources whose kinds are in no scheme. They are stored
 // as JSON below the name of their group.
-func (o *RESTOptions) CustomResources() generic.RESTOptionsGetter { return customResources{o} }
+func (o *Getter) CustomResources() generic.RESTOptionsGetter { return customResources{o} }
 
-type customResources struct{ *RESTOptions }
+type customResources struct{ *Getter }
 
 // GetRESTOptions implements generic.RESTOptionsGetter. The caller wraps the codec: it knows the
 // schema, and how to convert between versions.
@@ -203,11 +206,11 @@ func (o customResources) GetRESTOptions(resource schema.GroupResource, _ runtime
 }
 
 // store makes the storage of a resource.
-func (o *RESTOptions) store(
+func (o *Getter) store(
 	config *storagebackend.ConfigForResource, resourcePrefix string, newObject, newList func() runtime.Object,
-	objects *objectcache.Cache, triggers storage.IndexerFuncs,
-) (*Store, error) {
-	store, err := New(Config{
+	objects *objectcache.Cache, triggers apistorage.IndexerFuncs,
+) (*storage.Store, error) {
+	return storage.New(storage.Config{
 		Backend:          o.cfg.Backend,
 		Codec:            config.Codec,
 		New:              newObject,
@@ -220,23 +223,19 @@ func (o *RESTOptions) store(
 		GroupResource:    config.GroupResource,
 		Transformer:      config.Transformer,
 		ProgressInterval: o.cfg.ProgressInterval,
-		Companions:       o.companions[config.GroupResource],
-		Logger:           o.cfg.Logger,
+		// Priority and fairness takes objects of unknown size for the largest there can be, and
+		// gives a list of a few of them all the seats that a request can have.
+		EstimateSizes: utilfeature.DefaultFeatureGate.Enabled(features.SizeBasedListCostEstimate),
+		Companions:    o.companions[config.GroupResource],
+		Logger:        o.cfg.Logger,
 	})
-	if err != nil {
-		return nil, err
-	}
-	// Priority and fairness takes objects of unknown size for the largest there can be, and gives a
-	// list of a few of them all the seats that a request can have.
-	store.estimateSize.Store(utilfeature.DefaultFeatureGate.Enabled(features.SizeBasedListCostEstimate))
-	return store, nil
 }
 
 // raw is a generic.StorageDecorator of resources whose objects are not kept decoded.
-func (o *RESTOptions) raw(
+func (o *Getter) raw(
 	config *storagebackend.ConfigForResource, resourcePrefix string, _ func(runtime.Object) (string, error),
-	newObject, newList func() runtime.Object, _ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
-) (storage.Interface, factory.DestroyFunc, error) {
+	newObject, newList func() runtime.Object, _ apistorage.AttrFunc, _ apistorage.IndexerFuncs, _ *cache.Indexers,
+) (apistorage.Interface, factory.DestroyFunc, error) {
 	o.place(config, resourcePrefix)
 	store, err := o.store(config, resourcePrefix, newObject, newList, nil, nil)
 	if err != nil {
@@ -247,10 +246,10 @@ func (o *RESTOptions) raw(
 
 // cached is a generic.StorageDecorator of resources whose objects are kept decoded. A registry's
 // subresources share its storage and close it again.
-func (o *RESTOptions) cached(
+func (o *Getter) cached(
 	config *storagebackend.ConfigForResource, resourcePrefix string, _ func(runtime.Object) (string, error),
-	newObject, newList func() runtime.Object, _ storage.AttrFunc, triggers storage.IndexerFuncs, _ *cache.Indexers,
-) (storage.Interface, factory.DestroyFunc, error) {
+	newObject, newList func() runtime.Object, _ apistorage.AttrFunc, triggers apistorage.IndexerFuncs, _ *cache.Indexers,
+) (apistorage.Interface, factory.DestroyFunc, error) {
 	o.place(config, resourcePrefix)
 	store, err := o.store(config, resourcePrefix, newObject, newList, o.cfg.Objects, triggers)
 	if err != nil {
@@ -260,11 +259,54 @@ func (o *RESTOptions) cached(
 }
 
 // place gives the transformers the place of a resource.
-func (o *RESTOptions) place(config *storagebackend.ConfigForResource, resourcePrefix string) {
+func (o *Getter) place(config *storagebackend.ConfigForResource, resourcePrefix string) {
 	if to, ok := o.cfg.Transformers.(Placed); ok {
 		to.Place(config.GroupResource, path.Join(config.Prefix, resourcePrefix)+"/")
 	}
 }
+
+// Accompany sets the storage.Companions of a resource. It is to be called before the resource is
+// built.
+func (o *Getter) Accompany(resource schema.GroupResource, with storage.Companions) {
+	if o.companions == nil {
+		o.companions = make(map[schema.GroupResource]storage.Companions)
+	}
+	o.companions[resource] = with
+}
+
+// Objects returns the storage.Objects of a resource, of the type of an example. prefix is the prefix
+// of its keys where it is not the resource's own.
+func (o *Getter) Objects(
+	resource schema.GroupResource, example runtime.Object, prefix string,
+) (*storage.Objects, error) {
+	config, err := o.factory.NewConfig(resource, example)
+	if err != nil {
+		return nil, fmt.Errorf("no storage for %s: %w", resource, err)
+	}
+	if prefix == "" {
+		prefix = o.factory.ResourcePrefix(resource)
+	}
+	if o.cfg.Transformers != nil {
+		config.Transformer = o.cfg.Transformers.TransformerForResource(resource)
+	}
+	prefix = "/" + prefix + "/"
+	store, err := o.store(config, prefix, func() runtime.Object { return example.DeepCopyObject() }, nil, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return store.Objects(), nil
+}
+
+// Placed is a value.ResourceTransformers that needs to know where the objects of a resource are.
+type Placed interface {
+	value.ResourceTransformers
+	// Place is called when the storage of a resource is made. The prefix begins the keys of its
+	// objects. It is not called for custom resources: see CustomResourcePrefix.
+	Place(resource schema.GroupResource, prefix string)
+}
+
+// CustomResourcePrefix begins the keys of a custom resource's objects, below DefaultPrefix.
+func CustomResourcePrefix(of schema.GroupResource) string { return of.Group + "/" + of.Resource }
 
 // everyResource is an APIResourceConfigSource: a server serves all resources that it stores.
 type everyResource struct{}
