@@ -7,6 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	extensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
+
+	"github.com/barque/barque/apiserver/definitions"
 )
 
 const ownDefinition = `
@@ -25,14 +27,14 @@ spec:
 func TestOwnDefinitions(t *testing.T) {
 	c := startCluster(t)
 	client := c.admin.Discovery().RESTClient()
-	definitions := extensionsclient.NewForConfigOrDie(c.LoopbackConfig()).CustomResourceDefinitions()
+	stored := extensionsclient.NewForConfigOrDie(c.LoopbackConfig()).CustomResourceDefinitions()
 	ensure := func(edition, short, want string) {
 		t.Helper()
 		text := strings.NewReplacer(`"2"`, `"`+edition+`"`, "SHORT", short).Replace(ownDefinition)
-		if err := ensureDefinitions(t.Context(), client, [][]byte{[]byte(text)}); err != nil {
+		if err := definitions.Ensure(t.Context(), client, [][]byte{[]byte(text)}); err != nil {
 			t.Fatal(err)
 		}
-		have, err := definitions.Get(t.Context(), "things.example.com", metav1.GetOptions{})
+		have, err := stored.Get(t.Context(), "things.example.com", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,16 +46,16 @@ func TestOwnDefinitions(t *testing.T) {
 	ensure("2", "changed", "two")
 	ensure("10", "ten", "ten")
 	ensure("9", "nine", "ten")
-	have, err := definitions.Get(t.Context(), "things.example.com", metav1.GetOptions{})
+	have, err := stored.Get(t.Context(), "things.example.com", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	delete(have.Annotations, definitionEdition)
-	if _, err := definitions.Update(t.Context(), have, metav1.UpdateOptions{}); err != nil {
+	delete(have.Annotations, definitions.Edition)
+	if _, err := stored.Update(t.Context(), have, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	ensure("11", "eleven", "ten")
-	if err := ensureDefinitions(t.Context(), client, [][]byte{[]byte("kind: [")}); err == nil {
+	if err := definitions.Ensure(t.Context(), client, [][]byte{[]byte("kind: [")}); err == nil {
 		t.Error("a text that is no YAML is accepted")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 
 	"github.com/barque/barque/apiserver/authn"
+	"github.com/barque/barque/apiserver/componentstatus"
 	"github.com/barque/barque/apiserver/objectcache"
 	"github.com/barque/barque/apiserver/rawlist"
 	"github.com/barque/barque/apiserver/resource"
@@ -41,7 +42,7 @@ func (s *Server) newParts(sec *security) (*parts, error) {
 	p.resources = append(p.resources, s.cfg.Resources...)
 	p.resources = append(p.resources, reviews.Authentication(sec.tokens, s.cfg.ServiceAccounts.Audiences)...)
 	p.resources = append(p.resources, reviews.Authorization(sec.reviews, sec.rules)...)
-	p.resources = append(p.resources, newComponentStatuses(s.cfg.ReadyChecks))
+	p.resources = append(p.resources, componentstatus.Resource(s.cfg.ReadyChecks))
 	if k := resource.Find[corev1.Pod](p.resources); k != nil {
 		p.resources = append(p.resources, bindings(k))
 	}

@@ -28,7 +28,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 	metricsfeatures "k8s.io/component-base/metrics/features"
 
+	"github.com/barque/barque/apiserver/apiservices"
+	"github.com/barque/barque/apiserver/bootstrap"
 	"github.com/barque/barque/apiserver/fairness"
+	"github.com/barque/barque/apiserver/fieldtypes"
 	"github.com/barque/barque/apiserver/gatewayauth"
 	"github.com/barque/barque/apiserver/healthchecks"
 	"github.com/barque/barque/apiserver/leaderterm"
@@ -56,7 +59,8 @@ const (
 type Server struct {
 	cfg          Config
 	chain        *chain
-	registration *registration
+	registration *apiservices.Registration
+	objects      *bootstrap.Objects
 	documents    *openapi.Service
 	loopback     *loopback
 	port         *secureport.Port
@@ -69,7 +73,6 @@ type Server struct {
 	closers      []func()
 	failing      *failing
 	synced       atomic.Bool // see unsynced
-	told         atomic.Pointer[proxyTold]
 	leads        atomic.Bool // LeaderRoutine runs
 	lasting      []lasting
 	logger       *slog.Logger
@@ -127,6 +130,7 @@ func New(cfg Config) (*Server, error) {
 	if s.registration, err = s.newRegistration(parts.scheme); err != nil {
 		return nil, err
 	}
+	s.objects = s.newObjects()
 	return s, nil
 }
 
@@ -163,7 +167,7 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 	c.StorageObjectCountTracker = parts.counts
 	limits := s.cfg.Limits
 	c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight = limits.InFlight, limits.MutatingInFlight
-	if limits.Fairness && s.hasFlows() {
+	if limits.Fairness && fairness.Served(s.serves) {
 		c.FlowControl = fairness.New(s.informers, s.client, limits.InFlight+limits.MutatingInFlight)
 	}
 	c.RequestTimeout = s.cfg.RequestTimeout
@@ -232,7 +236,7 @@ func (s *Server) lastingRequests(sec *security, long request.LongRunningRequestC
 }
 
 func (s *Server) installResources(config *genericapiserver.Config, parts *parts) error {
-	types, err := newFieldTypes(parts.scheme)
+	types, err := fieldtypes.New(parts.scheme)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package apiserver
+package fieldtypes
 
 import (
 	"maps"
@@ -22,6 +22,16 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/randfill"
 )
+
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
 
 // managed updates managed fields as a create or an update does, and returns them.
 func managed(
@@ -60,7 +70,7 @@ func TestUncheckedObjectsHaveUpstreamsManagedFields(t *testing.T) {
 		func(v *[]metav1.ManagedFieldsEntry, _ randfill.Continue) { *v = nil },
 		func(*metav1.TypeMeta, randfill.Continue) {},
 	)
-	ours, upstreams := must(newFieldTypes(scheme.Scheme))(t), applyconfigurations.NewTypeConverter(scheme.Scheme)
+	ours, upstreams := must(New(scheme.Scheme))(t), applyconfigurations.NewTypeConverter(scheme.Scheme)
 	kinds := 0
 	byName := func(a, b schema.GroupVersionKind) int { return strings.Compare(a.String(), b.String()) }
 	for _, kind := range slices.SortedFunc(maps.Keys(ours.fitting), byName) { // a seed has one order
@@ -90,7 +100,7 @@ func TestUncheckedObjectsHaveUpstreamsManagedFields(t *testing.T) {
 
 // TestFits: types at which walking cannot panic, and which comparing checks, fit.
 func TestFits(t *testing.T) {
-	types := must(newFieldTypes(scheme.Scheme))(t)
+	types := must(New(scheme.Scheme))(t)
 	for kind, want := range map[string]bool{
 		"ConfigMap": true, "Secret": true, "Event": true, "Node": true, "ServiceAccount": true,
 		"PersistentVolumeClaim": true,

@@ -1,4 +1,4 @@
-package apiserver
+package definitions
 
 import (
 	"context"
@@ -13,14 +13,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// definitionEdition is the annotation of the cluster's own CustomResourceDefinitions with the
+// Edition is the annotation of the cluster's own CustomResourceDefinitions with the
 // number of their edition. Servers of several versions agree by it on the newest. A user who takes
 // it away keeps the definition as it is.
-const definitionEdition = "barque.io/definition-edition"
+const Edition = "barque.io/definition-edition"
 
-// ensureDefinitions makes the cluster's own CustomResourceDefinitions, and replaces those of an
+// Ensure makes the cluster's own CustomResourceDefinitions, and replaces those of an
 // earlier edition.
-func ensureDefinitions(ctx context.Context, client rest.Interface, texts [][]byte) error {
+func Ensure(ctx context.Context, client rest.Interface, texts [][]byte) error {
 	var errs []error
 	for _, text := range texts {
 		var want apiextensionsv1.CustomResourceDefinition
@@ -28,14 +28,14 @@ func ensureDefinitions(ctx context.Context, client rest.Interface, texts [][]byt
 			errs = append(errs, fmt.Errorf("a CustomResourceDefinition of the cluster: %w", err))
 			continue
 		}
-		if err := ensureDefinition(ctx, client, &want); err != nil {
+		if err := ensure(ctx, client, &want); err != nil {
 			errs = append(errs, fmt.Errorf("CustomResourceDefinition %s: %w", want.Name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func ensureDefinition(
+func ensure(
 	ctx context.Context, client rest.Interface, want *apiextensionsv1.CustomResourceDefinition,
 ) error {
 	const path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -49,7 +49,7 @@ func ensureDefinition(
 	case apierrors.IsNotFound(err):
 	case err != nil:
 		return err
-	case !earlier(have.Annotations[definitionEdition], want.Annotations[definitionEdition]):
+	case !earlier(have.Annotations[Edition], want.Annotations[Edition]):
 		return nil
 	default:
 		want.ResourceVersion = have.ResourceVersion

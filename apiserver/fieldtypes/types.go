@@ -1,4 +1,8 @@
-package apiserver
+// Package fieldtypes merges the fields of objects for server-side apply.
+//
+// It owns the choice of kinds whose objects need no check against the merge schema, which is most of
+// the cost of a write's managed fields.
+package fieldtypes
 
 import (
 	"fmt"
@@ -15,10 +19,10 @@ import (
 	"github.com/barque/barque/apiserver/openapi"
 )
 
-// fieldTypes has the merge rules of each kind's fields, for server-side apply. The schema that
+// Types has the merge rules of each kind's fields, for server-side apply. The schema that
 // client-go carries for its apply configurations knows every kind that is stored; the kinds that it
 // lacks (Scale, and objects that are not stored) are merged by their shape.
-type fieldTypes struct {
+type Types struct {
 	scheme  *runtime.Scheme
 	schema  *schema.Schema
 	known   managedfields.TypeConverter
@@ -27,12 +31,13 @@ type fieldTypes struct {
 	fitting map[apischema.GroupVersionKind]string
 }
 
-func newFieldTypes(scheme *runtime.Scheme) (*fieldTypes, error) {
+// New returns the Types of the kinds of a scheme.
+func New(scheme *runtime.Scheme) (*Types, error) {
 	s, err := openapi.MergeSchema()
 	if err != nil {
 		return nil, err
 	}
-	t := &fieldTypes{
+	t := &Types{
 		scheme:  scheme,
 		schema:  s,
 		known:   applyconfigurations.NewTypeConverter(scheme),
@@ -57,7 +62,7 @@ func newFieldTypes(scheme *runtime.Scheme) (*fieldTypes, error) {
 // It checks an object against the schema, but for one of a fitting type: every one of these fits,
 // or comparing it, which comes next, fails. A patch may have no duplicates in lists, so that it is
 // always checked.
-func (t *fieldTypes) ObjectToTyped(
+func (t *Types) ObjectToTyped(
 	obj runtime.Object, options ...typed.ValidationOptions,
 ) (_ *typed.TypedValue, err error) {
 	defer func() {
@@ -87,6 +92,6 @@ func (t *fieldTypes) ObjectToTyped(
 }
 
 // TypedToObject implements managedfields.TypeConverter.
-func (t *fieldTypes) TypedToObject(v *typed.TypedValue) (runtime.Object, error) {
+func (t *Types) TypedToObject(v *typed.TypedValue) (runtime.Object, error) {
 	return t.known.TypedToObject(v)
 }

@@ -1,4 +1,4 @@
-package apiserver
+package apiservices
 
 import (
 	"context"
@@ -10,26 +10,27 @@ import (
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration"
 )
 
-// availability decides which findings about extension API servers are written. Every server probes
+// Availability decides which findings about extension API servers are written. Every server probes
 // them, and shows its findings among its metrics. Each would also write them into the status of the
 // APIService, over the findings of the others, and again whenever the text differs: for ever, in a
 // cluster that is idle. So only the leader writes, and no other text for the same finding.
 //
 // A finding that is not written is taken back before the comparison with the stored object: such an
 // update changes nothing and gets no revision.
-type availability struct {
+type Availability struct {
 	*admission.Handler
 	leads func() bool
 }
 
-var _ admission.MutationInterface = (*availability)(nil)
+var _ admission.MutationInterface = (*Availability)(nil)
 
-func newAvailability(leads func() bool) *availability {
-	return &availability{admission.NewHandler(admission.Update), leads}
+// NewAvailability returns the plugin. leads reports whether this server leads.
+func NewAvailability(leads func() bool) *Availability {
+	return &Availability{admission.NewHandler(admission.Update), leads}
 }
 
 // Admit implements admission.MutationInterface.
-func (v *availability) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func (v *Availability) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetResource().GroupResource() != apiregistration.Resource("apiservices") || a.GetSubresource() != "status" ||
 		a.GetUserInfo() == nil || a.GetUserInfo().GetName() != user.APIServerUser {
 		return nil

@@ -1,4 +1,4 @@
-package apiserver
+package definitions
 
 import (
 	"context"
@@ -11,7 +11,9 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	crdlisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/tools/cache"
@@ -19,8 +21,13 @@ import (
 
 // A server whose informer lacks a definition waits for it, instead of answering 404.
 func TestFreshDefinitions(t *testing.T) {
-	crd := definition(t, boats)
-	crd.ResourceVersion = "7"
+	crd := &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "boats.sea.example.com", ResourceVersion: "7"},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group:    "sea.example.com",
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true}},
+		},
+	}
 	crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{
 		{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue}}
 	old := crd.DeepCopy()
@@ -54,8 +61,8 @@ func TestFreshDefinitions(t *testing.T) {
 				}
 			}
 			var asked atomic.Bool
-			f := &freshDefinitions{
-				get: func(context.Context, string) (*apiextensionsv1.CustomResourceDefinition, error) {
+			f := &Fresh{
+				Get: func(context.Context, string) (*apiextensionsv1.CustomResourceDefinition, error) {
 					if test.stored == nil && test.err == nil {
 						t.Error("the store was asked")
 						return nil, errors.New("invalid resource name")
@@ -68,12 +75,12 @@ func TestFreshDefinitions(t *testing.T) {
 					}
 					return test.stored, test.err
 				},
-				known:  crdlisters.NewCustomResourceDefinitionLister(known),
-				next:   http.NotFoundHandler(),
-				codecs: newCodecs(runtime.NewScheme()),
+				Known:  crdlisters.NewCustomResourceDefinitionLister(known),
+				Next:   http.NotFoundHandler(),
+				Codecs: serializer.NewCodecFactory(runtime.NewScheme()),
 			}
-			f.again = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if _, err := f.known.Get(crd.Name); err != nil {
+			f.Again = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if _, err := f.Known.Get(crd.Name); err != nil {
 					f.ServeHTTP(w, r) // as the server of custom resources does
 				}
 			})

@@ -1,4 +1,5 @@
-package apiserver
+// Package componentstatus serves the kind ComponentStatus: the checks of a server's readiness.
+package componentstatus
 
 import (
 	"context"
@@ -19,67 +20,68 @@ import (
 	"github.com/barque/barque/apiserver/resource"
 )
 
-// componentStatuses serves componentstatuses: the checks that this server's readiness depends on,
+// statuses is the storage of componentstatuses: the checks that this server's readiness depends on,
 // each made on request.
-type componentStatuses struct {
+type statuses struct {
 	rest.TableConvertor
 	checks []healthz.HealthChecker
 }
 
 var (
-	_ rest.Lister               = componentStatuses{}
-	_ rest.Getter               = componentStatuses{}
-	_ rest.Scoper               = componentStatuses{}
-	_ rest.ShortNamesProvider   = componentStatuses{}
-	_ rest.SingularNameProvider = componentStatuses{}
+	_ rest.Lister               = statuses{}
+	_ rest.Getter               = statuses{}
+	_ rest.Scoper               = statuses{}
+	_ rest.ShortNamesProvider   = statuses{}
+	_ rest.SingularNameProvider = statuses{}
 )
 
-func newComponentStatuses(checks []healthz.HealthChecker) resource.Resource {
+// Resource serves the components that these checks are of.
+func Resource(checks []healthz.HealthChecker) resource.Resource {
 	return &resource.Computed{
 		GroupVersion: corev1.SchemeGroupVersion,
 		Name:         "componentstatuses",
 		Types:        []runtime.Object{&corev1.ComponentStatus{}, &corev1.ComponentStatusList{}},
 		Storage: func() (rest.Storage, error) {
-			return componentStatuses{resource.Table([]metav1.TableColumnDefinition{
+			return statuses{resource.Table([]metav1.TableColumnDefinition{
 				resource.Name(),
 				resource.Column("Status", "string", "Whether the component is healthy."),
 				resource.Column("Message", "string", "What the component says of itself."),
 				resource.Column("Error", "string", "Why the component is not healthy."),
-			}, componentRow), checks}, nil
+			}, row), checks}, nil
 		},
 	}
 }
 
 // New implements rest.Storage.
-func (componentStatuses) New() runtime.Object { return &corev1.ComponentStatus{} }
+func (statuses) New() runtime.Object { return &corev1.ComponentStatus{} }
 
 // NewList implements rest.Lister.
-func (componentStatuses) NewList() runtime.Object { return &corev1.ComponentStatusList{} }
+func (statuses) NewList() runtime.Object { return &corev1.ComponentStatusList{} }
 
 // Destroy implements rest.Storage; there is nothing to destroy.
-func (componentStatuses) Destroy() {}
+func (statuses) Destroy() {}
 
 // NamespaceScoped implements rest.Scoper.
-func (componentStatuses) NamespaceScoped() bool { return false }
+func (statuses) NamespaceScoped() bool { return false }
 
 // GetSingularName implements rest.SingularNameProvider.
-func (componentStatuses) GetSingularName() string { return "componentstatus" }
+func (statuses) GetSingularName() string { return "componentstatus" }
 
 // ShortNames implements rest.ShortNamesProvider.
-func (componentStatuses) ShortNames() []string { return []string{"cs"} }
+func (statuses) ShortNames() []string { return []string{"cs"} }
 
 // Get implements rest.Getter.
-func (c componentStatuses) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
+func (c statuses) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
 	i := slices.IndexFunc(c.checks, func(check healthz.HealthChecker) bool { return check.Name() == name })
 	if i < 0 {
 		return nil, apierrors.NewNotFound(corev1.Resource("componentstatus"), name)
 	}
-	status, err := componentStatus(ctx, c.checks[i])
+	status, err := statusOf(ctx, c.checks[i])
 	return status, err
 }
 
 // List implements rest.Lister. Components have no labels, and their name is their only field.
-func (c componentStatuses) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
+func (c statuses) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
 	list := &corev1.ComponentStatusList{Items: []corev1.ComponentStatus{}}
 	for _, check := range c.checks {
 		if options != nil && options.LabelSelector != nil && !options.LabelSelector.Matches(labels.Set{}) {
@@ -89,7 +91,7 @@ func (c componentStatuses) List(ctx context.Context, options *metainternalversio
 			!options.FieldSelector.Matches(fields.Set{"metadata.name": check.Name()}) {
 			continue
 		}
-		status, err := componentStatus(ctx, check)
+		status, err := statusOf(ctx, check)
 		if err != nil {
 			return nil, err
 		}
@@ -98,7 +100,7 @@ func (c componentStatuses) List(ctx context.Context, options *metainternalversio
 	return list, nil
 }
 
-func componentStatus(ctx context.Context, check healthz.HealthChecker) (*corev1.ComponentStatus, error) {
+func statusOf(ctx context.Context, check healthz.HealthChecker) (*corev1.ComponentStatus, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/readyz/"+check.Name(), nil)
 	if err != nil {
 		return nil, err
@@ -113,8 +115,8 @@ func componentStatus(ctx context.Context, check healthz.HealthChecker) (*corev1.
 	}, nil
 }
 
-// componentRow prints a component as its state of health.
-func componentRow(c *corev1.ComponentStatus, _ time.Time) []any {
+// row prints a component as its state of health.
+func row(c *corev1.ComponentStatus, _ time.Time) []any {
 	for _, condition := range c.Conditions {
 		if condition.Type != corev1.ComponentHealthy {
 			continue

@@ -1,4 +1,4 @@
-package apiserver
+package definitions
 
 import (
 	"context"
@@ -9,19 +9,20 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// selectableFields refuses a CustomResourceDefinition that has selectable fields beside a schema
+// SelectableFields refuses a CustomResourceDefinition that has selectable fields beside a schema
 // without openAPIV3Schema. The library's validation (v0.37) dereferences that schema before it says
 // that one is required; the panic closes the connection, and the client gets no answer.
-type selectableFields struct{ *admission.Handler }
+type SelectableFields struct{ *admission.Handler }
 
-var _ admission.MutationInterface = selectableFields{} // a mutating one comes before the validation
+var _ admission.MutationInterface = SelectableFields{} // a mutating one comes before the validation
 
-func newSelectableFields() selectableFields {
-	return selectableFields{admission.NewHandler(admission.Create, admission.Update)}
+// NewSelectableFields returns the plugin.
+func NewSelectableFields() SelectableFields {
+	return SelectableFields{admission.NewHandler(admission.Create, admission.Update)}
 }
 
 // Admit implements admission.MutationInterface.
-func (selectableFields) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func (SelectableFields) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	crd, ok := a.GetObject().(*apiextensions.CustomResourceDefinition)
 	if !ok {
 		return nil

@@ -1,24 +1,37 @@
-package apiserver
+// Package bootstrap keeps the objects that every cluster has: the system namespaces, the default
+// roles and bindings, the system priority classes, the priority levels and flow schemas of requests,
+// an APIService for each group that is served, the data that extension API servers go by, the
+// Services of the API and of cluster DNS, the default ServiceCIDR, and the cluster's own
+// CustomResourceDefinitions.
+//
+// The leader keeps them. Objects that users have changed stay as they are, where the cluster can do
+// with that.
+package bootstrap
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
 	barqueadmission "github.com/barque/barque/apiserver/admission"
+	"github.com/barque/barque/apiserver/apiservices"
+	"github.com/barque/barque/apiserver/definitions"
 	"github.com/barque/barque/apiserver/fairness"
 	"github.com/barque/barque/apiserver/rbac"
 	"github.com/barque/barque/apiserver/services"
@@ -34,53 +47,82 @@ const (
 	ensureRetryMost = 30 * time.Second
 )
 
-// LeaderRoutine keeps the cluster's default objects: the system namespaces, the default roles and
-// bindings, the system priority classes, the priority levels and flow schemas of requests, an
-// APIService for each group that is served, what extension API servers go by, the Services of the
-// API and of cluster DNS, and the default ServiceCIDR; and it repairs the allocations of service
-// addresses and node ports. It is to run on the leader only, with a client that carries the
-// leader's term, and returns when ctx ends.
-func (s *Server) LeaderRoutine(ctx context.Context, client kubernetes.Interface) error {
-	s.leads.Store(true)
-	defer s.leads.Store(false)
-	defer s.told.Store(nil) // whoever leads next may tell something else
+// Config has the parts of a server from which the default objects follow.
+type Config struct {
+	// ServiceCIDRs are the configured ranges of ClusterIPs. Addresses of the first one are those of
+	// the cluster's own Services.
+	ServiceCIDRs []netip.Prefix
+	// Port of the API.
+	Port uint16
+	// ClientCA and ProxyCA give the PEM bundles that extension API servers go by, and ProxyClient
+	// is the name of a server towards them.
+	ClientCA, ProxyCA func() ([]byte, error)
+	ProxyClient       string
+	// Definitions are the cluster's own CustomResourceDefinitions, in YAML.
+	Definitions [][]byte
+	// Serves reports whether this server serves a resource.
+	Serves       func(schema.GroupVersionResource) bool
+	Informers    informers.SharedInformerFactory
+	Registration *apiservices.Registration
+	// Allocator is nil where no Services are served.
+	Allocator *services.Allocator
+	// Renewed returns a channel that is closed when the authorities are new ones; nil leaves them
+	// to the next round.
+	Renewed func() <-chan struct{}
+	Now     func() time.Time
+	Logger  *slog.Logger
+}
+
+// Objects keeps the default objects of a cluster. Make it with New.
+type Objects struct {
+	cfg  Config
+	told atomic.Pointer[Told]
+}
+
+// New returns the Objects of a server.
+func New(cfg Config) *Objects { return &Objects{cfg: cfg} }
+
+// Run keeps the objects, and repairs the allocations of service addresses and node ports, until ctx
+// ends. It is for the leader.
+func (o *Objects) Run(ctx context.Context, client kubernetes.Interface) {
+	defer o.told.Store(nil) // whoever leads next may tell something else
 	recorder, stop := newRecorder(ctx, client)
 	defer stop() // after those that record have ended
 	var repair sync.WaitGroup
 	defer repair.Wait()
-	if s.allocator != nil {
-		repair.Go(func() { s.allocator.Repair(ctx, recorder, s.logger) })
+	if o.cfg.Allocator != nil {
+		repair.Go(func() { o.cfg.Allocator.Repair(ctx, recorder, o.cfg.Logger) })
 	}
-	cidr := &defaultCIDR{cidrs: s.cfg.serviceCIDRs(), client: client, recorder: recorder, logger: s.logger}
+	cidr := &defaultCIDR{cidrs: o.cfg.ServiceCIDRs, client: client, recorder: recorder, logger: o.cfg.Logger}
 	repair.Go(func() {
-		s.registration.run(ctx, client,
-			func(err error) { s.logger.Warn("registering API groups; trying again", "err", err) })
+		o.cfg.Registration.Run(ctx, client,
+			func(err error) { o.cfg.Logger.Warn("registering API groups; trying again", "err", err) })
 	})
-	if s.hasFlows() {
-		repair.Go(func() { s.keepFlows(ctx, client) })
+	if fairness.Served(o.cfg.Serves) {
+		repair.Go(func() { o.keepFlows(ctx, client) })
 	}
 	retry := ensureRetry
 	for {
 		pause, renewed := ensureAgain, (<-chan struct{})(nil)
-		if s.cfg.Renewed != nil { // authorities may have come or gone
-			renewed = s.cfg.Renewed()
+		if o.cfg.Renewed != nil { // authorities may have come or gone
+			renewed = o.cfg.Renewed()
 		}
-		err := s.ensure(ctx, client)
-		if s.allocator != nil {
+		err := o.Ensure(ctx, client)
+		if o.cfg.Allocator != nil {
 			err = errors.Join(err, cidr.ensure(ctx))
 		}
 		if err != nil {
 			if ctx.Err() != nil {
-				return nil
+				return
 			}
-			s.logger.Warn("creating the cluster's default objects; trying again", "in", retry, "err", err)
+			o.cfg.Logger.Warn("creating the cluster's default objects; trying again", "in", retry, "err", err)
 			pause, retry = retry, min(2*retry, ensureRetryMost)
 		} else {
 			retry = ensureRetry
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-renewed:
 		case <-time.After(pause):
 		}
@@ -88,7 +130,7 @@ func (s *Server) LeaderRoutine(ctx context.Context, client kubernetes.Interface)
 }
 
 // keepFlows repairs the priority levels and flow schemas of every cluster, until ctx ends.
-func (s *Server) keepFlows(ctx context.Context, client kubernetes.Interface) {
+func (o *Objects) keepFlows(ctx context.Context, client kubernetes.Interface) {
 	ticker := time.NewTicker(ensureFlowsAgain)
 	defer ticker.Stop()
 	for {
@@ -97,47 +139,41 @@ func (s *Server) keepFlows(ctx context.Context, client kubernetes.Interface) {
 			return
 		case <-ticker.C:
 		}
-		if err := fairness.Ensure(ctx, client, s.informers); err != nil && ctx.Err() == nil {
-			s.logger.Warn("repairing priority levels and flow schemas; trying again", "err", err)
+		if err := fairness.Ensure(ctx, client, o.cfg.Informers); err != nil && ctx.Err() == nil {
+			o.cfg.Logger.Warn("repairing priority levels and flow schemas; trying again", "err", err)
 		}
 	}
 }
 
-// hasFlows reports whether the kinds that configure priority and fairness are served.
-func (s *Server) hasFlows() bool {
-	v1 := flowcontrolv1.SchemeGroupVersion
-	return s.serves(v1.WithResource("flowschemas")) && s.serves(v1.WithResource("prioritylevelconfigurations"))
-}
-
-// ensure goes through all of it once and reports everything that failed. The default namespace
+// Ensure goes through all of it once and reports everything that failed. The default namespace
 // comes after everything that others rely on: then the cluster is bootstrapped.
-func (s *Server) ensure(ctx context.Context, client kubernetes.Interface) error {
+func (o *Objects) Ensure(ctx context.Context, client kubernetes.Interface) error {
 	errs := []error{
 		ensureNamespaces(ctx, client, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease)}
-	if s.serves(rbacv1.SchemeGroupVersion.WithResource("clusterroles")) {
-		errs = append(errs, rbac.Reconcile(ctx, client, s.informers.Rbac().V1()))
+	if o.cfg.Serves(rbacv1.SchemeGroupVersion.WithResource("clusterroles")) {
+		errs = append(errs, rbac.Reconcile(ctx, client, o.cfg.Informers.Rbac().V1()))
 	}
-	if s.serves(schedulingv1.SchemeGroupVersion.WithResource("priorityclasses")) {
+	if o.cfg.Serves(schedulingv1.SchemeGroupVersion.WithResource("priorityclasses")) {
 		errs = append(errs, ensurePriorityClasses(ctx, client))
 	}
-	if s.hasFlows() {
-		errs = append(errs, fairness.Ensure(ctx, client, s.informers))
+	if fairness.Served(o.cfg.Serves) {
+		errs = append(errs, fairness.Ensure(ctx, client, o.cfg.Informers))
 	}
-	if s.serves(corev1.SchemeGroupVersion.WithResource("configmaps")) {
-		errs = append(errs, s.ensureExtensionAuthentication(ctx, client))
+	if o.cfg.Serves(corev1.SchemeGroupVersion.WithResource("configmaps")) {
+		errs = append(errs, o.ensureExtensionAuthentication(ctx, client))
 	}
-	errs = append(errs, s.registration.ensure(ctx, client.Discovery().RESTClient()))
-	errs = append(errs, ensureDefinitions(ctx, client.Discovery().RESTClient(), s.cfg.Definitions))
+	errs = append(errs, o.cfg.Registration.Ensure(ctx, client.Discovery().RESTClient()))
+	errs = append(errs, definitions.Ensure(ctx, client.Discovery().RESTClient(), o.cfg.Definitions))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	if err := ensureNamespaces(ctx, client, metav1.NamespaceDefault); err != nil {
 		return err
 	}
-	if s.serves(corev1.SchemeGroupVersion.WithResource("services")) {
-		err := s.ensureService(ctx, client, s.kubernetesService())
-		if s.cfg.ServiceCIDR.Contains(DNSServiceAddress(s.cfg.ServiceCIDR)) {
-			err = errors.Join(err, s.ensureService(ctx, client, s.dnsService()))
+	if o.cfg.Serves(corev1.SchemeGroupVersion.WithResource("services")) {
+		err := o.ensureService(ctx, client, o.kubernetesService())
+		if first := o.cfg.ServiceCIDRs[0]; first.Contains(services.DNSAddress(first)) {
+			err = errors.Join(err, o.ensureService(ctx, client, o.dnsService()))
 		}
 		return err
 	}
@@ -175,11 +211,11 @@ func ensurePriorityClasses(ctx context.Context, client kubernetes.Interface) err
 
 // ensureService makes a Service that every cluster has, where there is none. What users have
 // changed about it stays.
-func (s *Server) ensureService(ctx context.Context, client kubernetes.Interface, want *corev1.Service) error {
+func (o *Objects) ensureService(ctx context.Context, client kubernetes.Interface, want *corev1.Service) error {
 	existing, err := client.CoreV1().Services(want.Namespace).Get(ctx, want.Name, metav1.GetOptions{})
 	if err == nil {
 		if existing.Spec.ClusterIP != want.Spec.ClusterIP {
-			s.logger.Error("a Service of every cluster is not at its address; was the service CIDR changed?",
+			o.cfg.Logger.Error("a Service of every cluster is not at its address; was the service CIDR changed?",
 				"service", want.Namespace+"/"+want.Name, "clusterIP", existing.Spec.ClusterIP, "want",
 				want.Spec.ClusterIP)
 		}
@@ -201,23 +237,23 @@ func (s *Server) ensureService(ctx context.Context, client kubernetes.Interface,
 
 // kubernetesService is the Service by which pods find the API. A controller makes its endpoints,
 // which follow the living servers.
-func (s *Server) kubernetesService() *corev1.Service {
+func (o *Objects) kubernetesService() *corev1.Service {
 	return clusterService(metav1.ObjectMeta{
 		Namespace: metav1.NamespaceDefault, Name: "kubernetes",
 		Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"},
-	}, FirstServiceAddress(s.cfg.ServiceCIDR), corev1.ServicePort{
+	}, services.FirstAddress(o.cfg.ServiceCIDRs[0]), corev1.ServicePort{
 		Name: "https", Port: 443, Protocol: corev1.ProtocolTCP,
-		TargetPort: intstr.FromInt32(int32(s.cfg.Advertise.Port())),
+		TargetPort: intstr.FromInt32(int32(o.cfg.Port)),
 	})
 }
 
 // dnsService is the Service by which pods find cluster DNS. It has no endpoints: every node answers
 // for it itself.
-func (s *Server) dnsService() *corev1.Service {
+func (o *Objects) dnsService() *corev1.Service {
 	return clusterService(metav1.ObjectMeta{
 		Namespace: metav1.NamespaceSystem, Name: "kube-dns",
 		Labels: map[string]string{"k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true"},
-	}, DNSServiceAddress(s.cfg.ServiceCIDR),
+	}, services.DNSAddress(o.cfg.ServiceCIDRs[0]),
 		corev1.ServicePort{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP, TargetPort: intstr.FromInt32(53)},
 		corev1.ServicePort{Name: "dns-tcp", Port: 53, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(53)})
 }
@@ -238,10 +274,3 @@ func clusterService(meta metav1.ObjectMeta, address netip.Addr, ports ...corev1.
 		Ports:           ports,
 	}}
 }
-
-// FirstServiceAddress is the address of the kubernetes Service in a range of ClusterIPs; serving
-// certificates must be valid for it.
-func FirstServiceAddress(cidr netip.Prefix) netip.Addr { return services.FirstAddress(cidr) }
-
-// DNSServiceAddress is the address of cluster DNS in a range of ClusterIPs.
-func DNSServiceAddress(cidr netip.Prefix) netip.Addr { return services.DNSAddress(cidr) }

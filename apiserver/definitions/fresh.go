@@ -1,4 +1,9 @@
-package apiserver
+// Package definitions adds to the library's server of CustomResourceDefinitions.
+//
+//	Fresh             reads the store for a definition that this server's informer lacks
+//	Ensure            makes the cluster's own definitions
+//	SelectableFields  refuses a definition over which the library panics
+package definitions
 
 import (
 	"context"
@@ -18,43 +23,47 @@ import (
 )
 
 const (
-	// definitionPatience is how long a request waits until this server's informer has its
+	// patience is how long a request waits until this server's informer has its
 	// definition.
-	definitionPatience = 5 * time.Second
-	definitionPoll     = 2 * time.Millisecond
+	patience = 5 * time.Second
+	poll     = 2 * time.Millisecond
 )
 
-// freshDefinitions stands behind the server of custom resources. That one uses its informer, which
+// Fresh stands behind the server of custom resources. That one uses its informer, which
 // is a moment behind the store, and would answer 404 for a resource that another server serves
 // already. This one reads the store, and sends the request back when there is a definition.
-type freshDefinitions struct {
-	get    func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
-	known  crdlisters.CustomResourceDefinitionLister
-	again  http.Handler // the server of custom resources
-	next   http.Handler // answers 404
-	codecs runtime.NegotiatedSerializer
+type Fresh struct {
+	// Get reads a definition from the store.
+	Get func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
+	// Known has the definitions of this server's informer.
+	Known crdlisters.CustomResourceDefinitionLister
+	// Again is the server of custom resources.
+	Again http.Handler
+	// Next answers 404.
+	Next   http.Handler
+	Codecs runtime.NegotiatedSerializer
 }
 
 type askedAgain struct{}
 
 // ServeHTTP implements http.Handler.
-func (f *freshDefinitions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *Fresh) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
 	info, ok := request.RequestInfoFrom(ctx)
 	if !ok || !info.IsResourceRequest || info.APIGroup == "" || ctx.Value(askedAgain{}) != nil {
-		f.next.ServeHTTP(w, r)
+		f.Next.ServeHTTP(w, r)
 		return
 	}
 	name := info.Resource + "." + info.APIGroup
 	if len(content.IsPathSegmentName(name)) > 0 { // no object has such a name, and no client sends it
-		f.next.ServeHTTP(w, r)
+		f.Next.ServeHTTP(w, r)
 		return
 	}
-	crd, err := f.get(ctx, name)
+	crd, err := f.Get(ctx, name)
 	// A definition that this server's informer has by now may have been too late for the server of
 	// custom resources a moment ago: the request is sent back in any case.
 	if apierrors.IsNotFound(err) || err == nil && !serves(crd, info.APIVersion) {
-		f.next.ServeHTTP(w, r)
+		f.Next.ServeHTTP(w, r)
 		return
 	}
 	if err == nil {
@@ -62,10 +71,10 @@ func (f *freshDefinitions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		gv := schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
-		responsewriters.ErrorNegotiated(err, f.codecs, gv, w, r)
+		responsewriters.ErrorNegotiated(err, f.Codecs, gv, w, r)
 		return
 	}
-	f.again.ServeHTTP(w, r.WithContext(context.WithValue(ctx, askedAgain{}, true)))
+	f.Again.ServeHTTP(w, r.WithContext(context.WithValue(ctx, askedAgain{}, true)))
 }
 
 // serves reports whether a definition makes the server serve a version.
@@ -76,8 +85,8 @@ func serves(crd *apiextensionsv1.CustomResourceDefinition, version string) bool 
 }
 
 // knows reports whether this server's informer has a definition as it is.
-func (f *freshDefinitions) knows(crd *apiextensionsv1.CustomResourceDefinition) bool {
-	known, err := f.known.Get(crd.Name)
+func (f *Fresh) knows(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	known, err := f.Known.Get(crd.Name)
 	if err != nil {
 		return false
 	}
@@ -85,10 +94,10 @@ func (f *freshDefinitions) knows(crd *apiextensionsv1.CustomResourceDefinition) 
 	return err == nil && order >= 0
 }
 
-func (f *freshDefinitions) await(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
-	ctx, cancel := context.WithTimeout(ctx, definitionPatience)
+func (f *Fresh) await(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	ticker := time.NewTicker(definitionPoll)
+	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
 	for !f.knows(crd) {
 		select {

@@ -1,4 +1,7 @@
-package apiserver
+// Package apiservices has the APIServices of a cluster: the leader registers the groups that servers
+// serve themselves, and writes whether other programs' groups are available; the list of groups
+// follows from them.
+package apiservices
 
 import (
 	"cmp"
@@ -12,16 +15,19 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	crdlisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	apiserviceinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
 	apiservicelisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 )
 
@@ -67,9 +73,9 @@ var groupPriorities = map[string]int32{
 	"storagemigration.k8s.io":      15800,
 }
 
-// registration keeps an APIService for every group and version that the cluster serves itself. The
+// Registration keeps an APIService for every group and version that the cluster serves itself. The
 // leader does it for all servers.
-type registration struct {
+type Registration struct {
 	own      map[string]*apiregistrationv1.APIService
 	crds     crdlisters.CustomResourceDefinitionLister
 	existing apiservicelisters.APIServiceLister
@@ -77,13 +83,25 @@ type registration struct {
 	changed  chan struct{}
 }
 
-// newRegistration makes the registration of the chain's groups.
-func (s *Server) newRegistration(scheme *runtime.Scheme) (*registration, error) {
-	crds := s.chain.extensions.Informers.Apiextensions().V1().CustomResourceDefinitions()
-	existing := s.chain.aggregator.APIRegistrationInformers.Apiregistration().V1().APIServices()
-	r := &registration{
-		own:  ownServices(s.chain.own.ListedPaths(), scheme),
-		crds: crds.Lister(), existing: existing.Lister(),
+// Config has the groups and the informers of a server.
+type Config struct {
+	// Paths are those that the server of Barque's own kinds lists.
+	Paths []string
+	// Scheme has these kinds, and the priorities of their versions.
+	Scheme *runtime.Scheme
+	// Unregistered groups are served without an APIService.
+	Unregistered []schema.GroupVersion
+	Definitions  crdinformers.CustomResourceDefinitionInformer
+	APIServices  apiserviceinformers.APIServiceInformer
+	// Discovery gets the priorities of Barque's own groups.
+	Discovery aggregated.ResourceManager
+}
+
+// New makes a Registration.
+func New(cfg Config) (*Registration, error) {
+	r := &Registration{
+		own:  ownServices(cfg.Paths, cfg.Scheme, cfg.Unregistered),
+		crds: cfg.Definitions.Lister(), existing: cfg.APIServices.Lister(),
 		changed: make(chan struct{}, 1),
 	}
 	tell := func(any) {
@@ -92,7 +110,7 @@ func (s *Server) newRegistration(scheme *runtime.Scheme) (*registration, error) 
 		default:
 		}
 	}
-	for _, informer := range []cache.SharedIndexInformer{crds.Informer(), existing.Informer()} {
+	for _, informer := range []cache.SharedIndexInformer{cfg.Definitions.Informer(), cfg.APIServices.Informer()} {
 		handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: tell, UpdateFunc: func(_, now any) { tell(now) }, DeleteFunc: tell,
 		})
@@ -101,17 +119,18 @@ func (s *Server) newRegistration(scheme *runtime.Scheme) (*registration, error) 
 		}
 		r.synced = append(r.synced, handler.HasSynced)
 	}
-	manager := s.chain.aggregator.GenericAPIServer.AggregatedDiscoveryGroupManager
 	for _, own := range r.own {
-		manager.SetGroupVersionPriority(metav1.GroupVersion{Group: own.Spec.Group, Version: own.Spec.Version},
-			int(own.Spec.GroupPriorityMinimum), int(own.Spec.VersionPriority))
+		cfg.Discovery.SetGroupVersionPriority(
+			metav1.GroupVersion{Group: own.Spec.Group, Version: own.Spec.Version}, int(own.Spec.GroupPriorityMinimum),
+			int(own.Spec.VersionPriority))
 	}
-	manager.SetGroupVersionPriority(metav1.GroupVersion(metricsVersion), metricsPriority, metricsPriority)
 	return r, nil
 }
 
 // ownServices describes the groups and versions under the paths of a server.
-func ownServices(paths []string, scheme *runtime.Scheme) map[string]*apiregistrationv1.APIService {
+func ownServices(
+	paths []string, scheme *runtime.Scheme, unregistered []schema.GroupVersion,
+) map[string]*apiregistrationv1.APIService {
 	out := map[string]*apiregistrationv1.APIService{}
 	for _, path := range paths {
 		var gv schema.GroupVersion
@@ -123,8 +142,8 @@ func ownServices(paths []string, scheme *runtime.Scheme) map[string]*apiregistra
 		default:
 			continue
 		}
-		if gv == metricsVersion {
-			continue // served without: see metricsVersion
+		if slices.Contains(unregistered, gv) {
+			continue
 		}
 		versions := scheme.PrioritizedVersionsForGroup(gv.Group)
 		rank := max(1, len(versions)-max(0, slices.Index(versions, gv)))
@@ -160,9 +179,9 @@ func customServices(crds []*apiextensionsv1.CustomResourceDefinition) map[string
 	return out
 }
 
-// ensure registers Barque's own kinds. It reads the APIServices from the API, so that it can run
+// Ensure registers Barque's own kinds. It reads the APIServices from the API, so that it can run
 // before this server's informers are synced.
-func (r *registration) ensure(ctx context.Context, client restclient.Interface) error {
+func (r *Registration) Ensure(ctx context.Context, client restclient.Interface) error {
 	raw, err := client.Get().AbsPath(apiServicesPath).SetHeader("Accept", runtime.ContentTypeJSON).DoRaw(ctx)
 	if err != nil {
 		return fmt.Errorf("listing APIServices: %w", err)
@@ -178,14 +197,14 @@ func (r *registration) ensure(ctx context.Context, client restclient.Interface) 
 	return register(ctx, client, r.own, existing)
 }
 
-// run keeps APIServices as they should be until ctx ends.
-func (r *registration) run(ctx context.Context, client kubernetes.Interface, failed func(error)) {
+// Run keeps APIServices as they should be until ctx ends.
+func (r *Registration) Run(ctx context.Context, client kubernetes.Interface, failed func(error)) {
 	if !cache.WaitForCacheSync(ctx.Done(), r.synced...) {
 		return
 	}
 	for {
 		var again <-chan time.Time
-		if err := r.pass(ctx, client.Discovery().RESTClient()); err != nil && ctx.Err() == nil {
+		if err := r.Pass(ctx, client.Discovery().RESTClient()); err != nil && ctx.Err() == nil {
 			failed(err)
 			again = time.After(registerRetry)
 		}
@@ -198,7 +217,8 @@ func (r *registration) run(ctx context.Context, client kubernetes.Interface, fai
 	}
 }
 
-func (r *registration) pass(ctx context.Context, client restclient.Interface) error {
+// Pass corrects all APIServices, and deletes those whose group is gone.
+func (r *Registration) Pass(ctx context.Context, client restclient.Interface) error {
 	crds, err := r.crds.List(labels.Everything())
 	if err != nil {
 		return err
