@@ -165,7 +165,7 @@ func (s *Store) decode(
 	endpointsrequest.TrackDecodeLatency(ctx, time.Since(start))
 	if err != nil {
 		metrics.RecordDecodeError(s.groupResource)
-		s.log.Debug("stored object cannot be decoded", "key", key, "revision", revision, "error", err)
+		s.log.Debug("stored object cannot be decoded", "key", key, "revision", revision, "err", err)
 		if s.nameCorrupt && !(s.custom && isCustomObject(data)) {
 			err = &corruptError{what: "it cannot be decoded", revision: revision, err: err}
 		}
