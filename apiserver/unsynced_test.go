@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -33,7 +34,7 @@ var errElecting = fmt.Errorf("%w: an election is under way", raftstore.ErrUnavai
 
 func (c *cutOff) View(ctx context.Context, opts raftstore.ViewOptions) (raftstore.View, error) {
 	if why := c.why.Load(); why != nil && !opts.Stale {
-		if *why == errElecting {
+		if errors.Is(*why, errElecting) {
 			select {
 			case <-ctx.Done():
 				return nil, context.Cause(ctx)
