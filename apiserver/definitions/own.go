@@ -10,16 +10,16 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/yaml"
 )
 
-// Edition is the annotation of the cluster's own CustomResourceDefinitions with the
-// number of their edition. Servers of several versions agree by it on the newest. A user who takes
-// it away keeps the definition as it is.
+// Edition is the annotation of the cluster's own CustomResourceDefinitions with the number of their
+// edition. Servers of several versions agree by it on the newest. A user who takes it away keeps the
+// definition as it is.
 const Edition = "barque.io/definition-edition"
 
-// Ensure makes the cluster's own CustomResourceDefinitions, and replaces those of an
-// earlier edition.
+// Ensure makes the cluster's own CustomResourceDefinitions, and replaces those of an earlier edition.
 func Ensure(ctx context.Context, client rest.Interface, texts [][]byte) error {
 	var errs []error
 	for _, text := range texts {
@@ -28,16 +28,17 @@ func Ensure(ctx context.Context, client rest.Interface, texts [][]byte) error {
 			errs = append(errs, fmt.Errorf("a CustomResourceDefinition of the cluster: %w", err))
 			continue
 		}
-		if err := ensure(ctx, client, &want); err != nil {
+		// Controllers write the status of a new definition just when the next edition comes.
+		if err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			return ensure(ctx, client, want.DeepCopy())
+		}); err != nil {
 			errs = append(errs, fmt.Errorf("CustomResourceDefinition %s: %w", want.Name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func ensure(
-	ctx context.Context, client rest.Interface, want *apiextensionsv1.CustomResourceDefinition,
-) error {
+func ensure(ctx context.Context, client rest.Interface, want *apiextensionsv1.CustomResourceDefinition) error {
 	const path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	var have apiextensionsv1.CustomResourceDefinition
 	raw, err := client.Get().AbsPath(path, want.Name).SetHeader("Accept", "application/json").DoRaw(ctx)
@@ -60,7 +61,7 @@ func ensure(
 		return err
 	}
 	err = request.SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
-	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
+	if apierrors.IsAlreadyExists(err) {
 		return nil // another server, or a user, was faster: the next look decides
 	}
 	return err
