@@ -307,8 +307,8 @@ func TestTheFrontProxysCA(t *testing.T) {
 			want = append(want, ca.pem...)
 		}
 		await(t, step+": extensions are told", func(ctx context.Context) (error, bool) {
-			config, err := c.admin.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, bootstrap.ExtensionAuthentication,
-				metav1.GetOptions{})
+			config, err := c.admin.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx,
+				bootstrap.ExtensionAuthentication, metav1.GetOptions{})
 			return err,
 				err == nil && config.Data["requestheader-client-ca-file"] == string(want) &&
 					config.Data["client-ca-file"] == string(c.ca.pem)
@@ -318,7 +318,9 @@ func TestTheFrontProxysCA(t *testing.T) {
 			return nil, is != nil && is.ProxyCA == string(want)
 		})
 		is := c.objects.Told()
-		for after, known := range map[time.Duration]bool{bootstrap.ReadWithin - time.Second: false, bootstrap.ReadWithin: true} {
+		for after, known := range map[time.Duration]bool{
+			bootstrap.ReadWithin - time.Second: false, bootstrap.ReadWithin: true,
+		} {
 			now := is.Since.Add(after)
 			if err := is.Check(want, now); (err == nil) != known || is.Check(c.ca.pem, now) == nil ||
 				new(bootstrap.Told).Check(want, now) == nil {
@@ -414,8 +416,8 @@ func TestRegistration(t *testing.T) {
 	if s, err := services.Get(t.Context(), users.Name, metav1.GetOptions{}); err != nil || s.Spec.VersionPriority != 7 {
 		t.Errorf("a user's APIService: %v, %v", s, err)
 	}
-	config, err := c.admin.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(t.Context(), bootstrap.ExtensionAuthentication,
-		metav1.GetOptions{})
+	config, err := c.admin.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(t.Context(),
+		bootstrap.ExtensionAuthentication, metav1.GetOptions{})
 	if err != nil || config.Data["client-ca-file"] != string(c.ca.pem) ||
 		!strings.Contains(config.Data["requestheader-allowed-names"], ProxyClientName) {
 		t.Errorf("what extensions go by: %v, %v", config, err)

@@ -133,7 +133,8 @@ func (s *Server) aggregatorConfig(config genericapiserver.Config, parts *parts) 
 	// malformed. Package openapi does it instead.
 	config.DisabledPostStartHooks = config.DisabledPostStartHooks.Union(
 		sets.NewString("apiservice-openapiv3-controller"))
-	config.AdmissionControl = admission.NewChainHandler(apiservices.NewAvailability(s.leads.Load), config.AdmissionControl)
+	config.AdmissionControl = admission.NewChainHandler(apiservices.NewAvailability(s.leads.Load),
+		config.AdmissionControl)
 	return &aggregatorserver.Config{
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: config, SharedInformerFactory: s.informers},
 		ExtraConfig: aggregatorserver.ExtraConfig{

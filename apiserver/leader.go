@@ -12,9 +12,9 @@ import (
 	"github.com/barque/barque/apiserver/bootstrap"
 )
 
-// LeaderRoutine keeps the cluster's default objects (package bootstrap), and repairs the allocations
-// of service addresses and node ports. It is to run on the leader only, with a client that carries
-// the leader's term, and returns when ctx ends.
+// LeaderRoutine keeps the cluster's default objects (package bootstrap), and repairs the
+// allocations of service addresses and node ports. It is to run on the leader only, with a client
+// that carries the leader's term, and returns when ctx ends.
 func (s *Server) LeaderRoutine(ctx context.Context, client kubernetes.Interface) error {
 	s.leads.Store(true)
 	defer s.leads.Store(false)

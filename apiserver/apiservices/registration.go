@@ -1,6 +1,6 @@
-// Package apiservices has the APIServices of a cluster: the leader registers the groups that servers
-// serve themselves, and writes whether other programs' groups are available; the list of groups
-// follows from them.
+// Package apiservices has the APIServices of a cluster: the leader registers the groups that
+// servers serve themselves, and writes whether other programs' groups are available; the list of
+// groups follows from them.
 package apiservices
 
 import (

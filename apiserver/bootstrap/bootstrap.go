@@ -1,7 +1,7 @@
 // Package bootstrap keeps the objects that every cluster has: the system namespaces, the default
-// roles and bindings, the system priority classes, the priority levels and flow schemas of requests,
-// an APIService for each group that is served, the data that extension API servers go by, the
-// Services of the API and of cluster DNS, the default ServiceCIDR, and the cluster's own
+// roles and bindings, the system priority classes, the priority levels and flow schemas of
+// requests, an APIService for each group that is served, the data that extension API servers go by,
+// the Services of the API and of cluster DNS, the default ServiceCIDR, and the cluster's own
 // CustomResourceDefinitions.
 //
 // The leader keeps them. Objects that users have changed stay as they are, where the cluster can do

@@ -15,7 +15,8 @@ import (
 	"github.com/barque/barque/apiserver/authn"
 )
 
-// ExtensionAuthentication is the name of the ConfigMap that extension API servers go by, in kube-system.
+// ExtensionAuthentication is the name of the ConfigMap that extension API servers go by, in
+// kube-system.
 const ExtensionAuthentication = "extension-apiserver-authentication"
 
 // ensureExtensionAuthentication publishes how extension API servers authenticate users: by the CA
@@ -83,7 +84,8 @@ const ReadWithin = 10 * time.Second
 var ErrNotTold = errors.New(
 	"extension API servers are not told of them yet, by the ConfigMap kube-system/" + ExtensionAuthentication)
 
-// Told returns what this server has published as the leader; nil before, and while it does not lead.
+// Told returns what this server has published as the leader; nil before, and while it does not
+// lead.
 func (o *Objects) Told() *Told { return o.told.Load() }
 
 // ToldExtensions returns nil once this server, as the leader, has published these CAs of

@@ -15,11 +15,12 @@ import (
 )
 
 // Edition is the annotation of the cluster's own CustomResourceDefinitions with the number of their
-// edition. Servers of several versions agree by it on the newest. A user who takes it away keeps the
-// definition as it is.
+// edition. Servers of several versions agree by it on the newest. A user who takes it away keeps
+// the definition as it is.
 const Edition = "barque.io/definition-edition"
 
-// Ensure makes the cluster's own CustomResourceDefinitions, and replaces those of an earlier edition.
+// Ensure makes the cluster's own CustomResourceDefinitions, and replaces those of an earlier
+// edition.
 func Ensure(ctx context.Context, client rest.Interface, texts [][]byte) error {
 	var errs []error
 	for _, text := range texts {

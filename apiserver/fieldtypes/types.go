@@ -1,7 +1,7 @@
 // Package fieldtypes merges the fields of objects for server-side apply.
 //
-// It owns the choice of kinds whose objects need no check against the merge schema, which is most of
-// the cost of a write's managed fields.
+// It owns the choice of kinds whose objects need no check against the merge schema, which is most
+// of the cost of a write's managed fields.
 package fieldtypes
 
 import (

@@ -1,5 +1,5 @@
-// Package leaderterm carries the Raft term of leader-only work with its writes, from the header of a
-// request to the transaction.
+// Package leaderterm carries the Raft term of leader-only work with its writes, from the header of
+// a request to the transaction.
 package leaderterm
 
 import (

@@ -38,7 +38,8 @@ func (g gathered) Watch(ctx context.Context, key string, opts apistorage.ListOpt
 // registries that do not change listed and watched objects.
 func (o *Getter) cachedGathered(
 	config *storagebackend.ConfigForResource, resourcePrefix string, _ func(runtime.Object) (string, error),
-	newObject, newList func() runtime.Object, _ apistorage.AttrFunc, triggers apistorage.IndexerFuncs, _ *cache.Indexers,
+	newObject, newList func() runtime.Object, _ apistorage.AttrFunc, triggers apistorage.IndexerFuncs,
+	_ *cache.Indexers,
 ) (apistorage.Interface, factory.DestroyFunc, error) {
 	store, err := o.store(config, resourcePrefix, newObject, newList, o.cfg.Objects, triggers)
 	if err != nil {

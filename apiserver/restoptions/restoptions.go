@@ -64,8 +64,8 @@ type Config struct {
 	// Together lists resources that are the same objects, served by several groups. Each is stored
 	// as the first of its list.
 	Together [][]schema.GroupResource
-	// Objects has objects as they were decoded; nil makes one of objectcache.DefaultSize bytes. Several
-	// Getters may share it.
+	// Objects has objects as they were decoded; nil makes one of objectcache.DefaultSize bytes.
+	// Several Getters may share it.
 	Objects *objectcache.Cache
 	// Uncached lists the resources whose objects are not kept decoded. nil means DefaultUncached.
 	Uncached []schema.GroupResource
@@ -248,7 +248,8 @@ func (o *Getter) raw(
 // subresources share its storage and close it again.
 func (o *Getter) cached(
 	config *storagebackend.ConfigForResource, resourcePrefix string, _ func(runtime.Object) (string, error),
-	newObject, newList func() runtime.Object, _ apistorage.AttrFunc, triggers apistorage.IndexerFuncs, _ *cache.Indexers,
+	newObject, newList func() runtime.Object, _ apistorage.AttrFunc, triggers apistorage.IndexerFuncs,
+	_ *cache.Indexers,
 ) (apistorage.Interface, factory.DestroyFunc, error) {
 	o.place(config, resourcePrefix)
 	store, err := o.store(config, resourcePrefix, newObject, newList, o.cfg.Objects, triggers)
@@ -274,8 +275,8 @@ func (o *Getter) Accompany(resource schema.GroupResource, with storage.Companion
 	o.companions[resource] = with
 }
 
-// Objects returns the storage.Objects of a resource, of the type of an example. prefix is the prefix
-// of its keys where it is not the resource's own.
+// Objects returns the storage.Objects of a resource, of the type of an example. prefix is the
+// prefix of its keys where it is not the resource's own.
 func (o *Getter) Objects(
 	resource schema.GroupResource, example runtime.Object, prefix string,
 ) (*storage.Objects, error) {

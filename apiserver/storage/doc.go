@@ -3,9 +3,9 @@
 // store is in this process, and keeps the history that watches need. Objects that are read often
 // are kept decoded, in an objectcache.
 //
-// It owns the mapping of objects to keys and values: how an object is encoded (and encrypted, when a
-// transformer is given), and how revisions become resourceVersions. Packages beside it have the parts
-// that do not touch stored objects:
+// It owns the mapping of objects to keys and values: how an object is encoded (and encrypted, when
+// a transformer is given), and how revisions become resourceVersions. Packages beside it have the
+// parts that do not touch stored objects:
 //
 //	restoptions  puts a storage under each registry, and gives it its place among the keys
 //	fieldindex   wakes a watch for the objects with its value of a field

@@ -84,7 +84,8 @@ func TestWriteErrors(t *testing.T) {
 		{"no leader, and it was proposed", fmt.Errorf("%w; then: %v", raftstore.ErrUnknownOutcome, leaderless()), 504,
 			metav1.StatusReasonTimeout, storeerror.CauseOutcomeUnknown, ""},
 		// A client with a Retry-After repeats the write by itself. It must not.
-		{"outcome unknown", raftstore.ErrUnknownOutcome, 504, metav1.StatusReasonTimeout, storeerror.CauseOutcomeUnknown, ""},
+		{"outcome unknown", raftstore.ErrUnknownOutcome, 504, metav1.StatusReasonTimeout,
+			storeerror.CauseOutcomeUnknown, ""},
 		{"deadline", context.DeadlineExceeded, 504, metav1.StatusReasonTimeout, storeerror.CauseOutcomeUnknown, ""},
 		{"deadline before it was proposed", fmt.Errorf("%w: %w", raftstore.ErrUnavailable, context.DeadlineExceeded),
 			503, metav1.StatusReasonServiceUnavailable, storeerror.CauseStoreUnavailable, "1"},
@@ -92,9 +93,10 @@ func TestWriteErrors(t *testing.T) {
 		{"too large", raftstore.ErrTooLarge, 413, metav1.StatusReasonRequestEntityTooLarge, "", ""},
 		// Nor must it come back by itself when the store is full: a user has to delete objects
 		// first.
-		{"full disk", raftstore.ErrDiskFull, 507, storeerror.StatusReasonInsufficientStorage, storeerror.CauseDiskFull, ""},
-		{"full", &raftstore.NoSpaceError{Size: 9, Needed: 2, Limit: 10}, 507, storeerror.StatusReasonInsufficientStorage,
-			storeerror.CauseStoreFull, ""},
+		{"full disk", raftstore.ErrDiskFull, 507, storeerror.StatusReasonInsufficientStorage,
+			storeerror.CauseDiskFull, ""},
+		{"full", &raftstore.NoSpaceError{Size: 9, Needed: 2, Limit: 10}, 507,
+			storeerror.StatusReasonInsufficientStorage, storeerror.CauseStoreFull, ""},
 		{"anything else", errors.New("disk on fire"), 500, metav1.StatusReasonInternalError, "", ""},
 	}
 	for _, tt := range tests {

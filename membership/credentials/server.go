@@ -225,7 +225,9 @@ func (ids *Server) Others() (machine []*x509.Certificate, admin *x509.Certificat
 
 // identities returns the certificates in the order of renewal.
 func (ids *Server) identities() []*identity.Identity {
-	return []*identity.Identity{ids.Peer, ids.API, ids.KubeletClient, ids.serverClient, ids.Kubelet, ids.proxy, ids.admin}
+	return []*identity.Identity{
+		ids.Peer, ids.API, ids.KubeletClient, ids.serverClient, ids.Kubelet, ids.proxy, ids.admin,
+	}
 }
 
 // Run renews the certificates in time.

@@ -93,7 +93,8 @@ func TestPodRow(t *testing.T) {
 			if p.Spec.NodeName != "" {
 				node = p.Spec.NodeName
 			}
-			grouptest.WantRow(t, Resource(), p, "p", c.ready, c.status, c.restarts, "90s", resource.None, node, resource.None, resource.None)
+			grouptest.WantRow(t, Resource(), p, "p", c.ready, c.status, c.restarts, "90s", resource.None, node,
+				resource.None, resource.None)
 		})
 	}
 }

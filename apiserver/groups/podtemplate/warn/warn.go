@@ -1,5 +1,5 @@
-// Package warn warns of values in pods, templates and claims that are valid, but probably a mistake,
-// or deprecated. Clients show the warnings beside the answer. It is pure.
+// Package warn warns of values in pods, templates and claims that are valid, but probably a
+// mistake, or deprecated. Clients show the warnings beside the answer. It is pure.
 package warn
 
 import (
