@@ -358,7 +358,7 @@ func (o *port) start(socket net.Listener) {
 	queue := newQueue(socket.Addr())
 	o.done.Go(func() {
 		if err := o.server.Serve(queue); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			logger.Error("a port of the gateway has ended", "port", o.number, "error", err)
+			logger.Error("a port of the gateway has ended", "port", o.number, "err", err)
 		}
 	})
 	o.done.Go(func() { o.accept(socket, queue) })
