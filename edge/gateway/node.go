@@ -408,9 +408,16 @@ func (n *Node) endpointsOf(name types.NamespacedName) (*corev1.Service, []*disco
 		indexed[discoveryv1.EndpointSlice](n.objects.slices, serviceIndex, name.String())
 }
 
-// authoritiesWanted are the ConfigMaps of the policies whose Services have a route.
+// authoritiesWanted are the ConfigMaps of the policies whose Services have a route, and those of
+// Gateways for their clients.
 func (n *Node) authoritiesWanted() map[types.NamespacedName]bool {
 	names := map[types.NamespacedName]bool{}
+	cluster := view{Objects: n.objects}
+	for _, g := range list[gatewayv1.Gateway](n.objects.gateways) {
+		for _, m := range translate.GatewayAuthorities(cluster, g) {
+			names[m] = true
+		}
+	}
 	for _, p := range list[gatewayv1.BackendTLSPolicy](n.objects.policies) {
 		if slices.ContainsFunc(translate.Targets(p), func(s types.NamespacedName) bool { return len(n.users[s]) > 0 }) {
 			for _, m := range translate.Authorities(p) {

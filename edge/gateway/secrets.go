@@ -91,7 +91,7 @@ func (s *Secrets) Users(name types.NamespacedName, perKey bool) map[string]strin
 	return users
 }
 
-// Authorities watches the ConfigMaps with the CAs of backends.
+// Authorities watches the ConfigMaps with the CAs of backends and of clients.
 type Authorities struct {
 	*singles[*corev1.ConfigMap, authorityValue]
 }

@@ -344,7 +344,7 @@ func (a *action) send(to *backend, r *http.Request, x *exchange) {
 	if !ok {
 		return
 	}
-	scheme, transport, err := a.proxy.out.to(to, cmp.Or(to.Protocol, state.protocol), a.GRPC)
+	scheme, transport, err := a.proxy.out.to(to, cmp.Or(to.Protocol, state.protocol), x.entry.shown, a.GRPC)
 	if err != nil {
 		return
 	}

@@ -148,6 +148,12 @@ func (o *port) serve(w *recorder, r *http.Request, x *exchange) {
 		return
 	}
 	x.entry, x.action = e, e.action
+	if !o.proxy.admits(r, e.clients) {
+		w.Header().Set("Connection", "close") // the next handshake asks for the certificate
+		http.Error(w, "421 misdirected request: this host needs another connection, with a certificate of the client",
+			http.StatusMisdirectedRequest)
+		return
+	}
 	e.action.serve(w, r, x)
 }
 
@@ -290,12 +296,13 @@ func (x *exchange) forwarded(out *http.Request) {
 	// A field of the same name with an underscore is another one here, and the same for some
 	// backends.
 	for name := range out.Header {
-		if strings.Contains(name, "_") &&
-			strings.HasPrefix(strings.ToLower(strings.ReplaceAll(name, "_", "-")), "x-forwarded-") {
+		if meant := strings.ToLower(strings.ReplaceAll(name, "_", "-")); meant != strings.ToLower(name) &&
+			(strings.HasPrefix(meant, "x-forwarded-") || strings.HasPrefix(meant, "client-cert")) {
 			out.Header.Del(name)
 			delete(out.Header, name)
 		}
 	}
+	x.nameClient(out, trusted)
 	if !trusted {
 		out.Header.Del("Forwarded")
 	}

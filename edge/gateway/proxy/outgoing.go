@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -89,8 +90,9 @@ type outgoing struct {
 	h2c   *http.Transport
 	// external is for servers that routes name by a URL.
 	external *http.Transport
-	// authority is that of Config.
+	// authority is Authority of Config, and shows its Certificate.
 	authority func(types.NamespacedName) *Authority
+	shows     func(types.NamespacedName) *tls.Certificate
 	mu        sync.Mutex
 	secure    map[tlsKey]*secured
 	// streams are the connections by server name, by port.
@@ -143,8 +145,8 @@ func newOutgoing(config *Config) *outgoing {
 		return plain(ctx, network, address)
 	}
 	o := &outgoing{
-		dial: dial, authority: config.Authority, secure: map[tlsKey]*secured{}, streams: map[uint16]map[net.Conn]bool{},
-		ended: make(chan struct{}),
+		dial: dial, authority: config.Authority, shows: config.Certificate, secure: map[tlsKey]*secured{},
+		streams: map[uint16]map[net.Conn]bool{}, ended: make(chan struct{}),
 	}
 	o.plain, o.h2c, o.external = o.transport(), o.transport(), o.transport()
 	o.external.DialContext = guarded(config.Forbidden)
@@ -163,10 +165,12 @@ func (o *outgoing) transport() *http.Transport {
 }
 
 // to returns the transport of a backend.
-func (o *outgoing) to(b *backend, protocol model.Protocol, grpc bool) (string, *http.Transport, error) {
+func (o *outgoing) to(
+	b *backend, protocol model.Protocol, shown types.NamespacedName, grpc bool,
+) (string, *http.Transport, error) {
 	switch {
 	case b.Verify != nil || protocol == model.TLS || protocol == model.TLSH2:
-		transport, err := o.tls(b.Verify, protocol == model.TLSH2 || grpc)
+		transport, err := o.tls(b.Verify, shown, protocol == model.TLSH2 || grpc)
 		return "https", transport, err
 	case protocol == model.H2C || grpc:
 		return "http", o.h2c, nil
@@ -197,7 +201,7 @@ func (forward) RoundTrip(out *http.Request) (*http.Response, error) {
 	if !state.known {
 		return nil, errUnknownBackend
 	}
-	scheme, transport, err := o.to(b, cmp.Or(b.Protocol, state.protocol), x.action.GRPC)
+	scheme, transport, err := o.to(b, cmp.Or(b.Protocol, state.protocol), x.entry.shown, x.action.GRPC)
 	if err != nil {
 		return nil, err
 	}

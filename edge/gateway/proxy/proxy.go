@@ -192,6 +192,7 @@ func (p *Proxy) SetListeners(all []model.Listener) {
 func merged(a, b *model.Listener) *model.Listener {
 	both := *a
 	both.Isolated, both.SelfSigned = a.Isolated || b.Isolated, a.SelfSigned || b.SelfSigned
+	both.Clients = model.Together(a.Clients, b.Clients)
 	both.Certificates = slices.Clone(a.Certificates)
 	for _, c := range b.Certificates {
 		if !slices.Contains(both.Certificates, c) {
@@ -255,7 +256,11 @@ func (p *Proxy) on(number uint16, c *compiled) *compiled {
 	for i := range c.Places {
 		if place := &c.Places[i]; place.Port == number {
 			for _, name := range place.Hosts {
-				hosts[host{place.Serve, name}] = place
+				h := host{place.Serve, name}
+				// A route of two Gateways: the one that wants a certificate of clients counts.
+				if before := hosts[h]; before == nil || !before.Clients.Required() || place.Clients.Required() {
+					hosts[h] = place
+				}
 			}
 		}
 	}
@@ -351,6 +356,7 @@ func (o *port) start(socket net.Listener) {
 				f.upgrade()
 			}
 		},
+		ConnContext: func(ctx context.Context, _ net.Conn) context.Context { return withVouched(ctx) },
 		// Faults of clients are theirs, and would fill the log.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
@@ -484,6 +490,9 @@ func (o *port) tls(serve model.Serve) *tls.Config {
 	}
 	if serve == model.HTTPS {
 		config.NextProtos = []string{"h2", "http/1.1"}
+		config.GetConfigForClient = func(info *tls.ClientHelloInfo) (*tls.Config, error) {
+			return o.asking(config, lower(info.ServerName))
+		}
 	}
 	return config
 }

@@ -41,6 +41,7 @@ func (o *port) stream(client net.Conn, serve model.Serve, name string) {
 			return
 		}
 		verify = verifying(b.Verify, authorities)
+		show(verify, out.certificate(e.shown))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*connectTimeout)
 	defer cancel()

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/barque/barque/edge/gateway/model"
 )
 
@@ -23,11 +25,13 @@ type tlsKey struct {
 	h2, verify         bool
 	hostname           string
 	names, authorities string
+	shown              types.NamespacedName
 }
 
-// secured is a transport with the authorities that it has been made with.
+// secured is a transport with the authorities and the certificate that it has been made with.
 type secured struct {
 	authorities []*Authority
+	shown       *tls.Certificate
 	transport   *http.Transport
 }
 
@@ -47,13 +51,24 @@ func (o *outgoing) authorities(v *model.Verify) (all []*Authority, err error) {
 	return all, nil
 }
 
-// tls returns the transport for TLS to backends. It is made anew when the CAs have changed.
-func (o *outgoing) tls(v *model.Verify, h2 bool) (*http.Transport, error) {
+// certificate returns the certificate that backends are shown. One that is not there is none: a
+// backend that wants it refuses the connection.
+func (o *outgoing) certificate(shown types.NamespacedName) *tls.Certificate {
+	if shown.Name == "" {
+		return nil
+	}
+	return o.shows(shown)
+}
+
+// tls returns the transport for TLS to backends. It is made anew when the CAs or the shown
+// certificate have changed.
+func (o *outgoing) tls(v *model.Verify, shown types.NamespacedName, h2 bool) (*http.Transport, error) {
 	authorities, err := o.authorities(v)
 	if err != nil {
 		return nil, err
 	}
-	key := tlsKey{h2: h2}
+	certificate := o.certificate(shown)
+	key := tlsKey{h2: h2, shown: shown}
 	if v != nil {
 		key.verify, key.hostname, key.names = true, v.Hostname, strings.Join(v.Names, "\n")
 		for _, name := range v.Authorities {
@@ -63,19 +78,30 @@ func (o *outgoing) tls(v *model.Verify, h2 bool) (*http.Transport, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if of := o.secure[key]; of != nil {
-		if slices.Equal(of.authorities, authorities) {
+		if of.shown == certificate && slices.Equal(of.authorities, authorities) {
 			return of.transport, nil
 		}
-		// Connections that were verified by the former CAs take no more requests.
+		// Connections of the former CAs and the former certificate take no more requests.
 		of.transport.CloseIdleConnections()
 	}
 	t := o.transport()
 	t.TLSClientConfig = verifying(v, authorities)
+	show(t.TLSClientConfig, certificate)
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(!h2)
 	t.Protocols.SetHTTP2(true)
-	o.secure[key] = &secured{authorities, t}
+	o.secure[key] = &secured{authorities, certificate, t}
 	return t, nil
+}
+
+// show shows a certificate to each server that asks for one, also where the server names other CAs:
+// its refusal says more than its answer to somebody unknown.
+func show(config *tls.Config, certificate *tls.Certificate) {
+	if certificate != nil {
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return certificate, nil
+		}
+	}
 }
 
 // verifying is the check of a backend's certificate. A backend in TLS without a policy is spoken to
@@ -86,12 +112,7 @@ func verifying(v *model.Verify, authorities []*Authority) *tls.Config {
 	}
 	config := &tls.Config{ServerName: v.Hostname}
 	if len(authorities) > 0 {
-		config.RootCAs = x509.NewCertPool()
-		for _, a := range authorities {
-			for _, c := range a.Certificates {
-				config.RootCAs.AddCert(c)
-			}
-		}
+		config.RootCAs = poolOf(authorities)
 	}
 	if len(v.Names) == 0 {
 		return config

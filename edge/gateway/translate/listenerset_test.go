@@ -112,7 +112,7 @@ func TestGatewayOfValidSets(t *testing.T) {
 	translated := TranslateGateway(w, ports, gateway)
 	if have := reasons(
 		translated.Conditions(TranslateListenerSets(w, ports, gateway),
-			true)); have != "Accepted=True/ListenersNotValid Programmed=True/Programmed" {
+			true)); have != "Accepted=True/ListenersNotValid Programmed=True/Programmed ResolvedRefs=True/ResolvedRefs" {
 		t.Error(have)
 	}
 }
