@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,6 +35,8 @@ type Settings struct {
 	Ports []uint16
 	// TrustedHops and Balancers are as in proxy.Config.
 	TrustedHops, Balancers []netip.Prefix
+	// HTTP3 serves HTTP/3, at the UDP ports of listeners of HTTPS.
+	HTTP3 bool
 }
 
 func (s *Settings) ports(o *Objects) translate.Ports {
@@ -60,6 +63,8 @@ type NodeConfig struct {
 	AccessLog io.Writer
 	// Listen opens a port; nil is that of all addresses of the machine.
 	Listen func(port uint16) (net.Listener, error)
+	// ListenPacket opens a UDP port; nil is that of all addresses of the machine.
+	ListenPacket func(port uint16) (net.PacketConn, error)
 	// Refused is called when a port of this node cannot be opened.
 	Refused func(port uint16, err error)
 	Logger  *slog.Logger
@@ -99,10 +104,20 @@ func NewNode(config NodeConfig) (*Node, error) {
 	}
 	n.endpoints = proxy.NewEndpoints(n.endpointsOf)
 	n.secrets, n.authorities = NewSecrets(config.Client, func() {}), NewAuthorities(config.Client, func() {})
+	packets := config.ListenPacket
+	switch {
+	case !config.Settings.HTTP3:
+		packets = nil
+	case packets == nil:
+		packets = func(port uint16) (net.PacketConn, error) {
+			return net.ListenPacket("udp", ":"+strconv.Itoa(int(port)))
+		}
+	}
 	n.proxy = proxy.New(proxy.Config{
 		TrustedHops: config.Settings.TrustedHops, Balancers: config.Settings.Balancers, Exempt: config.Exempt,
 		Certificate: n.secrets.Certificate, Users: n.secrets.Users, Authority: n.authorities.Authority,
-		Listen: config.Listen, Refused: config.Refused, AccessLog: config.AccessLog, Logger: config.Logger,
+		Listen: config.Listen, ListenPacket: packets, Refused: config.Refused, AccessLog: config.AccessLog,
+		Logger: config.Logger,
 	}, n.endpoints)
 	return n, n.follow()
 }
@@ -280,6 +295,7 @@ func (n *Node) reconcile() {
 		for _, origin := range slices.SortedFunc(maps.Keys(n.listeners), model.Compare) {
 			listeners = append(listeners, n.listeners[origin]...)
 		}
+		n.proxy.SetPacketsTaken(n.objects.packetsTaken(n.config.Settings.mine()))
 		n.proxy.SetListeners(listeners)
 	}
 }

@@ -242,8 +242,8 @@ func TestNodeShowsCertificates(t *testing.T) {
 	}
 }
 
-// TestNodeVerifiesClients: the ConfigMap of a Gateway is read, and clients need a certificate of its
-// CA.
+// TestNodeVerifiesClients: the ConfigMap of a Gateway is read, and clients need a certificate of
+// its CA.
 func TestNodeVerifiesClients(t *testing.T) {
 	r := newRig(t, read[gatewayv1.Gateway](t, `
 metadata: {name: g, namespace: a}

@@ -41,7 +41,7 @@ var statusUser = serviceaccount.MakeUsername(metav1.NamespaceSystem, "barque-gat
 
 // DefaultGateway are the ports of the gateway.
 func DefaultGateway() gateway.Settings {
-	return gateway.Settings{HTTPPort: 80, HTTPSPort: 443, Ports: []uint16{80, 443}}
+	return gateway.Settings{HTTPPort: 80, HTTPSPort: 443, Ports: []uint16{80, 443}, HTTP3: true}
 }
 
 func (o *Options) checkGateway() error {

@@ -76,7 +76,7 @@ type Listener struct {
 
 // Clients are the requirements for the certificates of clients.
 type Clients struct {
-	// Authorities are ConfigMaps with the certificates of CAs, of which one has to vouch for a client.
+	// Authorities are ConfigMaps with the certificates of CAs. One has to vouch for a client.
 	Authorities []types.NamespacedName
 	// Optional asks for a certificate, and lets in clients without one or with any.
 	Optional bool

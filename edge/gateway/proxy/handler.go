@@ -62,6 +62,7 @@ type exchange struct {
 	client  netip.Addr
 	secure  bool
 	port    uint16
+	packets *packets // of the port
 	// timer ends the request; an upgrade stops it.
 	timer   *time.Timer
 	cancel  context.CancelCauseFunc
@@ -109,12 +110,14 @@ func dots(path string) bool {
 // ServeHTTP implements http.Handler.
 func (o *port) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
-	answer := &recorder{ResponseWriter: w, control: http.NewResponseController(w), http2: r.ProtoMajor > 1}
+	answer := &recorder{ResponseWriter: w, control: http.NewResponseController(w), streams: r.ProtoMajor > 1,
+		http3: r.ProtoMajor > 2}
 	if !isGRPC(r) { // a stream of messages may pause for long
 		defer httpserver.Pace(w, r, bodyGrace)()
 	}
 	defer answer.end()
-	x := &exchange{in: r, secure: r.TLS != nil, port: o.number}
+	settle(r)
+	x := &exchange{in: r, secure: r.TLS != nil, port: o.number, packets: &o.packets}
 	// A response that breaks off in the middle ends in a panic, which net/http expects.
 	defer func() { o.proxy.done(answer, x, time.Since(began)) }()
 	o.serve(answer, r, x)
@@ -182,7 +185,7 @@ func (p *Proxy) client(r *http.Request) netip.Addr {
 }
 
 func isGRPC(r *http.Request) bool {
-	return r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
+	return r.ProtoMajor > 1 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
 }
 
 // Codes of gRPC by https://grpc.github.io/grpc/core/md_doc_statuscodes.html.
@@ -328,6 +331,7 @@ func modify(resp *http.Response) error {
 	if x.cookie != nil {
 		resp.Header.Add("Set-Cookie", x.cookie.String())
 	}
+	x.announce(resp.Header)
 	change(resp.Header, &x.backend.Filters.Response)
 	change(resp.Header, &x.action.Filters.Response)
 	x.action.share(resp.Header, x)

@@ -69,6 +69,8 @@ type Config struct {
 	Users func(secret types.NamespacedName, perKey bool) map[string]string
 	// Listen opens a port; nil is that of all addresses of the machine.
 	Listen func(port uint16) (net.Listener, error)
+	// ListenPacket opens the UDP port of HTTP/3; nil is no HTTP/3.
+	ListenPacket func(port uint16) (net.PacketConn, error)
 	// Dial reaches endpoints; nil is TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Refused is called when a port cannot be opened, once for each series of attempts.
@@ -93,7 +95,9 @@ type Proxy struct {
 	mu     sync.Mutex
 	ports  map[uint16]*port
 	routes map[model.Origin]*compiled
-	wake   chan struct{}
+	// packetsTaken are the UDP ports that belong to somebody else.
+	packetsTaken map[uint16]bool
+	wake         chan struct{}
 
 	// selfSigned makes the stand-in for missing certificates once.
 	selfSigned func() (*tls.Certificate, error)
@@ -144,6 +148,7 @@ type port struct {
 	socket    net.Listener // nil while it is not open
 	refused   bool
 	done      *sync.WaitGroup // of the socket's goroutines
+	packets   packets
 }
 
 // port returns the state of a port. The caller holds mu.
@@ -319,6 +324,7 @@ func (p *Proxy) reconcile() {
 			closing := of.detach()
 			go closing(p.config.Drain)
 		}
+		of.reconcilePackets()
 	}
 }
 
@@ -329,6 +335,9 @@ func (p *Proxy) stop() {
 	for _, of := range p.ports {
 		if of.socket != nil {
 			all = append(all, of.detach())
+		}
+		if of.packets.server != nil {
+			all = append(all, of.detachPackets())
 		}
 	}
 	p.mu.Unlock()

@@ -31,7 +31,8 @@ func validation(refs string, more ...string) string {
 // clientWorld has ConfigMaps and Secrets of which some are bad, and grants of the namespace b.
 func clientWorld(t *testing.T) world {
 	return world{
-		bad: map[types.NamespacedName]error{key("a", "absent"): errors.New("gone"), key("a", "bad"): errors.New("no key")},
+		bad: map[types.NamespacedName]error{key("a", "absent"): errors.New("gone"),
+			key("a", "bad"): errors.New("no key")},
 		grants: map[string][]*gatewayv1.ReferenceGrant{"b": {read[gatewayv1.ReferenceGrant](t, `
 spec:
   from: [{group: gateway.networking.k8s.io, kind: Gateway, namespace: a}]
@@ -47,7 +48,8 @@ func TestFrontendConditions(t *testing.T) {
 		return "Accepted=False/NoValidCACertificate Conflicted=False/NoConflicts ResolvedRefs=False/" + reason +
 			" Programmed=False/Invalid"
 	}
-	inPart := "Accepted=True/Accepted Conflicted=False/NoConflicts ResolvedRefs=False/InvalidCACertificateRef Programmed=True/Programmed"
+	inPart := strings.Replace(accepted, "ResolvedRefs=True/ResolvedRefs", "ResolvedRefs=False/InvalidCACertificateRef",
+		1)
 	shared := "{group: '', kind: ConfigMap, name: shared, namespace: b}"
 	private := "{group: '', kind: ConfigMap, name: private, namespace: b}"
 	perPort := func(port, validation string) string {
@@ -58,9 +60,11 @@ func TestFrontendConditions(t *testing.T) {
 		https, other   *model.Clients
 		first, second  string // conditions of the two
 	}{
-		{"all ports", "default: " + validation(ca), required(key("a", "ca")), required(key("a", "ca")), accepted, accepted},
+		{"all ports", "default: " + validation(ca), required(key("a", "ca")), required(key("a", "ca")),
+			accepted, accepted},
 		{"no requirement", "default: {}", nil, nil, accepted, accepted},
-		{"one port", "default: {}" + perPort("8080", validation(ca)), nil, required(key("a", "ca")), accepted, accepted},
+		{"one port", "default: {}" + perPort("8080", validation(ca)), nil, required(key("a", "ca")),
+			accepted, accepted},
 		{"all ports but one", "default: " + validation(ca) + perPort("8080", "{}"), required(key("a", "ca")), nil,
 			accepted, accepted},
 		{"the port of HTTP", "default: {}" + perPort("80", validation(absent)), nil, nil, accepted, accepted},
@@ -119,9 +123,11 @@ func TestNoValidCAComesBeforeThePort(t *testing.T) {
 // TestSetsHaveTheFrontendOfTheirGateway: a listener of a ListenerSet is no way around the
 // requirements.
 func TestSetsHaveTheFrontendOfTheirGateway(t *testing.T) {
-	g := setGateway(t, "All", "  - {name: l, port: 80, protocol: HTTP}\n  tls: {frontend: {default: "+validation(ca)+"}}\n")
+	g := setGateway(t, "All",
+		"  - {name: l, port: 80, protocol: HTTP}\n  tls: {frontend: {default: "+validation(ca)+"}}\n")
 	s := setOf(t, "b", "s", 1, "  - {name: l, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: good}]}}\n")
-	w := world{sets: []*gatewayv1.ListenerSet{s}, gateways: map[types.NamespacedName]*gatewayv1.Gateway{key("a", "g"): g}}
+	w := world{sets: []*gatewayv1.ListenerSet{s},
+		gateways: map[types.NamespacedName]*gatewayv1.Gateway{key("a", "g"): g}}
 	want := &model.Clients{Authorities: []types.NamespacedName{key("a", "ca")}}
 	if got := TranslateListenerSet(w, ports, g, s).Listeners[0].Model.Clients; !reflect.DeepEqual(got, want) {
 		t.Errorf("the listener: %+v", got)
@@ -146,7 +152,8 @@ func TestClientConditions(t *testing.T) {
 			"b/shared"},
 		{"a Secret without a grant", shown("{name: private, namespace: b}"),
 			good + "ResolvedRefs=False/RefNotPermitted", ""},
-		{"no key in the Secret", shown("{name: bad}"), good + "ResolvedRefs=False/InvalidClientCertificateRef", "a/bad"},
+		{"no key in the Secret", shown("{name: bad}"), good + "ResolvedRefs=False/InvalidClientCertificateRef",
+			"a/bad"},
 		{"another kind", shown("{kind: ConfigMap, name: good}"),
 			good + "ResolvedRefs=False/InvalidClientCertificateRef", ""},
 		{"another group", shown("{group: example.com, name: good}"),
@@ -194,7 +201,8 @@ func TestGatewayAuthorities(t *testing.T) {
 	w := clientWorld(t)
 	g := withTLS(t, "{frontend: {default: "+validation(ca+", "+secret+", "+absent+
 		", {group: '', kind: ConfigMap, name: private, namespace: b}")+
-		", perPort: [{port: 443, tls: "+validation("{group: '', kind: ConfigMap, name: shared, namespace: b}, "+ca)+"}]}}")
+		", perPort: [{port: 443, tls: "+validation("{group: '', kind: ConfigMap, name: shared, namespace: b}, "+ca)+
+		"}]}}")
 	want := []types.NamespacedName{key("a", "ca"), key("a", "absent"), key("b", "shared")}
 	if have := GatewayAuthorities(w, g); !slices.Equal(have, want) {
 		t.Errorf("got %v, want %v", have, want)
