@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/barque/barque/edge/gateway/endpoints"
 	"github.com/barque/barque/edge/gateway/model"
 	"github.com/barque/barque/edge/gateway/proxy"
 	"github.com/barque/barque/edge/gateway/translate"
@@ -76,7 +77,7 @@ type Node struct {
 	objects     *Objects
 	secrets     *Secrets
 	authorities *Authorities
-	endpoints   *proxy.Endpoints
+	endpoints   *endpoints.Set
 	proxy       *proxy.Proxy
 
 	mu    sync.Mutex
@@ -102,7 +103,7 @@ func NewNode(config NodeConfig) (*Node, error) {
 		wanted:    map[model.Origin][]types.NamespacedName{}, services: map[model.Origin][]types.NamespacedName{},
 		users: map[types.NamespacedName]map[model.Origin]bool{}, left: map[string]int{},
 	}
-	n.endpoints = proxy.NewEndpoints(n.endpointsOf)
+	n.endpoints = endpoints.New(n.endpointsOf)
 	n.secrets, n.authorities = NewSecrets(config.Client, func() {}), NewAuthorities(config.Client, func() {})
 	packets := config.ListenPacket
 	switch {
@@ -418,7 +419,7 @@ func (n *Node) uses(origin model.Origin, services []types.NamespacedName) {
 	}
 }
 
-// endpointsOf is a proxy.Lookup.
+// endpointsOf is an endpoints.Lookup.
 func (n *Node) endpointsOf(name types.NamespacedName) (*corev1.Service, []*discoveryv1.EndpointSlice) {
 	return view{Objects: n.objects}.Service(name),
 		indexed[discoveryv1.EndpointSlice](n.objects.slices, serviceIndex, name.String())

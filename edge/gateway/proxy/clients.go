@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"net/http"
@@ -12,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/barque/barque/edge/gateway/certs"
 	"github.com/barque/barque/edge/gateway/model"
 )
 
@@ -36,7 +36,7 @@ func (o *port) asking(config *tls.Config, name string) (*tls.Config, error) {
 	asks.GetConfigForClient = nil
 	asks.ClientAuth = tls.RequestClientCert
 	if len(authorities) > 0 {
-		asks.ClientCAs = poolOf(authorities) // the client sees their names, and chooses a certificate
+		asks.ClientCAs = certs.Pool(authorities) // the client sees their names, and chooses a certificate
 	}
 	if clients.Required() {
 		asks.ClientAuth = tls.RequireAndVerifyClientCert
@@ -57,7 +57,7 @@ func (o *port) clients(name string) *model.Clients {
 }
 
 // authorities returns the CAs of ConfigMaps, without those that cannot be used.
-func (p *Proxy) authorities(names []types.NamespacedName) (all []*Authority) {
+func (p *Proxy) authorities(names []types.NamespacedName) (all []*certs.Authority) {
 	for _, name := range names {
 		if a := p.config.Authority(name); a != nil {
 			all = append(all, a)
@@ -66,20 +66,10 @@ func (p *Proxy) authorities(names []types.NamespacedName) (all []*Authority) {
 	return all
 }
 
-func poolOf(all []*Authority) *x509.CertPool {
-	pool := x509.NewCertPool()
-	for _, a := range all {
-		for _, c := range a.Certificates {
-			pool.AddCert(c)
-		}
-	}
-	return pool
-}
-
 // vouched is the last answer to the question whether some CAs vouch for the client of a connection.
 type vouched struct {
 	mu sync.Mutex
-	by []*Authority // nil before the first question
+	by []*certs.Authority // nil before the first question
 	ok bool
 }
 
@@ -103,25 +93,14 @@ func (p *Proxy) admits(r *http.Request, clients *model.Clients) bool {
 	}
 	last, known := r.Context().Value(vouchedKey{}).(*vouched)
 	if !known {
-		return vouch(r.TLS.PeerCertificates, by)
+		return certs.Vouch(r.TLS.PeerCertificates, by)
 	}
 	last.mu.Lock()
 	defer last.mu.Unlock()
 	if !slices.Equal(last.by, by) {
-		last.by, last.ok = by, vouch(r.TLS.PeerCertificates, by)
+		last.by, last.ok = by, certs.Vouch(r.TLS.PeerCertificates, by)
 	}
 	return last.ok
-}
-
-// vouch verifies the certificate of a client.
-func vouch(chain []*x509.Certificate, by []*Authority) bool {
-	opts := x509.VerifyOptions{Roots: poolOf(by), Intermediates: x509.NewCertPool(),
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
-	for _, c := range chain[1:] {
-		opts.Intermediates.AddCert(c)
-	}
-	_, err := chain[0].Verify(opts)
-	return err == nil
 }
 
 // Fields by which a backend learns the certificate of a client: RFC 9440.

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/barque/barque/edge/gateway/certs"
 	"github.com/barque/barque/edge/gateway/model"
 )
 
@@ -350,7 +351,7 @@ func TestShownByStreams(t *testing.T) {
 	own, client := certificateFor(t, "backend.example.com"), certificateFor(t, "client")
 	b.certs["end"], b.certs["shown"], b.cas["own"] = certificateFor(t, "end.example.com"), client, ca(own)
 	b.service("s", addrOf(echo(t, tls.NewListener(listener(t), &tls.Config{Certificates: []tls.Certificate{*own},
-		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: poolOf([]*Authority{ca(client)})}), "")))
+		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: certs.Pool([]*certs.Authority{ca(client)})}), "")))
 	b.listen(model.Listener{Port: 443, Serve: model.Terminate, Certificates: secretsOf("end")})
 	for shown, want := range map[string]string{"shown": "hello", "": ""} {
 		place := model.Place{Port: 443, Serve: model.Terminate, Hosts: []string{""}}

@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/barque/barque/edge/gateway/certs"
+	"github.com/barque/barque/edge/gateway/endpoints"
 	"github.com/barque/barque/edge/gateway/model"
 )
 
@@ -35,7 +37,7 @@ type bench struct {
 	services map[string][]netip.AddrPort
 	app      map[string]string
 	certs    map[string]*tls.Certificate
-	cas      map[string]*Authority
+	cas      map[string]*certs.Authority
 	users    map[string]string
 	sockets  map[uint16]net.Addr
 	packets  map[uint16]net.PacketConn
@@ -63,7 +65,7 @@ func (e elsewhere) Accept() (net.Conn, error) {
 
 func newBench(t *testing.T, config Config) *bench {
 	b := &bench{t: t, services: map[string][]netip.AddrPort{}, app: map[string]string{},
-		certs: map[string]*tls.Certificate{}, cas: map[string]*Authority{}, sockets: map[uint16]net.Addr{},
+		certs: map[string]*tls.Certificate{}, cas: map[string]*certs.Authority{}, sockets: map[uint16]net.Addr{},
 		packets: map[uint16]net.PacketConn{}}
 	b.opened = sync.NewCond(&b.mu)
 	config.Listen = func(port uint16) (net.Listener, error) {
@@ -82,13 +84,13 @@ func newBench(t *testing.T, config Config) *bench {
 		defer b.mu.Unlock()
 		return b.certs[name.Name]
 	}
-	config.Authority = func(name types.NamespacedName) *Authority {
+	config.Authority = func(name types.NamespacedName) *certs.Authority {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.cas[name.Name]
 	}
 	config.Users = func(types.NamespacedName, bool) map[string]string { return b.users }
-	b.proxy = New(config, NewEndpoints(b.lookup))
+	b.proxy = New(config, endpoints.New(b.lookup))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- b.proxy.Run(ctx) }()

@@ -19,6 +19,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/barque/barque/edge/gateway/certs"
+	"github.com/barque/barque/edge/gateway/endpoints"
 	"github.com/barque/barque/edge/gateway/model"
 )
 
@@ -40,13 +42,13 @@ const (
 // backend is a port of a Service with its endpoints.
 type backend struct {
 	*model.Backend
-	pool *pool
+	pool *endpoints.Pool
 }
 
 func (p *Proxy) backend(b *model.Backend) *backend {
 	of := &backend{Backend: b}
 	if b.Invalid == "" {
-		of.pool = p.endpoints.pool(b)
+		of.pool = p.endpoints.Pool(b)
 	}
 	return of
 }
@@ -91,7 +93,7 @@ type outgoing struct {
 	// external is for servers that routes name by a URL.
 	external *http.Transport
 	// authority is Authority of Config, and shows its Certificate.
-	authority func(types.NamespacedName) *Authority
+	authority func(types.NamespacedName) *certs.Authority
 	shows     func(types.NamespacedName) *tls.Certificate
 	mu        sync.Mutex
 	secure    map[tlsKey]*secured
@@ -197,11 +199,11 @@ type forward struct{}
 func (forward) RoundTrip(out *http.Request) (*http.Response, error) {
 	x := exchangeOf(out.Context())
 	b, o := x.backend, x.action.proxy.out
-	state := b.pool.current.Load()
-	if !state.known {
+	state := b.pool.State()
+	if !state.Known {
 		return nil, errUnknownBackend
 	}
-	scheme, transport, err := o.to(b, cmp.Or(b.Protocol, state.protocol), x.entry.shown, x.action.GRPC)
+	scheme, transport, err := o.to(b, cmp.Or(b.Protocol, state.Protocol), x.entry.shown, x.action.GRPC)
 	if err != nil {
 		return nil, err
 	}
@@ -279,16 +281,16 @@ func idempotent(method string) bool {
 func (x *exchange) endpoint(tried []netip.AddrPort) (netip.AddrPort, bool) {
 	affinity, pool := x.action.Affinity, x.backend.pool
 	if affinity == nil {
-		return pool.pick(tried)
+		return pool.Pick(tried)
 	}
 	if cookie, err := x.in.Cookie(affinity.Cookie); err == nil && len(tried) == 0 {
-		for _, a := range pool.current.Load().addrs {
+		for _, a := range pool.State().Addrs {
 			if cookieOf(a) == cookie.Value {
 				return a, true
 			}
 		}
 	}
-	addr, ok := pool.pick(tried)
+	addr, ok := pool.Pick(tried)
 	if ok {
 		x.cookie = &http.Cookie{
 			Name: affinity.Cookie, Value: cookieOf(addr), Path: cmp.Or(affinity.Path, "/"), HttpOnly: true,

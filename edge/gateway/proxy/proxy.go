@@ -26,6 +26,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/barque/barque/edge/gateway/certs"
+	"github.com/barque/barque/edge/gateway/endpoints"
+	"github.com/barque/barque/edge/gateway/framing"
 	"github.com/barque/barque/edge/gateway/model"
 	"github.com/barque/barque/internal/connlimit"
 )
@@ -64,7 +67,7 @@ type Config struct {
 	Certificate func(types.NamespacedName) *tls.Certificate
 	// Authority returns the CAs in a ConfigMap; nil if there are none. An answer does not change:
 	// other certificates are another answer.
-	Authority func(types.NamespacedName) *Authority
+	Authority func(types.NamespacedName) *certs.Authority
 	// Users returns the users of a Secret with their hashed passwords.
 	Users func(secret types.NamespacedName, perKey bool) map[string]string
 	// Listen opens a port; nil is that of all addresses of the machine.
@@ -85,7 +88,7 @@ type Config struct {
 // Proxy serves routes.
 type Proxy struct {
 	config    Config
-	endpoints *Endpoints
+	endpoints *endpoints.Set
 	out       *outgoing
 	access    *slog.Logger
 	metrics   *metrics
@@ -104,7 +107,7 @@ type Proxy struct {
 }
 
 // New returns a proxy that listens nowhere yet.
-func New(config Config, endpoints *Endpoints) *Proxy {
+func New(config Config, pools *endpoints.Set) *Proxy {
 	if config.Listen == nil {
 		config.Listen = func(port uint16) (net.Listener, error) {
 			return net.Listen("tcp", ":"+strconv.Itoa(int(port)))
@@ -123,14 +126,14 @@ func New(config Config, endpoints *Endpoints) *Proxy {
 		config.Forbidden = OfMachine
 	}
 	p := &Proxy{
-		config: config, endpoints: endpoints, out: newOutgoing(&config), open: connlimit.New(connlimit.Limits{
+		config: config, endpoints: pools, out: newOutgoing(&config), open: connlimit.New(connlimit.Limits{
 			Total: cmp.Or(config.Connections, maxConnections), PerSource: cmp.Or(config.OfSource, MaxOfSource),
 			Anonymous: true,
 			Exempt:    slices.Concat(config.TrustedHops, config.Balancers, config.Exempt),
 		}, config.Logger), metrics: newMetrics(), mirrors: make(chan struct{}, maxMirrors),
 		ports: map[uint16]*port{}, routes: map[model.Origin]*compiled{}, wake: make(chan struct{}, 1),
 	}
-	p.selfSigned = sync.OnceValues(selfSigned)
+	p.selfSigned = sync.OnceValues(certs.SelfSigned)
 	if config.AccessLog != nil {
 		p.access = slog.New(slog.NewJSONHandler(config.AccessLog, nil))
 	}
@@ -361,8 +364,8 @@ func (o *port) start(socket net.Listener) {
 		IdleTimeout: idleTimeout,
 		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 		ConnState: func(c net.Conn, state http.ConnState) {
-			if f, ok := c.(interface{ upgrade() }); ok && state == http.StateHijacked {
-				f.upgrade()
+			if f, ok := c.(interface{ Upgrade() }); ok && state == http.StateHijacked {
+				f.Upgrade()
 			}
 		},
 		ConnContext: func(ctx context.Context, _ net.Conn) context.Context { return withVouched(ctx) },
@@ -433,7 +436,7 @@ func (o *port) greet(conn net.Conn, queue *queue) {
 		streams = streams || h.serve == model.Passthrough || h.serve == model.Terminate
 	}
 	if !secure {
-		queue.put(&framed{Conn: conn})
+		queue.put(framing.New(conn))
 		return
 	}
 	if streams {
@@ -462,7 +465,7 @@ func (o *port) secure(conn net.Conn, queue *queue) {
 	defer cancel()
 	// The server sees an error, too, and answers a client that speaks without TLS.
 	if err := client.HandshakeContext(ctx); err == nil && client.ConnectionState().NegotiatedProtocol != "h2" {
-		queue.put(newFramedTLS(client))
+		queue.put(framing.NewTLS(client))
 		return
 	}
 	queue.put(client)

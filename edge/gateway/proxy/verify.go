@@ -2,23 +2,19 @@ package proxy
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/barque/barque/edge/gateway/certs"
 	"github.com/barque/barque/edge/gateway/model"
 )
 
 // errUnverifiable is returned where no certificate of a backend can be right.
 var errUnverifiable = errors.New("the backend's certificate cannot be verified")
-
-// Authority has the certificates of CAs in a ConfigMap.
-type Authority struct{ Certificates []*x509.Certificate }
 
 // tlsKey tells apart how backends are verified.
 type tlsKey struct {
@@ -30,13 +26,13 @@ type tlsKey struct {
 
 // secured is a transport with the authorities and the certificate that it has been made with.
 type secured struct {
-	authorities []*Authority
+	authorities []*certs.Authority
 	shown       *tls.Certificate
 	transport   *http.Transport
 }
 
 // authorities returns the CAs for a backend; none means those of the system.
-func (o *outgoing) authorities(v *model.Verify) (all []*Authority, err error) {
+func (o *outgoing) authorities(v *model.Verify) (all []*certs.Authority, err error) {
 	if v == nil {
 		return nil, nil
 	}
@@ -85,7 +81,7 @@ func (o *outgoing) tls(v *model.Verify, shown types.NamespacedName, h2 bool) (*h
 		of.transport.CloseIdleConnections()
 	}
 	t := o.transport()
-	t.TLSClientConfig = verifying(v, authorities)
+	t.TLSClientConfig = certs.Verifying(v, authorities)
 	show(t.TLSClientConfig, certificate)
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(!h2)
@@ -102,63 +98,4 @@ func show(config *tls.Config, certificate *tls.Certificate) {
 			return certificate, nil
 		}
 	}
-}
-
-// verifying is the check of a backend's certificate. A backend in TLS without a policy is spoken to
-// as by ingress-nginx: nothing says which name or authority to expect.
-func verifying(v *model.Verify, authorities []*Authority) *tls.Config {
-	if v == nil {
-		return &tls.Config{InsecureSkipVerify: true}
-	}
-	config := &tls.Config{ServerName: v.Hostname}
-	if len(authorities) > 0 {
-		config.RootCAs = poolOf(authorities)
-	}
-	if len(v.Names) == 0 {
-		return config
-	}
-	// Other names than the one of the greeting are accepted, so the chain is verified here.
-	config.InsecureSkipVerify = true
-	config.VerifyConnection = func(state tls.ConnectionState) error {
-		opts := x509.VerifyOptions{Roots: config.RootCAs, Intermediates: x509.NewCertPool()}
-		for _, c := range state.PeerCertificates[1:] {
-			opts.Intermediates.AddCert(c)
-		}
-		_, err := state.PeerCertificates[0].Verify(opts)
-		if err == nil {
-			if err = oneOf(state.PeerCertificates[0], v.Names); err == nil {
-				return nil
-			}
-		}
-		return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: err}
-	}
-	return config
-}
-
-// oneOf checks that a certificate has one of several names.
-func oneOf(c *x509.Certificate, names []string) (err error) {
-	for _, name := range names {
-		if err = named509(c, name); err == nil {
-			return nil
-		}
-	}
-	return err
-}
-
-// named509 checks that a certificate has a DNS name or a URI. A name behind "*." is one in the
-// certificate, or stands for its first label.
-func named509(c *x509.Certificate, name string) error {
-	if slices.ContainsFunc(c.URIs, func(u *url.URL) bool { return u.String() == name }) {
-		return nil
-	}
-	parent, star := strings.CutPrefix(name, "*.")
-	if !star {
-		return c.VerifyHostname(name)
-	}
-	for _, of := range c.DNSNames {
-		if _, rest, ok := strings.Cut(strings.ToLower(of), "."); ok && rest == parent {
-			return nil
-		}
-	}
-	return x509.HostnameError{Certificate: c, Host: name}
 }
