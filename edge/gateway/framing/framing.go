@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 )
 
-// Conn is a connection of HTTP/1 with that check. net/http takes the one of two lengths that counts and forgets the other,
-// so its handler cannot know. A header that breaks the rule is followed by a line that is none:
-// net/http answers 400 and closes the connection.
+// Conn is a connection of HTTP/1 with that check. net/http takes the one of two lengths that counts
+// and forgets the other, so its handler cannot know. A header that breaks the rule is followed by a
+// line that is none: net/http answers 400 and closes the connection.
 //
 // It ends with an upgrade. Only the server's goroutine for the connection reads.
 type Conn struct {

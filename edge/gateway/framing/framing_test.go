@@ -28,7 +28,8 @@ func TestRefused(t *testing.T) {
 		for _, size := range []int{1, 7, 1 << 20} {
 			got := parsed(New(&pieces{r: bytes.NewReader([]byte(good + message + good)), size: size}))
 			if len(got) != 1 {
-				t.Errorf("%q in pieces of %d: %d requests are read, want the first one: %q", message, size, len(got), got)
+				t.Errorf("%q in pieces of %d: %d requests are read, want the first one: %q", message, size, len(got),
+					got)
 			}
 		}
 	}
