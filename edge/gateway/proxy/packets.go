@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -25,12 +24,13 @@ const maxStreamsOfPackets = 100
 const altSvcAge = 24 * time.Hour
 
 // packets is the HTTP/3 of a port, which has the UDP port of the same number. Proxy.mu guards all
-// but open.
+// but announced.
 type packets struct {
 	server  *http3.Server // nil while it is not open
 	refused bool
 	leaving bool // the socket before is not closed yet
-	open    atomic.Bool
+	// announced is the field Alt-Svc of responses; nil while HTTP/3 is not open.
+	announced atomic.Pointer[string]
 }
 
 // SetPacketsTaken replaces the set of UDP ports that belong to somebody else. They have no HTTP/3.
@@ -92,7 +92,9 @@ func (o *port) startPackets() error {
 		MaxHeader: maxHeader, Streams: maxStreamsOfPackets,
 		Handshake: helloTimeout, First: headerTimeout, Idle: idleTimeout,
 	})
-	o.packets.open.Store(err == nil)
+	if err == nil {
+		o.packets.announced.Store(new(fmt.Sprintf(`h3=":%d"; ma=%d`, o.number, altSvcAge/time.Second)))
+	}
 	return err
 }
 
@@ -107,7 +109,7 @@ func withServer(ctx context.Context) context.Context {
 func (o *port) detachPackets() func(time.Duration) {
 	server := o.packets.server
 	o.packets.server, o.packets.leaving = nil, true
-	o.packets.open.Store(false)
+	o.packets.announced.Store(nil)
 	return func(drain time.Duration) {
 		ctx, cancel := context.WithTimeout(context.Background(), drain)
 		defer cancel()
@@ -127,8 +129,10 @@ func (x *exchange) announce(h http.Header) {
 		return
 	}
 	h.Del("Alt-Svc")
-	if r.ProtoMajor < 3 && len(p.config.Balancers) == 0 && !p.trusts(r) && x.packets.open.Load() {
-		h.Set("Alt-Svc", `h3=":`+strconv.Itoa(int(x.port))+`"; ma=`+strconv.Itoa(int(altSvcAge/time.Second)))
+	text := x.packets.announced.Load()
+	if text != nil && r.ProtoMajor < 3 && len(p.config.Balancers) == 0 &&
+		(len(p.config.TrustedHops) == 0 || !p.trusts(r)) {
+		h.Set("Alt-Svc", *text)
 	}
 }
 
