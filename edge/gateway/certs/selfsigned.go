@@ -1,4 +1,4 @@
-package proxy
+package certs
 
 import (
 	"crypto/ecdsa"
@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// selfSigned makes a certificate that nobody trusts. A client sees with it that the port serves TLS
+// SelfSigned makes a certificate that nobody trusts. A client sees with it that the port serves TLS
 // and lacks the certificate of the host.
-func selfSigned() (*tls.Certificate, error) {
+func SelfSigned() (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,6 @@
-package proxy
+// Package endpoints knows the addresses behind the ports of Services, for the data plane. They
+// change apart from the routes.
+package endpoints
 
 import (
 	"math/rand/v2"
@@ -15,12 +17,11 @@ import (
 	"github.com/barque/barque/edge/gateway/model"
 )
 
-// Endpoints knows the addresses behind the ports of Services. Each port that a route names has a
-// pool for good; the pool changes, and routes do not.
-type Endpoints struct {
+// Set has a pool for each port that a route names, for good; the pool changes, and routes do not.
+type Set struct {
 	lookup Lookup
 	mu     sync.Mutex
-	pools  map[types.NamespacedName]map[portKey]*pool
+	pools  map[types.NamespacedName]map[portKey]*Pool
 }
 
 // Lookup returns a Service with its slices; nil if it does not exist.
@@ -31,51 +32,52 @@ type portKey struct {
 	name   string
 }
 
-// pool has the endpoints of one port of a Service.
-type pool struct {
-	current atomic.Pointer[endpoints]
+// Pool has the endpoints of one port of a Service.
+type Pool struct {
+	current atomic.Pointer[State]
 	next    atomic.Uint32
 }
 
-type endpoints struct {
-	// known is false where there is no such Service or port.
-	known    bool
-	protocol model.Protocol
-	addrs    []netip.AddrPort
+// State are the endpoints of one moment.
+type State struct {
+	// Known is false where there is no such Service or port.
+	Known    bool
+	Protocol model.Protocol
+	Addrs    []netip.AddrPort
 }
 
-var unknown = &endpoints{}
+var unknown = &State{}
 
-// NewEndpoints returns an empty set.
-func NewEndpoints(lookup Lookup) *Endpoints {
-	return &Endpoints{lookup: lookup, pools: map[types.NamespacedName]map[portKey]*pool{}}
+// New returns an empty set.
+func New(lookup Lookup) *Set {
+	return &Set{lookup: lookup, pools: map[types.NamespacedName]map[portKey]*Pool{}}
 }
 
-// pool returns the pool of a port.
-func (e *Endpoints) pool(b *model.Backend) *pool {
+// Pool returns the pool of a port.
+func (e *Set) Pool(b *model.Backend) *Pool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	of := e.pools[b.Service]
 	if of == nil {
-		of = map[portKey]*pool{}
+		of = map[portKey]*Pool{}
 		e.pools[b.Service] = of
 	}
 	key := portKey{b.Port, b.PortName}
 	if of[key] == nil {
-		of[key] = &pool{}
+		of[key] = &Pool{}
 		of[key].current.Store(e.of(key, b.Service))
 		of[key].next.Store(rand.Uint32())
 	}
 	return of[key]
 }
 
-func (e *Endpoints) of(key portKey, name types.NamespacedName) *endpoints {
+func (e *Set) of(key portKey, name types.NamespacedName) *State {
 	service, slices := e.lookup(name)
 	return endpointsOf(key, service, slices)
 }
 
 // Update takes over the present endpoints of a Service.
-func (e *Endpoints) Update(name types.NamespacedName) {
+func (e *Set) Update(name types.NamespacedName) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.pools[name]) == 0 {
@@ -87,7 +89,7 @@ func (e *Endpoints) Update(name types.NamespacedName) {
 	}
 }
 
-func endpointsOf(key portKey, service *corev1.Service, all []*discoveryv1.EndpointSlice) *endpoints {
+func endpointsOf(key portKey, service *corev1.Service, all []*discoveryv1.EndpointSlice) *State {
 	if service == nil {
 		return unknown
 	}
@@ -126,7 +128,7 @@ func endpointsOf(key portKey, service *corev1.Service, all []*discoveryv1.Endpoi
 		ready = serving
 	}
 	slices.SortFunc(ready, netip.AddrPort.Compare)
-	return &endpoints{known: true, protocol: protocolOf(port), addrs: oneFamily(slices.Compact(ready))}
+	return &State{Known: true, Protocol: protocolOf(port), Addrs: oneFamily(slices.Compact(ready))}
 }
 
 // oneFamily leaves one address of each pod of a Service with two families.
@@ -164,9 +166,12 @@ func protocolOf(port *corev1.ServicePort) model.Protocol {
 	return model.HTTP1
 }
 
-// pick returns the next endpoint in turn that is not among the tried ones.
-func (p *pool) pick(tried []netip.AddrPort) (netip.AddrPort, bool) {
-	addrs := p.current.Load().addrs
+// State returns the endpoints of now.
+func (p *Pool) State() *State { return p.current.Load() }
+
+// Pick returns the next endpoint in turn that is not among the tried ones.
+func (p *Pool) Pick(tried []netip.AddrPort) (netip.AddrPort, bool) {
+	addrs := p.State().Addrs
 	if len(addrs) == 0 {
 		return netip.AddrPort{}, false
 	}
