@@ -89,7 +89,7 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 		}, func(ctx context.Context) error {
 			informers.WaitForCacheSync(ctx.Done())
 			return lifecycle.All(ctx, s.life.Run, runner.Run, s.dumps)
-		}, s.gateway.objects.Run)
+		}, s.gateway.objects.Run, s.bgp.Load().Run)
 	}})
 }
 

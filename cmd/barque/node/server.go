@@ -32,6 +32,7 @@ import (
 	"github.com/barque/barque/apiserver/logins"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/edge/bgp"
 	"github.com/barque/barque/edge/gateway"
 	"github.com/barque/barque/edge/hold"
 	"github.com/barque/barque/edge/pool"
@@ -108,6 +109,7 @@ type server struct {
 	conflicts                      conflicts
 	pools                          addressPools // of Services' addresses; nil where a cloud has its own
 	gateway                        gatewayParts
+	bgp                            atomic.Pointer[bgp.Objects]
 	// objects of gateway, for the API server, which is older
 	gatewayObjects atomic.Pointer[gateway.Objects]
 	statuses       *gateway.Statuses
@@ -462,7 +464,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		ServiceAccounts: apiserver.ServiceAccounts{Issuer: s.settings.accountIssuer(), Keys: s.accountKeys,
 			MaxLifetime: o.Tokens.MaxExpiration, NoExtension: !o.Tokens.Extend},
 		ServiceCIDR: s.settings.ServiceCIDRs.Primary(), SecondaryServiceCIDR: s.settings.ServiceCIDRs.Secondary(),
-		Definitions:       [][]byte{pool.Definition},
+		Definitions:       [][]byte{pool.Definition, bgp.Definition},
 		TolerationSeconds: o.Times.tolerations(),
 		Admission:         o.Admission,
 		AnonymousPaths:    o.AnonymousPaths,
@@ -475,6 +477,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Logins:            s.logins,
 		Authorizers:       s.authorizers,
 		GatewayNames:      s.gatewayNames,
+		NeedsPassword:     s.needsPassword,
 		IngressProblems:   s.ingressProblems,
 		Transformers:      s.transformers,
 		Plugins:           s.pluginChecks(),
@@ -493,6 +496,9 @@ func (s *server) startAPI(ctx context.Context) error {
 		return errors.Join(err, listener.Close())
 	}
 	if err := s.makeGateway(); err != nil {
+		return err
+	}
+	if err := s.makeBGP(); err != nil {
 		return err
 	}
 	s.members = s.newMembers()

@@ -29,6 +29,7 @@ import (
 	clientrecord "k8s.io/client-go/tools/record"
 
 	"github.com/barque/barque/apiserver/nodeleases"
+	"github.com/barque/barque/edge/bgp"
 	"github.com/barque/barque/edge/gateway"
 	"github.com/barque/barque/internal/lastevents"
 	"github.com/barque/barque/internal/lifecycle"
@@ -67,6 +68,8 @@ type worker struct {
 	// gateway are the objects of the gateway and the client that reads Secrets as its account.
 	// Without objects, the worker makes them of informers of its own.
 	gateway gatewayParts
+	// bgp are the objects that the node announces by. Without them, the worker makes its own.
+	bgp *bgp.Objects
 	// made is called with the node's network, if it is not nil.
 	made func(*network.Network)
 	// registered is closed once the API server has the Node. start sets it.
@@ -143,7 +146,12 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 	if err != nil {
 		return errors.Join(err, root.Close())
 	}
-	w.certs = slices.Concat(w.certs, collectors)
+	announcing, sessions, freeze, err := w.announcing(client, factory, aboutNode)
+	if err != nil {
+		return errors.Join(err, root.Close())
+	}
+	routes = append(routes, announcing...)
+	w.certs = slices.Concat(w.certs, collectors, sessions)
 	agent, err := w.kubelet(client, endpoint, ends, factory, own, packets)
 	if err != nil {
 		return errors.Join(err, root.Close())
@@ -163,6 +171,7 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 	// The node controller must know why the kubelet ends, before that. The gossip ends last.
 	return stack.Start(ctx, lifecycle.Component{Name: "good-bye", Run: func(ctx context.Context) error {
 		<-ctx.Done()
+		freeze()
 		w.leaving()
 		return nil
 	}})
@@ -310,6 +319,7 @@ func (s *server) startNode(ctx context.Context) error {
 			s.conflicts.packets.Store(packets)
 		},
 		gateway: s.gateway,
+		bgp:     s.bgp.Load(),
 	}
 	return w.start(ctx, s.stack)
 }
