@@ -138,7 +138,8 @@ func NewNode(c NodeConfig) (*Node, error) {
 		}
 		n.synced = append(n.synced, registration.HasSynced)
 	}
-	return n, c.Objects.OnChange(n.touch)
+	c.Objects.OnChange(n.touch)
+	return n, nil
 }
 
 // identifier is the node's BGP identifier (RFC 6286): its IPv4 address, or a number out of its name

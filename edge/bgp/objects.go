@@ -27,8 +27,9 @@ type Objects struct {
 	logger       *slog.Logger
 	poolsSynced  cache.InformerSynced
 
-	mu   sync.Mutex
-	ways pool.Ways // of the pools, until they change; nil if it is to be read again
+	mu      sync.Mutex
+	ways    pool.Ways // of the pools, until they change; nil if it is to be read again
+	changed []func()
 }
 
 // NewObjects returns objects that are read as the user of config.
@@ -44,17 +45,27 @@ func newObjects(client dynamic.Interface, logger *slog.Logger) (*Objects, error)
 	factory := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
 	o := &Objects{peers: factory.ForResource(Resource).Informer(), pools: factory.ForResource(pool.Resource).Informer(),
 		logger: logger}
-	forget := func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.ways = nil
+	registration, err := o.pools.AddEventHandler(anyEvent(o.touch))
+	if err == nil {
+		o.poolsSynced = registration.HasSynced
+		_, err = o.peers.AddEventHandler(anyEvent(o.touch))
 	}
-	registration, err := o.pools.AddEventHandler(anyEvent(forget))
 	if err != nil {
-		return nil, fmt.Errorf("watch AddressPools: %w", err)
+		return nil, fmt.Errorf("watch BGPPeers and AddressPools: %w", err)
 	}
-	o.poolsSynced = registration.HasSynced
 	return o, nil
+}
+
+// touch forgets what was read, and then says that something has changed: who is told must not find
+// what was before.
+func (o *Objects) touch() {
+	o.mu.Lock()
+	o.ways = nil
+	changed := slices.Clone(o.changed)
+	o.mu.Unlock()
+	for _, call := range changed {
+		call()
+	}
 }
 
 // anyEvent calls a function for each event.
@@ -75,14 +86,11 @@ func (o *Objects) Run(ctx context.Context) error {
 	return lifecycle.All(ctx, run(o.peers), run(o.pools))
 }
 
-// OnChange calls a function when an object has changed.
-func (o *Objects) OnChange(call func()) error {
-	for _, of := range []cache.SharedIndexInformer{o.peers, o.pools} {
-		if _, err := of.AddEventHandler(anyEvent(call)); err != nil {
-			return fmt.Errorf("watch BGPPeers and AddressPools: %w", err)
-		}
-	}
-	return nil
+// OnChange calls a function when an object has changed. The function must not block.
+func (o *Objects) OnChange(call func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.changed = append(o.changed, call)
 }
 
 // Synced reports whether all objects are known.

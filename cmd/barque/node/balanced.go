@@ -74,9 +74,7 @@ func (b *balanced) use(all informers.SharedInformerFactory, announced *bgp.Objec
 		}
 		synced = append(synced, handler.HasSynced)
 	}
-	if err := announced.OnChange(b.touch); err != nil {
-		return err
-	}
+	announced.OnChange(b.touch)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.synced = func() bool {
