@@ -365,11 +365,23 @@ func checkBGPLocal(s *Space, r *router) {
 	Eventually(s, deadline, "the withdrawal", r.has("198.51.100.2"))
 }
 
-// checkBGPRestart: of a process that is killed and started again the router keeps the routes, at
-// each look.
+// checkBGPRestart: of a process that is killed or stopped, and started again, the router keeps the
+// routes, at each look.
 func checkBGPRestart(s *Space, r *router, paths []string) {
+	for how, end := range map[string]func() error{
+		"killed": func() error { return s.KillNodes(s.Context(), "a1") },
+		"stopped": func() error {
+			s.Dev(s, "stop", "a1")
+			return nil
+		},
+	} {
+		s.Run(how, func(s *Space) { checkBGPAway(s, r, paths, end) })
+	}
+}
+
+func checkBGPAway(s *Space, r *router, paths []string, end func() error) {
 	own := s.address(s, "a1")
-	kept := func(context.Context) error {
+	kept := func() error {
 		table, err := r.table()
 		if err != nil {
 			return err
@@ -382,26 +394,24 @@ func checkBGPRestart(s *Space, r *router, paths []string) {
 		s.Errorf("the router has lost the route of a1: %q", table)
 		return nil
 	}
-	if err := s.KillNodes(s.Context(), "a1"); err != nil {
+	if err := end(); err != nil {
 		s.Fatal(err)
 	}
-	Eventually(s, deadline, "the stale route", func(ctx context.Context) error {
-		if err := kept(ctx); err != nil {
-			return err
-		}
+	Eventually(s, deadline, "the stale route", func(context.Context) error {
 		table, err := r.table()
-		if err == nil && !strings.Contains(fmt.Sprint(table[bgpAddress+"/32"]), own+" {Communities: 64512:100} stale") {
+		if err == nil && !slices.Contains(table[bgpAddress+"/32"], own+" {Communities: 64512:100} stale") {
 			err = fmt.Errorf("the routes are %q", table)
 		}
-		return err
+		return errors.Join(err, kept())
 	})
 	if err := r.get(s.Context(), bgpAddress, own); err != nil {
 		s.Errorf("without its process the node leads no packets on: %v", err)
 	}
 	s.Dev(s, "start", "a1")
 	Eventually(s, deadline, "the routes of a1 again", func(ctx context.Context) error {
-		return errors.Join(kept(ctx), r.has(bgpAddress, paths...)(ctx))
+		return errors.Join(kept(), r.has(bgpAddress, paths...)(ctx))
 	})
+	Eventually(s, deadline, "a whole cluster", s.Healthy)
 }
 
 // checkBGPByARP: a pool that goes over to ARP is withdrawn, and one node answers.
