@@ -65,8 +65,8 @@ func BGPStatusOf(all []BGPSession) *BGPStatus {
 	return &out
 }
 
-// missing are the sessions that are missed for longer than they may be.
-func (b *BGPStatus) missing(now time.Time) (out []BGPSession) {
+// Missing are the sessions that are missed for longer than they may be.
+func (b *BGPStatus) Missing(now time.Time) (out []BGPSession) {
 	if b == nil {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (b *BGPStatus) missing(now time.Time) (out []BGPSession) {
 
 // bgp warns of missing sessions. The reason is that of the first one.
 func (w *warner) bgp(b *BGPStatus) {
-	missing := b.missing(w.status.Time)
+	missing := b.Missing(w.status.Time)
 	if len(missing) == 0 {
 		return
 	}
@@ -94,33 +94,8 @@ func (w *warner) bgp(b *BGPStatus) {
 		first.Address, cmp.Or(first.Problem, "it is being made"))
 }
 
-// bgpText describes the sessions in one line.
-func bgpText(b *BGPStatus) string {
+// Text describes the sessions in one line.
+func (b *BGPStatus) Text() string {
 	return fmt.Sprintf("%d of %s of %s established", b.Established,
 		terminal.Plural(b.Sessions, "session", "sessions"), terminal.Plural(b.Nodes, "node", "nodes"))
-}
-
-// bgp adds a finding for each missing session but the first, which the status has, and a note of
-// those that are established.
-func (e *Examination) bgp(b *BGPStatus) {
-	if b == nil {
-		return
-	}
-	missing := b.missing(e.Status.Time)
-	for i, s := range missing {
-		if i == 0 {
-			continue
-		}
-		if i > mostEdge {
-			e.Note("%s are not listed: barque cluster status -o json",
-				terminal.Plural(len(missing)-i, "more missing BGP session", "more missing BGP sessions"))
-			break
-		}
-		e.Add(Warning{Severity: Attention, Mend: "barque kubectl get bgppeer " + s.Peer + " -o yaml",
-			Text: fmt.Sprintf("node %s has no BGP session with %s (%s)%s: %s", s.Node, s.Peer, s.Address,
-				since(s.Since), cmp.Or(s.Problem, "it is being made"))})
-	}
-	if b.Established > 0 {
-		e.Note("BGP: %s", bgpText(b))
-	}
 }
