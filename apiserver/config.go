@@ -23,6 +23,7 @@ import (
 	"github.com/barque/barque/apiserver/authn"
 	"github.com/barque/barque/apiserver/authorizers"
 	"github.com/barque/barque/apiserver/gatewayauth"
+	"github.com/barque/barque/apiserver/nodeauth"
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/secureport"
@@ -88,6 +89,8 @@ type Config struct {
 	Logins authn.Logins
 	// GatewayNames says which Secrets and ConfigMaps the gateway may read; nil is none.
 	GatewayNames gatewayauth.Names
+	// NeedsPassword says which Secrets nodes may read for their BGP sessions; nil is none.
+	NeedsPassword nodeauth.NeedsPassword
 	// IngressProblems returns the annotations of an Ingress that have no effect, to warn its
 	// writers; nil is none.
 	IngressProblems func(*networkingv1.Ingress) []string

@@ -90,7 +90,7 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 		}, func(ctx context.Context) error {
 			informers.WaitForCacheSync(ctx.Done())
 			return lifecycle.All(ctx, s.life.Run, runner.Run, s.dumps)
-		}, s.gateway.shared.Objects.Run)
+		}, s.gateway.shared.Objects.Run, s.late.bgp.Load().Run)
 	}})
 }
 
