@@ -78,8 +78,8 @@ func (s *server) startEdge(ctx context.Context) error {
 	s.holder = hold.NewHolder(hold.Boot)
 	processes := liveness.NewProcesses(s.pool, o.Name)
 	s.grants = hold.NewLeader(hold.LeaderConfig{
-		Confirm: s.store.ConfirmTerm, Demands: s.demands, Gone: processes.Gone, Clock: hold.Boot, Logger: logger,
-		Granted: s.balanced.granted,
+		Confirm: s.store.ConfirmTerm, Earlier: s.store.SinceEarlierProof, Demands: s.demands, Gone: processes.Gone,
+		Clock: hold.Boot, Granted: s.balanced.granted, Logger: logger,
 	})
 	node := hold.NewNode(hold.NodeConfig{Holder: s.holder, Dial: s.dialGrants, Clock: hold.Boot, Logger: logger})
 	announcer := announce.New(
