@@ -182,8 +182,8 @@ func (a *Announcer) Run(ctx context.Context) error {
 func (a *Announcer) bound() (end func()) {
 	d, err := newDeadline()
 	if err != nil {
-		a.config.Logger.Info("this kernel does not look at the time of an answer: a process that is stopped between its "+
-			"look at the clock and its answer sends that late", "err", err)
+		a.config.Logger.Info("this kernel does not look at the time of an answer: a process that is stopped between "+
+			"its look at the clock and its answer sends that late", "err", err)
 		return func() {}
 	}
 	a.deadline = d
@@ -211,8 +211,8 @@ func (a *Announcer) watch(s *socket) {
 		return s.mark(deadlineMark)
 	}()
 	if err != nil {
-		a.config.Logger.Info("this kernel does not look at the time of the answers on a link", "link", s.link.name, "err",
-			err)
+		a.config.Logger.Info("this kernel does not look at the time of the answers on a link",
+			"link", s.link.name, "err", err)
 	}
 }
 

@@ -11,7 +11,8 @@
 //
 //   - Each answer asks the Holder first, and is sent right after. So a process that wakes up late
 //     answers nothing. While it is sent, no address is given back.
-//   - The kernel drops answers that are sent after the end of the holds, if it can: see deadline.go.
+//   - The kernel drops answers that are sent after the end of the holds, if it can: see
+//     deadline.go.
 //   - No interface gets an address. The kernel answers for the addresses of interfaces, and would
 //     go on when this process has died. Packets for a held address are translated by nftables
 //     before they are routed.

@@ -16,9 +16,9 @@ import (
 type LeaderConfig struct {
 	// Confirm returns nil if a quorum has proven, after the call, that this server leads the term.
 	Confirm func(ctx context.Context, term uint64) error
-	// Earlier returns how long ago, at least, Confirm can have succeeded on the leader of an earlier
-	// term; it does not any more. An error means that it is not known, and it is asked again. Nil:
-	// it is never known.
+	// Earlier returns how long ago, at least, Confirm can have succeeded on the leader of an
+	// earlier term; it does not any more. An error means that it is not known, and it is asked
+	// again. Nil: it is never known.
 	Earlier func(ctx context.Context, term uint64) (time.Duration, error)
 	// Demands returns all addresses, and a channel that is closed when they change; nil of that if
 	// it is not known. partial is set while some are not known yet.

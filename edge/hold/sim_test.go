@@ -382,8 +382,11 @@ func (w *world) dial(ctx context.Context, m *machine, l *life) (Link, <-chan str
 	}
 	if m.server {
 		leaders = slices.DeleteFunc(leaders, func(s *machine) bool { return s.life.leads < m.term })
-	} else if awake := slices.DeleteFunc(slices.Clone(leaders), func(s *machine) bool { return s.paused }); len(awake) > 0 {
-		leaders = awake
+	} else {
+		awake := slices.DeleteFunc(slices.Clone(leaders), func(s *machine) bool { return s.paused })
+		if len(awake) > 0 {
+			leaders = awake
+		}
 	}
 	if len(leaders) == 0 {
 		w.mu.Unlock()

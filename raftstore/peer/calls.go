@@ -24,8 +24,8 @@ const (
 	CallLost    byte = 11       // a question in JSON; answered with an election.Answer
 	// 12 had the reason of a handover.
 	CallSendState byte = 13 // the ID of a server in quarantine, in JSON
-	// CallEarlier has the term of a new leader. It is answered with the nanoseconds since the server
-	// last answered a CallTerm in an earlier one.
+	// CallEarlier has the term of a new leader. It is answered with the nanoseconds since the
+	// server last answered a CallTerm in an earlier one.
 	CallEarlier byte = 14
 
 	AnswerOK          byte = 128
