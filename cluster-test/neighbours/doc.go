@@ -6,12 +6,11 @@
 //	judge.go    the verdict, without a socket and without a clock
 //
 // A claim is an answer to a question of the watcher, or an announcement to all. The machine is the
-// MAC in it. Two machines answer at overlapping times if
+// MAC in it. Two machines answer at overlapping times if one claims an address between two claims
+// of another one, and did not take it over in between. A take-over is seen by its announcement, and
+// a machine that has lost an address does not have it again within a moment.
 //
-//   - both answer one question, or
-//   - one answers between two claims of another one, and that did not take the address over in
-//     between. A take-over is seen by its announcement.
-//
-// So the order of claims on the link is judged, and no machine's own word for it. The first rule
-// alone would overlook a machine that answers only while the other one is slow.
+// So the order of claims on the link is judged, and no machine's own word for it. That two machines
+// answer one question proves nothing: a machine that is short of CPU may read a question when it
+// has taken the address over, and the former holder may have answered it before.
 package neighbours

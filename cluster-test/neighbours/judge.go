@@ -37,7 +37,7 @@ type record struct {
 	taken    []taken
 	switches []taken
 	asked    []question // without an answer, in order
-	answered map[uint32]answer
+	answered map[uint32]time.Time
 	// gap is the longest time without an answer since the last call of Gaps, and since when the
 	// address is without one now.
 	gap   time.Duration
@@ -52,11 +52,6 @@ type taken struct {
 type question struct {
 	number uint32
 	at     time.Time
-}
-
-type answer struct {
-	mac string
-	at  time.Time
 }
 
 const (
@@ -80,7 +75,7 @@ func NewJudge() *Judge { return &Judge{of: map[netip.Addr]*record{}} }
 func (j *Judge) record(addr netip.Addr) *record {
 	r := j.of[addr]
 	if r == nil {
-		r = &record{answered: map[uint32]answer{}, lastOf: map[string]time.Time{}}
+		r = &record{answered: map[uint32]time.Time{}, lastOf: map[string]time.Time{}}
 		j.of[addr] = r
 	}
 	return r
@@ -147,15 +142,11 @@ func (j *Judge) Heard(c Claim) {
 
 // answer takes the answer to a question.
 func (j *Judge) answer(r *record, c Claim) {
-	maps.DeleteFunc(r.answered, func(_ uint32, a answer) bool { return c.At.Sub(a.at) > remembered })
-	if first, known := r.answered[c.Question]; known {
-		if first.mac != c.MAC {
-			j.fault("%v: question %d was answered by %s at %s and by %s at %s", c.Addr, c.Question, first.mac,
-				clock(first.at), c.MAC, clock(c.At))
-		}
+	maps.DeleteFunc(r.answered, func(_ uint32, at time.Time) bool { return c.At.Sub(at) > remembered })
+	if _, known := r.answered[c.Question]; known {
 		return
 	}
-	r.answered[c.Question] = answer{c.MAC, c.At}
+	r.answered[c.Question] = c.At
 	i := slices.IndexFunc(r.asked, func(q question) bool { return q.number == c.Question })
 	if i < 0 {
 		return // its time is over
