@@ -7,7 +7,7 @@
 //
 // A claim is an answer to a question of the watcher, or an announcement to all. The machine is the
 // MAC in it. Two machines answer at overlapping times if one claims an address between two claims
-// of another one, and did not take it over in between. A take-over is seen by its announcement, and
+// of another one, and neither took it over in between. A take-over is seen by its announcement, and
 // a machine that has lost an address does not have it again within a moment.
 //
 // So the order of claims on the link is judged, and no machine's own word for it. That two machines

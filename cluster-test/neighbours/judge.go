@@ -32,8 +32,8 @@ type record struct {
 	holder string    // the machine that has claimed it last
 	last   time.Time // when it did
 	lastOf map[string]time.Time
-	// taken are changes of the holder that no announcement has proven yet, and switches the last
-	// ones.
+	// taken are the last changes of the holder, in order, until it is known whether announcements
+	// have proven them. switches are those of a moment.
 	taken    []taken
 	switches []taken
 	asked    []question // without an answer, in order
@@ -47,6 +47,7 @@ type record struct {
 type taken struct {
 	from, by string
 	at       time.Time
+	proven   bool // by has announced it
 }
 
 type question struct {
@@ -130,12 +131,13 @@ func (j *Judge) Heard(c Claim) {
 		j.answer(r, c)
 	}
 	if r.holder != "" && r.holder != c.MAC {
-		j.change(r, taken{r.holder, c.MAC, c.At})
+		j.change(r, taken{from: r.holder, by: c.MAC, at: c.At})
 	}
 	r.holder, r.last, r.lastOf[c.MAC] = c.MAC, c.At, c.At
 	j.heard++
-	if c.Question == 0 {
-		r.taken = slices.DeleteFunc(r.taken, func(t taken) bool { return t.by == c.MAC })
+	for i := range r.taken {
+		t := &r.taken[i]
+		t.proven = t.proven || c.Question == 0 && t.by == c.MAC && c.At.Sub(t.at) <= proofWithin
 	}
 	j.unproven(r, c.Addr, c.At)
 }
@@ -171,15 +173,17 @@ func (j *Judge) change(r *record, t taken) {
 	}
 }
 
-// unproven finds changes that no announcement followed.
+// unproven finds a machine that answered between two claims of another one, with no announcement of
+// either. One change alone may lack it: a holder may lose an address before it has announced it.
 func (j *Judge) unproven(r *record, addr netip.Addr, now time.Time) {
-	r.taken = slices.DeleteFunc(r.taken, func(t taken) bool {
-		late := now.Sub(t.at) > proofWithin
-		if late {
-			j.fault("%v: %s answered at %s after %s, and announced no take-over", addr, t.by, clock(t.at), t.from)
+	for len(r.taken) > 1 && now.Sub(r.taken[1].at) > proofWithin {
+		t, back := r.taken[0], r.taken[1]
+		if !t.proven && !back.proven && back.by == t.from {
+			j.fault("%v: %s answered at %s, between claims of %s, and neither announced a take-over", addr, t.by,
+				clock(t.at), t.from)
 		}
-		return late
-	})
+		r.taken = r.taken[1:]
+	}
 }
 
 func clock(at time.Time) string { return at.Format("15:04:05.000000") }
