@@ -73,7 +73,8 @@ func StartServer(ctx context.Context, stack *lifecycle.Stack, config ServerConfi
 	o, logger := s.Options, s.Logger
 	processes := liveness.NewProcesses(s.Pool, o.Name)
 	s.grants = hold.NewLeader(hold.LeaderConfig{
-		Confirm: s.Store.ConfirmTerm, Demands: s.demands, Gone: processes.Gone, Clock: hold.Boot, Logger: logger,
+		Confirm: s.Store.ConfirmTerm, Earlier: s.Store.SinceEarlierProof, Demands: s.demands, Gone: processes.Gone,
+		Clock: hold.Boot, Logger: logger,
 		Granted: s.services.granted,
 	})
 	node := hold.NewNode(hold.NodeConfig{Holder: s.holder, Dial: s.dial, Clock: hold.Boot, Logger: logger})
