@@ -67,7 +67,8 @@ func TestTwoInternalAddresses(t *testing.T) {
 	for _, before := range [][]v1.NodeAddress{
 		addresses("InternalIP", "192.0.2.8", "InternalIP", "2001:db8::8", "Hostname", "n1"),
 		addresses("InternalIP", "192.0.2.1", "InternalIP", "2001:db8::8", "Hostname", "n1"),
-		addresses("InternalIP", "192.0.2.1", "InternalIP", "2001:db8::1", "ExternalIP", "203.0.113.1", "Hostname", "n1"),
+		addresses("InternalIP", "192.0.2.1", "InternalIP", "2001:db8::1", "ExternalIP", "203.0.113.1",
+			"Hostname", "n1"),
 		addresses("InternalIP", "192.0.2.1", "Hostname", "n1"),
 		addresses("Hostname", "n1", "InternalIP", "2001:db8::1", "InternalIP", "192.0.2.1"),
 	} {

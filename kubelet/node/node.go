@@ -62,8 +62,8 @@ type Config struct {
 	Labels      map[string]string
 	Taints      []v1.Taint // put on the node when it is first registered
 	// ExternalCloud leaves it to a cloud's controller to initialize the node. The node registers
-	// with the taint that this controller takes away, and an annotation with its own addresses. Once
-	// its Node has addresses, they are the cloud's to change.
+	// with the taint that this controller takes away, and an annotation with its own addresses.
+	// Once its Node has addresses, they are the cloud's to change.
 	ExternalCloud bool
 	Version       string // of the kubelet, as Kubernetes counts
 	Port          int32  // of the node's own server
@@ -575,9 +575,9 @@ func (r *Reporter) writeStatus(ctx context.Context, current, wanted *v1.Node, re
 	return nil
 }
 
-// statusPatch returns the strategic merge patch from one status to another. Addresses are replaced as
-// a whole: their list merges by type, which mixes up two addresses of one type, as those of a node
-// of two families are.
+// statusPatch returns the strategic merge patch from one status to another. Addresses are replaced
+// as a whole: their list merges by type, which mixes up two addresses of one type, as those of a
+// node of two families are.
 func statusPatch(before, after v1.NodeStatus) ([]byte, error) {
 	addresses := after.Addresses
 	replace := !slices.Equal(before.Addresses, addresses)

@@ -418,7 +418,8 @@ func TestNodeDeclaresItsFeatures(t *testing.T) {
 func TestNodeOfACloud(t *testing.T) {
 	r, err := New(
 		Config{Name: "n1", Hostname: "n1", IPs: []string{"192.0.2.1", "2001:db8::1"}, ExternalCloud: true,
-			RootDir: t.TempDir(), Version: "v1.37",
+			ProviderID: "cloud://1",
+			RootDir:    t.TempDir(), Version: "v1.37",
 			Taints: []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}, Client: fake.NewClientset(),
 			Runtime: crifake.New(), Images: crifake.New(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -435,6 +436,9 @@ func TestNodeOfACloud(t *testing.T) {
 	if taints := n.Spec.Taints; len(taints) != 2 || taints[1].Key != "node.cloudprovider.kubernetes.io/uninitialized" ||
 		taints[1].Value != "true" || taints[1].Effect != v1.TaintEffectNoSchedule {
 		t.Errorf("taints %v", taints)
+	}
+	if n.Spec.ProviderID != "cloud://1" {
+		t.Errorf("the provider ID is %q", n.Spec.ProviderID)
 	}
 	if got := n.Annotations["alpha.kubernetes.io/provided-node-ip"]; got != "192.0.2.1,2001:db8::1" {
 		t.Errorf("the annotation is %q", got)
