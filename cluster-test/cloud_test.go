@@ -183,8 +183,8 @@ func (d clouded) uninitialized() {
 	})
 }
 
-// cloudConfig is the configuration for a control plane without the cloud's metadata service. Services
-// have their names in Amazon's SDK.
+// cloudConfig is the configuration for a control plane without the cloud's metadata service.
+// Services have their names in Amazon's SDK.
 const cloudConfig = `[Global]
 Region = ` + fakeaws.Region + `
 VPC = ` + fakeaws.Network + `
