@@ -91,7 +91,7 @@ func (s *socket) read(buffer []byte) (n int, err error) {
 		var failed error
 		err = s.raw.Read(func(fd uintptr) bool {
 			n, from, failed = unix.Recvfrom(int(fd), buffer, 0)
-			return failed != unix.EAGAIN && failed != unix.EINTR
+			return !errors.Is(failed, unix.EAGAIN) && !errors.Is(failed, unix.EINTR)
 		})
 		if err != nil { // Go's poller has no other error than that the file is closed
 			return 0, os.ErrClosed
@@ -111,7 +111,7 @@ func (s *socket) send(frame []byte) error {
 	copy(to.Addr[:], frame[:macLen])
 	var failed error
 	err := s.raw.Write(func(fd uintptr) bool {
-		for failed = unix.EINTR; failed == unix.EINTR; {
+		for failed = unix.EINTR; errors.Is(failed, unix.EINTR); {
 			failed = unix.Sendto(int(fd), frame, 0, to)
 		}
 		return true
