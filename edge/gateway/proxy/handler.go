@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -59,6 +60,7 @@ type exchange struct {
 	entry   *entry
 	backend *backend
 	in      *http.Request
+	peer    netip.Addr // the other end of the connection
 	client  netip.Addr
 	secure  bool
 	port    uint16
@@ -85,11 +87,13 @@ func lower(name string) string { return strings.ToLower(strings.TrimSuffix(name,
 // hostOf is the name in a Host header, or false if that is none.
 func hostOf(header string) (string, bool) {
 	name := header
-	if h, port, err := net.SplitHostPort(header); err == nil {
-		if strings.Trim(port, "0123456789") != "" {
-			return "", false
+	if strings.Contains(header, ":") { // the error of a name without a port costs as much as the route
+		if h, port, err := net.SplitHostPort(header); err == nil {
+			if strings.Trim(port, "0123456789") != "" {
+				return "", false
+			}
+			name = h
 		}
-		name = h
 	}
 	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
 	return lower(name), !strings.ContainsAny(name, "/\\@?# \t%")
@@ -141,7 +145,8 @@ func (o *port) serve(w *recorder, r *http.Request, x *exchange) {
 			return
 		}
 	}
-	x.client = o.proxy.client(r)
+	x.peer = peerOf(r)
+	x.client = o.proxy.client(r, x.peer)
 	e := o.table.view.Load().find(serve, name, r)
 	if e == nil {
 		notFound(w, r)
@@ -160,10 +165,18 @@ func (o *port) misdirected(server, name string) bool {
 	return a != b
 }
 
-// client is the address of the client: the nearest one in X-Forwarded-For that is no trusted hop.
-func (p *Proxy) client(r *http.Request) netip.Addr {
+// peerOf is the address at the other end of a request's connection.
+func peerOf(r *http.Request) netip.Addr {
 	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
-	addr := peer.Addr().Unmap().WithZone("")
+	return peer.Addr().Unmap().WithZone("")
+}
+
+// client is the address of the client: the nearest one in X-Forwarded-For that is no trusted hop.
+func (p *Proxy) client(r *http.Request, peer netip.Addr) netip.Addr {
+	addr := peer
+	if !contains(p.config.TrustedHops, addr) {
+		return addr
+	}
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
 	for i := len(hops) - 1; i >= 0 && contains(p.config.TrustedHops, addr); i-- {
 		hop, err := netip.ParseAddr(strings.TrimSpace(hops[i]))
@@ -276,12 +289,16 @@ func rewrite(pr *httputil.ProxyRequest) {
 // a trusted hop.
 func (x *exchange) forwarded(out *http.Request) {
 	in := x.in
-	peer, _ := netip.ParseAddrPort(in.RemoteAddr)
-	addr := peer.Addr().Unmap().WithZone("")
-	trusted := contains(x.action.proxy.config.TrustedHops, addr)
-	chain := addr.String()
-	if before := strings.Join(in.Header.Values("X-Forwarded-For"), ", "); trusted && before != "" {
-		chain = before + ", " + chain
+	trusted := contains(x.action.proxy.config.TrustedHops, x.peer)
+	peer := x.peer.String()
+	chain, client := peer, peer
+	if x.client != x.peer {
+		client = x.client.String()
+	}
+	if trusted {
+		if before := strings.Join(in.Header.Values("X-Forwarded-For"), ", "); before != "" {
+			chain = before + ", " + peer
+		}
 	}
 	proto := "http"
 	if x.secure {
@@ -299,17 +316,14 @@ func (x *exchange) forwarded(out *http.Request) {
 	if !trusted {
 		out.Header.Del("Forwarded")
 	}
-	set := func(name, value string) {
-		if given := in.Header.Get(name); trusted && given != "" {
-			value = given
+	values := [...]string{proto, in.Host, strconv.Itoa(int(x.port)), chain, client} // one allocation for all
+	for i, name := range [...]string{"X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Port", "X-Forwarded-For",
+		"X-Real-Ip"} {
+		if given := in.Header.Get(name); i < 3 && trusted && given != "" {
+			values[i] = given
 		}
-		out.Header.Set(name, value)
+		out.Header[name] = values[i : i+1 : i+1]
 	}
-	out.Header.Set("X-Forwarded-For", chain)
-	set("X-Forwarded-Proto", proto)
-	set("X-Forwarded-Host", in.Host)
-	set("X-Forwarded-Port", fmt.Sprint(x.port))
-	out.Header.Set("X-Real-Ip", x.client.String())
 }
 
 // modify changes the response; see httputil.ReverseProxy.
