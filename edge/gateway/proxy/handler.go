@@ -66,7 +66,7 @@ type exchange struct {
 	port    uint16
 	// timer ends the request; an upgrade stops it.
 	timer   *time.Timer
-	cancel  context.CancelCauseFunc
+	cancel  context.CancelCauseFunc // nil where no time-out ends it
 	body    *unread
 	cookie  *http.Cookie // to be set
 	allowed http.Header  // of the external authentication
@@ -237,11 +237,13 @@ func (a *action) serve(w *recorder, r *http.Request, x *exchange) {
 		return
 	}
 	a.mirror(r, x)
-	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), exchangeKey{}, x))
-	defer cancel(nil)
-	x.cancel = cancel
+	ctx := context.WithValue(r.Context(), exchangeKey{}, x)
+	if t := &a.Timeouts; t.Request > 0 || t.Backend > 0 || t.Read > 0 { // without them the server's own end does
+		ctx, x.cancel = context.WithCancelCause(ctx)
+		defer x.cancel(nil)
+	}
 	if a.Timeouts.Request > 0 {
-		x.timer = time.AfterFunc(a.Timeouts.Request, func() { cancel(errTimeout) })
+		x.timer = time.AfterFunc(a.Timeouts.Request, x.late)
 		defer x.timer.Stop()
 	}
 	a.reverse.ServeHTTP(w, r.WithContext(ctx))
