@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/barque/barque/cluster-test/sides"
 )
 
@@ -89,26 +91,41 @@ func (l *load) connect(ctx context.Context) (exchanger, error) {
 	return newMessages(conn, l.host), nil
 }
 
+// connectAll makes all connections, some at a time, and sends a request on each: what is made at the
+// first one is not measured. The caller closes them also when there is an error.
+func (l *load) connectAll(ctx context.Context) (all []exchanger, err error) {
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(16)
+	for range l.connections {
+		g.Go(func() error {
+			c, err := l.connect(ctx)
+			if err != nil {
+				return fmt.Errorf("connect to %s: %w", l.to, err)
+			}
+			mu.Lock()
+			all = append(all, c)
+			mu.Unlock()
+			if err := c.exchange(); err != nil {
+				return fmt.Errorf("the first request to %s: %w", l.to, err)
+			}
+			return nil
+		})
+	}
+	err = g.Wait()
+	return all, err
+}
+
 // run measures. use returns the use of the program that is asked; nil measures none.
 func (l *load) run(ctx context.Context, use func() (sides.Usage, error)) (o outcome, err error) {
-	var all []exchanger
+	all, err := l.connectAll(ctx)
 	defer func() {
 		for _, c := range all {
 			c.close()
 		}
 	}()
-	for range l.connections {
-		c, err := l.connect(ctx)
-		if err != nil {
-			return o, fmt.Errorf("connect to %s: %w", l.to, err)
-		}
-		all = append(all, c)
-	}
-	// What is made at the first request is not measured.
-	for _, c := range all {
-		if err := c.exchange(); err != nil {
-			return o, fmt.Errorf("the first request to %s: %w", l.to, err)
-		}
+	if err != nil {
+		return o, err
 	}
 	if use == nil {
 		use = func() (sides.Usage, error) { return sides.Usage{}, nil }

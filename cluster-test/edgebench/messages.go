@@ -40,14 +40,14 @@ func (m *messages) exchange() error {
 		n += more
 		if whole == 0 {
 			if end := bytes.Index(m.buffer[:n], headerEnd); end >= 0 {
+				if !bytes.HasPrefix(m.buffer, okay) { // its body has another length
+					return fmt.Errorf("the answer begins with %q", m.buffer[:min(n, 64)])
+				}
 				whole = end + len(headerEnd) + bodyLength
 			}
 		}
 		switch {
 		case whole > 0 && n == whole:
-			if !bytes.HasPrefix(m.buffer, okay) {
-				return fmt.Errorf("the answer begins with %q", m.buffer[:min(n, 64)])
-			}
 			return nil
 		case whole > 0 && n > whole || n == len(m.buffer):
 			return fmt.Errorf("the answer has another length than %d bytes: %q", bodyLength, m.buffer[:min(n, 256)])
