@@ -191,7 +191,7 @@ func storePartsBut(excluded ...string) []string {
 var testHelpers = []string{"apiserver/groups/grouptest", "apiserver/logins/logintest", "controllers/controllertest",
 	"internal/apart", "internal/await", "internal/child", "internal/heapcost", "internal/mountspace", "internal/needs",
 	"internal/syncbuf", "internal/unpack", "internal/writeout/writeouttest",
-	"membership/shelftest", "pki/companytest", "raftstore/storetest", "scheduler/plugins/plugintest", "cluster-test"}
+	"membership/rollovertest", "pki/companytest", "raftstore/storetest", "scheduler/plugins/plugintest", "cluster-test"}
 
 func without(excluded ...string) []string {
 	var out []string

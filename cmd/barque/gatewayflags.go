@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/node/options"
 )
 
 // gatewayFlags are those of the gateway that need reading.
@@ -17,9 +17,9 @@ type gatewayFlags struct {
 	trusted, proxyHeaders []string
 }
 
-func addGatewayFlags(c *cobra.Command, o *node.Options, f *gatewayFlags) {
+func addGatewayFlags(c *cobra.Command, o *options.Options, f *gatewayFlags) {
 	flags := c.Flags()
-	o.Gateway = node.DefaultGateway()
+	o.Gateway = options.DefaultGateway()
 	flags.BoolVar(&f.on, "gateway", true,
 		"run the gateway of Ingresses and of the Gateway API on this node; it opens a port when a route or listener needs it")
 	flags.Uint16Var(&o.Gateway.HTTPPort, "gateway-http-port", o.Gateway.HTTPPort,
@@ -36,7 +36,7 @@ func addGatewayFlags(c *cobra.Command, o *node.Options, f *gatewayFlags) {
 		"file for a line of JSON for each request to the gateway of this node; it is rotated at 100 MB")
 }
 
-func (f *gatewayFlags) complete(o *node.Options) error {
+func (f *gatewayFlags) complete(o *options.Options) error {
 	o.NoGateway = !f.on
 	o.Gateway.Ports = nil
 	for _, text := range f.ports {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -11,7 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/adminapi/remote"
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/settings"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/membership/enroll"
@@ -31,7 +34,7 @@ Without systemd, or by hand: barque server --join â€¦ or barque agent --server â
 		Example: `  barque cluster join https://10.0.0.1:6443 --token-file /root/token
   barque cluster join https://10.0.0.1:6443 --token-file /root/token --role agent
   barque cluster join https://10.0.0.1:6443 --token-file /root/token --dry-run`,
-		Args: exactArgs("https://SERVER:6443"),
+		Args: command.ExactArgs("https://SERVER:6443"),
 	}
 	j := &joining{flags: addNodeFlags(cmd)}
 	cmd.Flags().StringVar(&j.role, "role", roleServer, "role to join in: server or agent")
@@ -43,7 +46,7 @@ Without systemd, or by hand: barque server --join â€¦ or barque agent --server â
 	cmd.Flags().StringVar(&j.unitDir, "unit-dir", "/etc/systemd/system",
 		"directory of the systemd unit, which is written if it does not exist")
 	cmd.Flags().BoolVar(&j.dryRun, "dry-run", false, "only check, and write nothing")
-	j.format = outputFlag(cmd)
+	j.format = command.OutputFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, args []string) error { return j.run(c, args[0]) }
 	return cmd
 }
@@ -66,7 +69,7 @@ type prepared struct {
 }
 
 func (j *joining) run(c *cobra.Command, address string) error {
-	wrong := func(err error) error { return &usageError{c.CommandPath(), err} }
+	wrong := func(err error) error { return command.Usage(c, err) }
 	url, err := remote.ServerURL(address)
 	switch {
 	case err != nil:
@@ -74,10 +77,15 @@ func (j *joining) run(c *cobra.Command, address string) error {
 	case j.role != "server" && j.role != "agent":
 		return wrong(fmt.Errorf("--role %q: want server or agent", j.role))
 	}
-	if err := checkFormat(c, *j.format); err != nil {
+	if err := command.CheckFormat(c, *j.format); err != nil {
 		return err
 	}
 	j.flags.options.Join = url
+	service := enroll.Service{Role: j.role, ConfigDir: j.configDir, UnitDir: j.unitDir}
+	args := j.arguments(c, service.TokenFile()) // without what the file of settings has: the node reads it itself
+	if err := j.loadSettings(c); err != nil {
+		return wrong(err)
+	}
 	o, err := j.flags.complete(c)
 	if err != nil {
 		return err
@@ -105,12 +113,11 @@ func (j *joining) run(c *cobra.Command, address string) error {
 		}
 	}
 	if p.Ready && !j.dryRun {
-		service := enroll.Service{Role: j.role, ConfigDir: j.configDir, UnitDir: j.unitDir}
-		if p.Files, p.Next, err = service.Write(o.Token, j.arguments(c, service.TokenFile())); err != nil {
+		if p.Files, p.Next, err = service.Write(o.Token, args); err != nil {
 			return err
 		}
 	}
-	if err := print(c, *j.format, p, func(w io.Writer) error { return p.text(w) }); err != nil {
+	if err := command.Print(c, *j.format, p, func(w io.Writer) error { return p.text(w) }); err != nil {
 		return err
 	}
 	if !p.Ready {
@@ -118,6 +125,15 @@ func (j *joining) run(c *cobra.Command, address string) error {
 			terminal.Plural(missing, "thing keeps", "things keep") + " this machine from joining; nothing was changed")
 	}
 	return nil
+}
+
+// loadSettings takes the machine's settings, so that what the node will do is what is checked.
+func (j *joining) loadSettings(c *cobra.Command) error {
+	kind := settingsOf(j.role)
+	kind.Own = append(kind.Own, "role", "format", "dry-run", "config-dir", "unit-dir")
+	kind.Foreign = func(name string) bool { return isSettingOf(roleServer, name) || isSettingOf(roleAgent, name) }
+	_, err := settings.Load(c.Flags(), kind, settingsFile(c), os.Environ())
+	return err
 }
 
 // arguments returns the node's arguments among those of this command.

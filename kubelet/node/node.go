@@ -83,7 +83,7 @@ type Config struct {
 	// the API server's stay. It may be nil.
 	InUse func() (names []v1.UniqueVolumeName, known bool)
 	// Found is called with the node's faults after each check. It may be nil.
-	Found func(Ills)
+	Found func(Faults)
 	// Moved is called when this node has other internal addresses than the Node object had. It may
 	// be nil.
 	Moved  func(before, now []string)
@@ -312,9 +312,9 @@ func (r *Reporter) wanted(ctx context.Context) (*v1.Node, error) {
 	r.mu.Lock()
 	r.allocatable = allocatable
 	r.mu.Unlock()
-	conditions, ills := r.conditions(ctx)
+	conditions, faults := r.conditions(ctx)
 	if r.Found != nil && ctx.Err() == nil {
-		r.Found(ills)
+		r.Found(faults)
 	}
 	info := r.Machine.Info
 	info.KubeletVersion = r.Version

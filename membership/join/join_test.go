@@ -48,7 +48,7 @@ type cluster struct {
 	entries   *revocation.Entries
 	revoked   func(*x509.Certificate) error
 	admitted  []string          // agents, before their certificates are issued
-	strays    map[string]string // clusters that nodes claimed to belong to
+	unrelated map[string]string // clusters that nodes claimed to belong to
 	now       func() time.Time
 	log       syncbuf.Buffer // of the server
 	audited   chan join.Audited
@@ -85,7 +85,7 @@ func newCluster(t testing.TB) *cluster {
 		t.Fatal(err)
 	}
 	c := &cluster{ca: ca, token: tok, trust: pki.TrustOf(ca), life: pki.LeafLifetime, now: time.Now,
-		strays: map[string]string{}, audited: make(chan join.Audited, 1000)}
+		unrelated: map[string]string{}, audited: make(chan join.Audited, 1000)}
 	c.config = join.Config{
 		Authority: c.trust,
 		Lifetime:  func() time.Duration { return c.life },
@@ -100,7 +100,7 @@ func newCluster(t testing.TB) *cluster {
 		Encrypts:   func(context.Context) (bool, error) { return c.encrypts, c.unknown },
 		Decided:    func(_ context.Context, d join.Decision) { c.decided = append(c.decided, d) },
 		Inherited:  func(cluster string) bool { return cluster == "ancestor" },
-		Stray:      func(name, cluster string) { c.strays[name] = cluster },
+		Unrelated:  func(name, cluster string) { c.unrelated[name] = cluster },
 		SharedKey:  func(digest string) ([]byte, error) { return []byte("key of " + digest), nil },
 		CheckToken: func(_ context.Context, p token.Proof, _ token.Attempt) error { return c.check(p) },
 		OfAPI: func(_ string, addr netip.Addr) error {

@@ -212,7 +212,7 @@ func TestIllnessIsWhatKeepsFromRunningPods(t *testing.T) {
 		e := newEvidence()
 		e.members["n"] = gossip.Member{Name: "n", State: gossip.Alive, Facts: gossip.Facts{Health: health}}
 		if life, _ := New(Config{Pool: e, Store: e}).Life("n"); life.Ill != want {
-			t.Errorf("%v: ill is %q, want %q", health.Ills(), life.Ill, want)
+			t.Errorf("%v: ill is %q, want %q", health.Faults(), life.Ill, want)
 		}
 	}
 }
