@@ -140,7 +140,8 @@ func (b *barque) grow(ctx context.Context, to int) error {
 func (b *barque) create(ctx context.Context, n int) error {
 	meta := metav1.ObjectMeta{Name: fmt.Sprintf("route-%d", n), Namespace: namespace}
 	if n%2 == 0 {
-		_, err := b.client.NetworkingV1().Ingresses(namespace).Create(ctx, ingress(meta, hostOf(n)), metav1.CreateOptions{})
+		_, err := b.client.NetworkingV1().Ingresses(namespace).Create(ctx, ingress(meta, hostOf(n)),
+			metav1.CreateOptions{})
 		return err
 	}
 	_, err := b.gateways.HTTPRoutes(namespace).Create(ctx, httpRoute(meta, hostOf(n)), metav1.CreateOptions{})

@@ -91,7 +91,7 @@ func TestWrongAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			if m, ok := conn.(*messages); ok && what == "a shorter body" {
-				// The client of HTTP/1.1 waits for the rest: another request brings it, and is no answer.
+				// The client of HTTP/1.1 waits for the rest. Another request brings it.
 				if _, err := m.conn.Write(append(m.request, m.request...)); err != nil {
 					t.Fatal(err)
 				}

@@ -91,8 +91,8 @@ func (l *load) connect(ctx context.Context) (exchanger, error) {
 	return newMessages(conn, l.host), nil
 }
 
-// connectAll makes all connections, some at a time, and sends a request on each: what is made at the
-// first one is not measured. The caller closes them also when there is an error.
+// connectAll makes all connections, some at a time, and sends a request on each: what is made at
+// the first one is not measured. The caller closes them also when there is an error.
 func (l *load) connectAll(ctx context.Context) (all []exchanger, err error) {
 	var mu sync.Mutex
 	var g errgroup.Group

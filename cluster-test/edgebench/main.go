@@ -209,7 +209,9 @@ func (b *bench) peer(ctx context.Context, p *peer, in installed, size int, first
 }
 
 // adder adds a route to the configuration, and lets the proxy read it again.
-func (b *bench) adder(p *peer, running *program.Program, all []string) func(context.Context, int) (time.Duration, error) {
+func (b *bench) adder(
+	p *peer, running *program.Program, all []string,
+) func(context.Context, int) (time.Duration, error) {
 	return func(ctx context.Context, n int) (time.Duration, error) {
 		all = append(all, hostOf(n))
 		if err := p.configure(b.site, p, all); err != nil {

@@ -16,7 +16,6 @@ var largePackages = map[string]int{
 	"apiserver/groups/core":        4134,
 	"apiserver/groups/podtemplate": 3072,
 	"apiserver/storage":            3816,
-	"edge/gateway/proxy":           3047,
 	"pki":                          3048,
 }
 

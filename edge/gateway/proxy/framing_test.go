@@ -14,8 +14,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/barque/barque/edge/gateway/framing"
 	"github.com/barque/barque/edge/gateway/model"
 )
+
+// longestLine is how much package framing keeps of a line.
+const longestLine = 1 << 10
 
 // statuses writes bytes to a connection and returns the statuses of all answers. It leaves the
 // connection open until there are as many as it wants: a server takes its end for a client that has
@@ -215,8 +219,8 @@ func FuzzFraming(f *testing.F) {
 		[]byte(
 			"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n"), 1)
 	f.Fuzz(func(t *testing.T, data []byte, size int) {
-		whole := parsed(&framed{Conn: &pieces{r: bytes.NewReader(data), size: 1 << 20}})
-		cut := parsed(&framed{Conn: &pieces{r: bytes.NewReader(data), size: max(1, size%64)}})
+		whole := parsed(framing.New(&pieces{r: bytes.NewReader(data), size: 1 << 20}))
+		cut := parsed(framing.New(&pieces{r: bytes.NewReader(data), size: max(1, size%64)}))
 		if !slices.Equal(whole, cut) {
 			t.Errorf("at once %q, in pieces %q", whole, cut)
 		}

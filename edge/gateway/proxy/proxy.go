@@ -26,6 +26,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/barque/barque/edge/gateway/framing"
 	"github.com/barque/barque/edge/gateway/model"
 	"github.com/barque/barque/internal/connlimit"
 )
@@ -139,8 +140,8 @@ type port struct {
 	number    uint16
 	table     *table
 	listeners atomic.Pointer[listeners]
-	// https and terminated are the configurations of TLS. Each has the keys of its sessions, so there
-	// is one for all connections.
+	// https and terminated are the configurations of TLS. Each has the keys of its sessions, so
+	// there is one for all connections.
 	https, terminated *tls.Config
 	server            *http.Server
 	socket            net.Listener // nil while it is not open
@@ -366,8 +367,8 @@ func (o *port) start(socket net.Listener) {
 		IdleTimeout: idleTimeout,
 		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 		ConnState: func(c net.Conn, state http.ConnState) {
-			if f, ok := c.(interface{ upgrade() }); ok && state == http.StateHijacked {
-				f.upgrade()
+			if f, ok := c.(interface{ Upgrade() }); ok && state == http.StateHijacked {
+				f.Upgrade()
 			}
 		},
 		// Faults of clients are theirs, and would fill the log.
@@ -432,7 +433,7 @@ func (o *port) greet(conn net.Conn, queue *queue) {
 	}
 	listeners := o.listeners.Load()
 	if !listeners.secure {
-		queue.put(&framed{Conn: conn})
+		queue.put(framing.New(conn))
 		return
 	}
 	if listeners.streams {
@@ -461,7 +462,7 @@ func (o *port) secure(conn net.Conn, queue *queue) {
 	defer cancel()
 	// The server sees an error, too, and answers a client that speaks without TLS.
 	if err := client.HandshakeContext(ctx); err == nil && client.ConnectionState().NegotiatedProtocol != "h2" {
-		queue.put(newFramedTLS(client))
+		queue.put(framing.NewTLS(client))
 		return
 	}
 	queue.put(client)

@@ -294,7 +294,8 @@ func TestSessionsAreOfOneName(t *testing.T) {
 			}
 			defer c.Close()
 			// A ticket of TLS 1.3 comes behind the handshake.
-			if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+name+"\r\nConnection: close\r\n\r\n"); err != nil {
+			request := "GET / HTTP/1.1\r\nHost: " + name + "\r\nConnection: close\r\n\r\n"
+			if _, err := io.WriteString(c, request); err != nil {
 				return false, err
 			}
 			if _, err := io.ReadAll(c); err != nil {

@@ -1,4 +1,6 @@
-package proxy
+// Package framing refuses messages of HTTP/1 whose end two readers may see at different places, on
+// connections of net/http's server.
+package framing
 
 import (
 	"bytes"
@@ -8,14 +10,14 @@ import (
 	"sync/atomic"
 )
 
-// framed follows the messages of HTTP/1 on a connection, and breaks those whose end two readers may
+// Conn follows the messages of HTTP/1 on a connection, and breaks those whose end two readers may
 // see at different places. net/http takes the one of two lengths that counts and forgets the other,
 // so its handler cannot know. A header that breaks the rule is followed by a line that is none:
 // net/http answers 400 and closes the connection.
 //
 // It is not for HTTP/2, whose frames have lengths, and ends with an upgrade. Only the server's
 // goroutine for the connection reads.
-type framed struct {
+type Conn struct {
 	net.Conn
 	upgraded atomic.Bool
 	state    framing
@@ -55,25 +57,34 @@ const longestLine = 1 << 10
 // malformed is a line that no header has.
 const malformed = "\x00\r\n\r\n"
 
-// framedTLS is one in TLS, without HTTP/2.
-type framedTLS struct {
-	*framed
+// New follows a connection.
+func New(c net.Conn) *Conn { return &Conn{Conn: c} }
+
+// tlsConn is one in TLS, without HTTP/2.
+type tlsConn struct {
+	*Conn
 	tls *tls.Conn
 }
 
-func newFramedTLS(c *tls.Conn) framedTLS { return framedTLS{&framed{Conn: c}, c} }
+// NewTLS follows the messages in TLS. net/http asks the connection for the state of TLS.
+func NewTLS(c *tls.Conn) net.Conn { return tlsConn{New(c), c} }
 
 // ConnectionState is asked by net/http, for Request.TLS.
-func (f framedTLS) ConnectionState() tls.ConnectionState { return f.tls.ConnectionState() }
+func (f tlsConn) ConnectionState() tls.ConnectionState { return f.tls.ConnectionState() }
 
 // CloseWrite ends one direction.
-func (f *framed) CloseWrite() error { return closeWrite(f.Conn) }
+func (f *Conn) CloseWrite() error {
+	if half, ok := f.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return f.Conn.Close()
+}
 
-// upgrade says that the connection has another protocol from now on, and no messages any more.
-func (f *framed) upgrade() { f.upgraded.Store(true) }
+// Upgrade says that the connection has another protocol from now on, and no messages any more.
+func (f *Conn) Upgrade() { f.upgraded.Store(true) }
 
 // Read implements net.Conn.
-func (f *framed) Read(p []byte) (int, error) {
+func (f *Conn) Read(p []byte) (int, error) {
 	if len(f.reply) > 0 {
 		n := copy(p, f.reply)
 		f.reply = f.reply[n:]
@@ -99,7 +110,7 @@ func (f *framed) Read(p []byte) (int, error) {
 
 // follow goes through bytes that have been read. It returns false with the number of bytes before
 // the end of a header that is refused.
-func (f *framed) follow(p []byte) (int, bool) {
+func (f *Conn) follow(p []byte) (int, bool) {
 	for i := 0; i < len(p); {
 		switch f.state {
 		case body, chunk:
@@ -138,7 +149,7 @@ func (f *framed) follow(p []byte) (int, bool) {
 }
 
 // keep adds to the current line.
-func (f *framed) keep(p []byte) {
+func (f *Conn) keep(p []byte) {
 	n := min(len(p), longestLine-len(f.line))
 	f.line = append(f.line, p[:n]...)
 	f.long = f.long || n < len(p)
@@ -146,7 +157,7 @@ func (f *framed) keep(p []byte) {
 
 // take goes on behind a line. It returns false where the message is refused; what net/http refuses
 // by itself is left to it.
-func (f *framed) take(line []byte) bool {
+func (f *Conn) take(line []byte) bool {
 	empty := len(line) == 0
 	switch f.state {
 	case firstLine:
@@ -185,7 +196,7 @@ func (f *framed) take(line []byte) bool {
 }
 
 // endHeader decides what follows a header; false if readers may disagree.
-func (f *framed) endHeader() bool {
+func (f *Conn) endHeader() bool {
 	m := &f.message
 	switch {
 	case m.codings > 0 && (m.lengths > 0 || m.old):
