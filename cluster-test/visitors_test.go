@@ -16,6 +16,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -502,4 +503,43 @@ func (s *Space) startEcho() int {
 		<-served
 	})
 	return listener.Addr().(*net.TCPAddr).Port
+}
+
+// Each kind of client takes a backend's answer to its own request, and nothing else: no other
+// status, no answer to another request, and no connection that ends.
+func TestVisitorsTellFailures(t *testing.T) {
+	certificates := newWebCertificates(t)
+	chain, key := certificates.next(t)
+	pair, err := tls.X509KeyPair(chain, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/other":
+			fmt.Fprint(w, "Hello from web-1\npath: /another\n")
+		case "/refused":
+			http.Error(w, "Hello from web-1\npath: /refused", http.StatusBadGateway)
+		case "/broken":
+			panic(http.ErrAbortHandler)
+		default:
+			fmt.Fprintf(w, "Hello from web-1\npath: %s\n", r.URL.Path)
+		}
+	}))
+	server.EnableHTTP2, server.TLS = true, &tls.Config{Certificates: []tls.Certificate{pair}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	to := certificates.client(server.Listener.Addr().String(), webHost)
+	for name, v := range map[string]visit{
+		"kept": &kept{visitor: to}, "new": &newEach{to}, "multiplexed": newMultiplexed(to),
+	} {
+		for _, path := range []string{"/right", "/other", "/refused", "/broken", "/right"} {
+			if err := v.ask(t.Context(), path); (err == nil) != (path == "/right") {
+				t.Errorf("%s, %s: %v", name, path, err)
+			}
+		}
+	}
+	if err := certificates.shown(to.address, webHost, certificates.serial+1)(t.Context()); err == nil {
+		t.Error("an old certificate is taken for the newest")
+	}
 }

@@ -234,7 +234,7 @@ func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 // metrics of the data plane.
 type metrics struct {
 	requests *prometheus.CounterVec
-	// classes are those of requests by the first digit of their status; the first is that of others.
+	// classes are the counters by the first digit of a status; the first one is for others.
 	classes [len(classes)]prometheus.Counter
 	seconds prometheus.Histogram
 	retries prometheus.Counter
