@@ -150,8 +150,8 @@ $(CRDS_DIR)/%.yaml.gz: Makefile go.mod
 # Tests, in three rings: `make test`, `make test-all`, `make bench*`. docs/testing.md describes them.
 
 # The end-to-end packages need bin/barque and have their own run.
-E2E_PKGS  := ./cluster-test ./cluster-test/chaos
-UNIT_PKGS  = $$($(GO) list ./... | grep -v -e '/cluster-test$$' -e '/cluster-test/chaos$$')
+E2E_PKGS  := ./cluster-test ./cluster-test/chaos ./cluster-test/addresschaos
+UNIT_PKGS  = $$($(GO) list ./... | grep -v -e '/cluster-test$$' -e '/cluster-test/chaos$$' -e '/cluster-test/addresschaos$$')
 # Where goroutines meet: `make test` runs these with the race detector, and all others without. The
 # store's files and formats hardly have goroutines. The tests of how much it holds and how long it
 # waits, and its simulation, would take ten times as long. `make test-all` runs all with it.
@@ -211,7 +211,7 @@ unit-plain:
 	  $(GO) test $(SHORT) -run 'Address|Moves' ./raftstore; \
 	fi; \
 	echo "go test -short, all other packages but $(E2E_PKGS)"; \
-	$(GO) test $(SHORT) $$($(GO) list ./... | grep -vxF -e "$$raced" | grep -v -e '/cluster-test$$' -e '/cluster-test/chaos$$')
+	$(GO) test $(SHORT) $$($(GO) list ./... | grep -vxF -e "$$raced" | grep -v -e '/cluster-test$$' -e '/cluster-test/chaos$$' -e '/cluster-test/addresschaos$$')
 
 .PHONY: test-e2e
 test-e2e: build ## take one three-server cluster through its life: hello, rollout, a dead leader, backup, leave (as root)
@@ -333,6 +333,13 @@ chaos: build ## break a whole cluster in all ways while it is used, and check th
 	$(GO) build -o bin/chaos ./cluster-test/chaos
 	$(SUDO) env BARQUE_BIN=$(CURDIR)/bin/barque bin/chaos -duration $(or $(DURATION),10m) -seed $(or $(SEED),0) -count $(or $(COUNT),0) \
 	  -faults '$(FAULTS)' -page $(or $(PAGE),bin/chaos.html)
+	$(if $(FAULTS),,$(MAKE) --no-print-directory chaos-addresses COUNT=$(or $(ADDRESS_FAULTS),30) DURATION=)
+
+.PHONY: chaos-addresses
+chaos-addresses: build ## break a cluster while a neighbour asks who has its addresses: never two (COUNT=200 or DURATION=…, SEED=… FAULTS=…; as root)
+	$(GO) build -o bin/chaos-addresses ./cluster-test/addresschaos
+	$(SUDO) env BARQUE_BIN=$(CURDIR)/bin/barque bin/chaos-addresses -duration $(or $(DURATION),10m) -seed $(or $(SEED),0) \
+	  -count $(or $(COUNT),0) -faults '$(FAULTS)'
 
 # etcd is built from a module of its own, so that Barque's does not depend on it.
 ETCD_MODULE := cluster-test/storebench/etcd

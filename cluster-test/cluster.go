@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"github.com/barque/barque/cluster-test/disk"
 	"github.com/barque/barque/cluster-test/registry"
 	"github.com/barque/barque/internal/await"
+	"github.com/barque/barque/internal/osthread"
 )
 
 // Options of a cluster.
@@ -236,6 +238,19 @@ func (c *Cluster) Kubeconfig() string { return filepath.Join(c.Dir, "kubeconfig"
 
 // Netns is the name of a node's network namespace.
 func (c *Cluster) Netns(node string) string { return "barque-" + c.ID + "-" + node }
+
+// MAC is that of a node's interface on the bridge.
+func (c *Cluster) MAC(node string) (mac string, err error) {
+	// The node's own /sys shows the interfaces of this machine.
+	err = osthread.InNetwork(c.Netns(node), func() error {
+		link, err := net.InterfaceByName("eth0")
+		if err == nil {
+			mac = link.HardwareAddr.String()
+		}
+		return err
+	})
+	return mac, err
+}
 
 // DataDir is a node's data directory, LogFile the log of its process.
 func (c *Cluster) DataDir(node string) string { return filepath.Join(c.Dir, node) }

@@ -69,6 +69,26 @@ func (c *Cluster) processes(node string) ([]int, error) {
 	return found, err
 }
 
+// CPUWait is how long the threads of a node's processes have waited for a CPU since they began, all
+// together; 0 if none runs.
+func (c *Cluster) CPUWait(node string) (sum time.Duration) {
+	found, _ := c.processes(node) // none is no error here
+	for _, pid := range found {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)) // the pattern is well-formed
+		for _, file := range threads {
+			var ran, waited time.Duration
+			data, err := os.ReadFile(file)
+			if err != nil {
+				continue // it has ended
+			}
+			if _, err := fmt.Sscan(string(data), &ran, &waited); err == nil {
+				sum += waited
+			}
+		}
+	}
+	return sum
+}
+
 // Signal sends a signal to Barque's own processes on the nodes: the node's process and its
 // containerd, no pods. A node without such a process is an error: a fault that breaks nothing is a
 // fault of the test.

@@ -18,6 +18,8 @@ type EdgeStatus struct {
 	// Routes are faults of Ingresses and of objects of the Gateway API. MoreRoutes are not listed.
 	Routes     []RouteFault `json:"routes,omitempty"`
 	MoreRoutes int          `json:"moreRoutes,omitempty"`
+	// BGP is nil without sessions.
+	BGP *BGPStatus `json:"bgp,omitempty"`
 }
 
 // PoolStatus is an AddressPool.
@@ -91,6 +93,7 @@ func (w *warner) edge() {
 				"the AddressPool %s gives no addresses: %s", p.Name, p.Problem)
 		}
 	}
+	w.bgp(e.BGP)
 	var waiting []string
 	for _, s := range e.Waiting {
 		if s.Reason == PoolExhausted {

@@ -28,6 +28,9 @@ func WriteStatus(w io.Writer, on terminal.Screen, s *ClusterStatus) error {
 	for _, text := range addressTexts(s.Addresses) {
 		line("addresses", text, terminal.Plain)
 	}
+	if s.Edge != nil && s.Edge.BGP != nil {
+		line("bgp", s.Edge.BGP.Text(), terminal.Plain)
+	}
 	if s.ExchangeUnderWay() {
 		line("keys",
 			fmt.Sprintf("%s is being exchanged, for %s: %s", ExchangeOf(s.CA), ageText(s.Time.Sub(s.CA.Since)),

@@ -532,7 +532,7 @@ func (k *Kubelet) services(namespace string) []*v1.Service {
 	}
 	list, err := k.config.Services.Services(namespace).List(labels.Everything())
 	if err != nil {
-		k.config.Logger.Warn("cannot list services", "namespace", namespace, "error", err)
+		k.config.Logger.Warn("cannot list services", "namespace", namespace, "err", err)
 	}
 	if namespace != metav1.NamespaceDefault {
 		if api, err := k.config.Services.Services(metav1.NamespaceDefault).Get("kubernetes"); err == nil {

@@ -320,6 +320,14 @@ func (s *Server) ConfirmTerm(ctx context.Context, term uint64) error {
 	return s.node.ConfirmTerm(ctx, term)
 }
 
+// SinceEarlierProof returns how long ago, at least, ConfirmTerm can have succeeded on the leader of
+// an earlier term than this server's. It will not succeed there any more. It costs one exchange.
+// Other servers' clocks count: their rates may differ. It fails with ErrUnavailable if no quorum
+// knows, as in an upgrade from a version without it, and with ErrClosed.
+func (s *Server) SinceEarlierProof(ctx context.Context, term uint64) (time.Duration, error) {
+	return s.node.SinceEarlierProof(ctx, term)
+}
+
 // Silent returns the members that do not answer the heartbeats of this server, and a channel that
 // is closed when that changes. It is known within Timeouts.Heartbeat. A new leader knows a dead
 // former leader as silent at once, if its address refuses connections. It returns none while this

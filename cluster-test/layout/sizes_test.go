@@ -11,13 +11,7 @@ const smallPackage = 3000
 
 // largePackages are those above it, with their present number of lines. Each is a ceiling, which
 // only falls. A package that has become small loses its row.
-var largePackages = map[string]int{
-	"apiserver":                    4034,
-	"apiserver/groups/core":        4134,
-	"apiserver/groups/podtemplate": 3072,
-	"apiserver/storage":            3816,
-	"pki":                          3048,
-}
+var largePackages = map[string]int{}
 
 // No package has more lines than smallPackage, except the named ones. Comments count, and tests do
 // not.

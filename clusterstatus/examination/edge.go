@@ -17,6 +17,7 @@ func (e *Examination) edge() {
 	if of == nil {
 		return
 	}
+	e.bgp(of.BGP)
 	found, more := 0, of.MoreRoutes
 	for _, s := range of.Waiting {
 		if s.Reason == clusterstatus.PoolExhausted { // the status has it

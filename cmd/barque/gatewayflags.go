@@ -28,6 +28,8 @@ func addGatewayFlags(c *cobra.Command, o *options.Options, f *gatewayFlags) {
 		"port of Ingresses with TLS; give it to all nodes")
 	flags.StringSliceVar(&f.ports, "gateway-ports", []string{"80", "443"},
 		"ports that listeners of Gateways may have at the nodes' addresses; give it to all nodes")
+	flags.BoolVar(&o.Gateway.HTTP3, "gateway-http3", o.Gateway.HTTP3,
+		"serve HTTP/3, too, at the UDP ports of listeners of HTTPS; give it to all nodes")
 	flags.StringSliceVar(&f.trusted, "gateway-trusted-proxies", nil,
 		"ranges of proxies before the gateway, whose X-Forwarded-For and X-Forwarded-Proto count; give it to all nodes")
 	flags.StringSliceVar(&f.proxyHeaders, "gateway-proxy-protocol", nil,

@@ -19,8 +19,11 @@ import (
 
 // Holder knows which addresses this node may answer for. It is a *hold.Holder.
 type Holder interface {
-	// Holds is asked before each answer.
 	Holds(addr netip.Addr) bool
+	// Answer calls send if this node may answer, and drops nothing meanwhile.
+	Answer(addr netip.Addr, send func()) bool
+	// Limit calls set with the end of all holds, now and when it changes.
+	Limit(set func(end hold.Instant))
 	// Held returns all, and a channel that is closed when they change.
 	Held() ([]hold.Hold, <-chan struct{})
 }
@@ -38,13 +41,16 @@ type Config struct {
 
 // Announcer answers for held addresses. Make it with New and run it once.
 type Announcer struct {
-	config  Config
-	metrics *metrics
+	config   Config
+	metrics  *metrics
+	deadline *deadline // nil: this kernel has none
 
 	mu sync.Mutex
 	// open are the sockets in use, by link and protocol.
 	open map[key]*reader
-	told map[string]time.Time // conflicts that were reported, by address and MAC
+	// judges are the kernel's programs at the links of these sockets, by link.
+	judges map[int]*os.File
+	told   map[string]time.Time // conflicts that were reported, by address and MAC
 }
 
 type key struct {
@@ -73,11 +79,12 @@ func New(c Config) *Announcer {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "barque_edge_" + name, Help: help},
 			[]string{"family"})
 	}
-	return &Announcer{config: c, open: map[key]*reader{}, told: map[string]time.Time{}, metrics: &metrics{
-		counter("neighbour_answers_total", "Answers to questions for held addresses, by ARP and neighbour discovery."),
-		counter("neighbour_announcements_total", "Unasked announcements of held addresses."),
-		counter("neighbour_conflicts_total", "Packets in which another machine claims a held address."),
-	}}
+	return &Announcer{config: c, open: map[key]*reader{}, judges: map[int]*os.File{},
+		told: map[string]time.Time{}, metrics: &metrics{
+			counter("neighbour_answers_total", "Answers to questions for held addresses, by ARP and neighbour discovery."),
+			counter("neighbour_announcements_total", "Unasked announcements of held addresses."),
+			counter("neighbour_conflicts_total", "Packets in which another machine claims a held address."),
+		}}
 }
 
 // Collectors returns the metrics.
@@ -114,6 +121,7 @@ type due struct {
 
 // Run answers until ctx ends. When it returns, nothing answers any more.
 func (a *Announcer) Run(ctx context.Context) error {
+	defer a.bound()()
 	defer a.close()
 	dues := map[netip.Addr]due{}
 	said := ""
@@ -170,6 +178,55 @@ func (a *Announcer) Run(ctx context.Context) error {
 	}
 }
 
+// bound lets the kernel know the end of the holds, and returns the function that ends that.
+func (a *Announcer) bound() (end func()) {
+	d, err := newDeadline()
+	if err != nil {
+		a.config.Logger.Info("this kernel does not look at the time of an answer: a process that is stopped between "+
+			"its look at the clock and its answer sends that late", "err", err)
+		return func() {}
+	}
+	a.deadline = d
+	a.config.Holder.Limit(d.set)
+	return func() {
+		a.config.Holder.Limit(func(hold.Instant) {})
+		if err := d.close(); err != nil {
+			a.config.Logger.Debug("free the end of the holds", "err", err)
+		}
+	}
+}
+
+// watch makes the kernel judge what a socket sends. The caller has mu.
+func (a *Announcer) watch(s *socket) {
+	if a.deadline == nil {
+		return
+	}
+	err := func() (err error) {
+		if a.judges[s.link.index] == nil { // a link has one for both protocols
+			if a.judges[s.link.index], err = a.deadline.attach(s.link); err != nil {
+				delete(a.judges, s.link.index)
+				return err
+			}
+		}
+		return s.mark(deadlineMark)
+	}()
+	if err != nil {
+		a.config.Logger.Info("this kernel does not look at the time of the answers on a link",
+			"link", s.link.name, "err", err)
+	}
+}
+
+// dismiss ends the programs at links without a socket. The caller has mu.
+func (a *Announcer) dismiss() (err error) {
+	for index, judge := range a.judges {
+		if a.open[key{index, false}] == nil && a.open[key{index, true}] == nil {
+			err = errors.Join(err, judge.Close())
+			delete(a.judges, index)
+		}
+	}
+	return err
+}
+
 // settle opens the sockets that held addresses need, and closes the others.
 func (a *Announcer) settle(held []netip.Addr) error {
 	var all []network
@@ -209,6 +266,7 @@ func (a *Announcer) settle(held []netip.Addr) error {
 			delete(a.open, k)
 		}
 	}
+	errs = append(errs, a.dismiss())
 	for k, l := range wanted {
 		r := a.open[k]
 		if r == nil {
@@ -219,6 +277,7 @@ func (a *Announcer) settle(held []netip.Addr) error {
 			}
 			r = &reader{socket: s, joined: map[netip.Addr]bool{}, done: make(chan struct{})}
 			a.open[k] = r
+			a.watch(s)
 			go a.answer(r) // ends when the socket is closed
 		}
 		if k.ipv6 {
@@ -264,6 +323,11 @@ func (a *Announcer) close() {
 		}
 		<-r.done
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.dismiss(); err != nil {
+		a.config.Logger.Debug("end the programs at links", "err", err)
+	}
 }
 
 // answer answers the questions on one link.
@@ -294,13 +358,19 @@ func (a *Announcer) handle(r *reader, p packet) {
 		a.conflict(r, addr, p.mac)
 	}
 	if addr := p.asks; addr.IsValid() && a.config.Holder.Holds(addr) {
-		sent, err := r.send(reply(p, r.link.mac), func() bool { return a.config.Holder.Holds(addr) })
+		sent, err := a.send(r, addr, reply(p, r.link.mac))
 		if err != nil {
 			a.config.Logger.Debug("an answer could not be sent", "address", addr, "link", r.link.name, "err", err)
 		} else if sent {
 			a.metrics.answers.WithLabelValues(family(addr)).Inc()
 		}
 	}
+}
+
+// send sends a frame about an address that this node still holds.
+func (a *Announcer) send(r *reader, addr netip.Addr, frame []byte) (sent bool, err error) {
+	sent = a.config.Holder.Answer(addr, func() { err = r.send(frame) })
+	return sent && err == nil, err
 }
 
 // conflict reports that another machine claims a held address, and repeats this node's claim.
@@ -349,7 +419,7 @@ func (a *Announcer) announce(addr netip.Addr) {
 
 func (a *Announcer) say(r *reader, addr netip.Addr) {
 	for _, frame := range announcements(addr, r.link.mac) {
-		sent, err := r.send(frame, func() bool { return a.config.Holder.Holds(addr) })
+		sent, err := a.send(r, addr, frame)
 		if err != nil {
 			a.config.Logger.Debug("an announcement could not be sent", "address", addr, "link", r.link.name, "err", err)
 		} else if sent {

@@ -23,6 +23,20 @@ type holder struct {
 	mu      sync.Mutex
 	held    []hold.Hold
 	changed chan struct{}
+	limit   func(hold.Instant)
+}
+
+func (h *holder) Answer(addr netip.Addr, send func()) bool {
+	if !h.Holds(addr) {
+		return false
+	}
+	send()
+	return true
+}
+
+func (h *holder) Limit(set func(hold.Instant)) {
+	h.limit = set
+	set(hold.Boot().Add(time.Hour))
 }
 
 func (h *holder) Holds(addr netip.Addr) bool {
@@ -142,8 +156,8 @@ func (w *wire) expect(t *testing.T, addr netip.Addr, cause func()) {
 
 func (w *wire) ask(t *testing.T, frame []byte) {
 	t.Helper()
-	if sent, err := w.send(frame, func() bool { return true }); err != nil || !sent {
-		t.Fatal(sent, err)
+	if err := w.send(frame); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -160,6 +174,7 @@ func TestOnTheWire(t *testing.T) {
 				conflicts <- addr.String() + " " + mac.String() + " " + link
 			}})
 	h.set(held4, held6)
+	defer a.bound()()
 	// The sockets are opened here, because Run may be on another thread, in another namespace.
 	if err := a.settle([]netip.Addr{held4, held6}); err != nil {
 		t.Fatal(err)
@@ -209,4 +224,92 @@ func TestRunEnds(t *testing.T) {
 	if err := <-ended; err != nil || len(a.open) != 0 {
 		t.Errorf("%v, %d sockets are open", err, len(a.open))
 	}
+}
+
+// TestTheKernelLooksAtTheTime: a process that is stopped between its own look at the clock and its
+// answer goes on after the end of its holds, and sends. The kernel drops the answer.
+func TestTheKernelLooksAtTheTime(t *testing.T) {
+	node, other := ownNetwork(t)
+	wire, wire6 := listen(t, other, false), listen(t, other, true)
+	h := &holder{changed: make(chan struct{})}
+	a := New(Config{Holder: h, Own: []netip.Addr{netip.MustParseAddr("10.0.0.1")}})
+	h.set(held4, held6)
+	end := a.bound()
+	if a.deadline == nil {
+		needs.Missing(t, "eBPF at the end of a link (tcx, Linux 6.6)", "the kernel drops late answers")
+	}
+	if err := a.settle([]netip.Addr{held4, held6}); err != nil {
+		t.Fatal(err)
+	}
+	r, r6 := a.open[key{node.index, false}], a.open[key{node.index, true}]
+	if r == nil || r6 == nil || len(a.judges) != 1 {
+		t.Fatalf("the sockets are %v, and %d programs judge what they send", a.open, len(a.judges))
+	}
+	late6 := advise(held6, ours, allNodes, groupMAC(allNodes), false)
+	wire6.expect(t, held6, func() {
+		if sent, err := a.send(r6, held6, late6); err != nil || !sent {
+			t.Error("before the end:", sent, err)
+		}
+	})
+	late := arp(arpReply, held4, ours, peer4, peer, peer)
+	wire.expect(t, held4, func() {
+		if sent, err := a.send(r, held4, late); err != nil || !sent {
+			t.Error("before the end:", sent, err)
+		}
+	})
+	h.limit(hold.Boot())
+	for range 5 {
+		if sent, err := a.send(r, held4, late); err == nil || sent {
+			t.Error("after the end it is sent")
+		}
+		if sent, err := a.send(r6, held6, late6); err == nil || sent {
+			t.Error("after the end it is sent, by IPv6")
+		}
+	}
+	another, err := open(node, false) // that has nothing to do with held addresses
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer another.close()
+	marker := netip.MustParseAddr("10.0.0.77")
+	for len(wire.heard) > 0 {
+		<-wire.heard
+	}
+	if err := another.send(arp(arpReply, marker, ours, peer4, peer, peer)); err != nil {
+		t.Fatal(err)
+	}
+	if p := <-wire.heard; p.claims != marker {
+		t.Errorf("heard is a claim of %v", p.claims)
+	}
+	h.limit(hold.Boot().Add(time.Hour))
+	wire.expect(t, held4, func() {
+		if sent, err := a.send(r, held4, late); err != nil || !sent {
+			t.Error("before a later end:", sent, err)
+		}
+	})
+
+	// The program ends with the socket: nothing is left on the link.
+	h.limit(hold.Boot())
+	if err := another.mark(deadlineMark); err != nil {
+		t.Fatal(err)
+	}
+	if err := another.send(late); err == nil {
+		t.Error("a marked packet passes")
+	}
+	if err := a.settle([]netip.Addr{held6}); err != nil || len(a.judges) != 1 {
+		t.Errorf("%v; %d programs for one socket", err, len(a.judges))
+	}
+	if err := another.send(late); err == nil {
+		t.Error("a marked packet passes while the other socket is open")
+	}
+	a.close()
+	if len(a.judges) != 0 {
+		t.Errorf("%d programs for no socket", len(a.judges))
+	}
+	wire.expect(t, held4, func() {
+		if err := another.send(late); err != nil {
+			t.Error("a program is left on the link:", err)
+		}
+	})
+	end()
 }

@@ -30,6 +30,7 @@ type socket struct {
 type syscallConn interface {
 	Read(func(fd uintptr) (done bool)) error
 	Write(func(fd uintptr) (done bool)) error
+	Control(func(fd uintptr)) error
 }
 
 // ofNeighbours lets solicitations and advertisements pass: ICMPv6 in the first header, of type 135
@@ -90,7 +91,7 @@ func (s *socket) read(buffer []byte) (n int, err error) {
 		var failed error
 		err = s.raw.Read(func(fd uintptr) bool {
 			n, from, failed = unix.Recvfrom(int(fd), buffer, 0)
-			return failed != unix.EAGAIN && failed != unix.EINTR
+			return !errors.Is(failed, unix.EAGAIN) && !errors.Is(failed, unix.EINTR)
 		})
 		if err != nil { // Go's poller has no other error than that the file is closed
 			return 0, os.ErrClosed
@@ -104,18 +105,25 @@ func (s *socket) read(buffer []byte) (n int, err error) {
 	}
 }
 
-// send sends a frame if may still permits it. may is asked last of all.
-func (s *socket) send(frame []byte, may func() bool) (sent bool, err error) {
+// send sends a frame. It does not wait: where the link takes none, the frame is lost.
+func (s *socket) send(frame []byte) error {
 	to := &unix.SockaddrLinklayer{Ifindex: s.link.index, Halen: macLen}
 	copy(to.Addr[:], frame[:macLen])
 	var failed error
-	err = s.raw.Write(func(fd uintptr) bool {
-		if sent = may(); sent {
+	err := s.raw.Write(func(fd uintptr) bool {
+		for failed = unix.EINTR; errors.Is(failed, unix.EINTR); {
 			failed = unix.Sendto(int(fd), frame, 0, to)
 		}
-		return failed != unix.EAGAIN && failed != unix.EINTR
+		return true
 	})
-	return sent, errors.Join(err, failed)
+	return errors.Join(err, failed)
+}
+
+// mark marks the frames that it sends.
+func (s *socket) mark(mark int) error {
+	var failed error
+	err := s.raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, mark) })
+	return errors.Join(err, failed)
 }
 
 // join and leave change the memberships in the group of an IPv6 address. Without it, switches and

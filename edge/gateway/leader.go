@@ -254,6 +254,7 @@ func (w *statusWriter) want(cluster view) {
 	}
 	for _, g := range list[gatewayv1.Gateway](w.objects.gateways) {
 		add(secrets, translate.Secrets(cluster, g))
+		add(authorities, translate.GatewayAuthorities(cluster, g))
 	}
 	for _, s := range list[gatewayv1.ListenerSet](w.objects.listenerSets) {
 		add(secrets, translate.SetSecrets(cluster, s))
@@ -356,7 +357,12 @@ func (w *statusWriter) gateway(
 	addresses []string,
 ) error {
 	next := g.DeepCopy()
-	next.Status.Conditions, _ = conditions(g.Status.Conditions, t.Conditions(sets, len(addresses) > 0))
+	want := t.Conditions(sets, len(addresses) > 0)
+	next.Status.Conditions, _ = conditions(g.Status.Conditions, want)
+	if insecure := string(gatewayv1.GatewayConditionInsecureFrontendValidationMode); !meta.IsStatusConditionTrue(want,
+		insecure) {
+		meta.RemoveStatusCondition(&next.Status.Conditions, insecure)
+	}
 	next.Status.Addresses = nil
 	kind := gatewayv1.IPAddressType
 	for _, a := range addresses {

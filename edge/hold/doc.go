@@ -18,8 +18,9 @@
 //  2. The leader notes its clock after a request arrived. Then a quorum proves that it still leads.
 //     It counts the grant from the noted instant, with Margin added for the difference of clocks.
 //  3. A new leader knows no grants. What its predecessor granted is over when Duration and Margin
-//     have passed since its term began: a quorum proved the predecessor's leadership before it
-//     elected the new leader, and after the predecessor noted its clock.
+//     have passed since a quorum last proved the predecessor's leadership: that was after the
+//     predecessor noted its clock. The servers say how long ago it was. Where they do not, it
+//     counts from the beginning of the new term.
 //  4. A node has one session at a time. It first ends the old one, and then asks the next leader
 //     for a session. It takes no session of a term below the highest that it has met. So once it
 //     has reported to a leader its addresses, no earlier leader's grant is taken.

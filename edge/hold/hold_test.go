@@ -129,13 +129,7 @@ func TestNeverTwo(t *testing.T) {
 						delete(w.cut, [2]string{m.name, m.name})
 					})
 				case 6: // alone
-					w.change(func() {
-						for _, o := range w.machines {
-							if o != m {
-								w.cut[[2]string{m.name, o.name}], w.cut[[2]string{o.name, m.name}] = true, true
-							}
-						}
-					})
+					w.isolate(m)
 				case 7:
 					w.change(func() { clear(w.cut) })
 				case 8:
@@ -204,17 +198,9 @@ func TestFailover(t *testing.T) {
 		fault func(w *world, m *machine)
 		limit time.Duration
 	}{
-		"killed": {func(w *world, m *machine) { w.kill(m) }, time.Second},
-		"paused": {func(w *world, m *machine) { w.change(func() { m.paused = true }) }, 3 * time.Second},
-		"cut off": {func(w *world, m *machine) {
-			w.change(func() {
-				for _, o := range w.machines {
-					if o != m {
-						w.cut[[2]string{m.name, o.name}], w.cut[[2]string{o.name, m.name}] = true, true
-					}
-				}
-			})
-		}, 3 * time.Second},
+		"killed":  {func(w *world, m *machine) { w.kill(m) }, time.Second},
+		"paused":  {func(w *world, m *machine) { w.change(func() { m.paused = true }) }, 3 * time.Second},
+		"cut off": {func(w *world, m *machine) { w.isolate(m) }, 3 * time.Second},
 		"excluded": {func(w *world, m *machine) {
 			w.change(func() { w.demands = usualDemands(w, func(node string) bool { return node == m.name }) })
 		}, time.Second},
@@ -266,6 +252,77 @@ func TestTheAPIsAddressFollowsTheLeader(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestASilentLeaderIsReplaced: it holds addresses, and falls silent. Its successor is elected after
+// a while, and the silence counts from before that.
+func TestASilentLeaderIsReplaced(t *testing.T) {
+	for what, silence := range map[string]func(w *world, m *machine){
+		"paused":  func(w *world, m *machine) { w.change(func() { m.paused = true }) },
+		"cut off": func(w *world, m *machine) { w.isolate(m) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			for seed := range uint64(8) {
+				simulate(t, seed, func(w *world) {
+					settle(t, w)
+					time.Sleep(time.Duration(w.intn(3000)) * time.Millisecond)
+					old := w.machines[0]
+					silence(w, old)
+					fault := time.Now()
+					time.Sleep(1200 * time.Millisecond) // as Raft takes to find it out
+					if !w.elect(w.machines[1]) {
+						t.Fatal("not elected")
+					}
+					for what, holds := range map[string]func() bool{
+						"the API's address": movedFrom(w, old, apiAddr), "all": w.allAnswered,
+					} {
+						if _, ok := until(holds); !ok || time.Since(fault) > 3*time.Second {
+							t.Errorf("seed %d: %s after %s: %v", seed, what, time.Since(fault), ok)
+						}
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestATermThatGoesOn: Lead is called again in the same term, as after a restore. The bound for
+// earlier terms says nothing about the grants of this one.
+func TestATermThatGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		asked := 0
+		l := NewLeader(LeaderConfig{
+			Clock:   func() Instant { return Instant(time.Since(began)) },
+			Confirm: func(context.Context, uint64) error { return nil },
+			Earlier: func(context.Context, uint64) (time.Duration, error) { asked++; return time.Hour, nil },
+			Gone:    func(context.Context, string) bool { return false },
+			Demands: func() ([]Demand, bool, <-chan struct{}) {
+				return []Demand{{Addr: first, Eligible: []string{"a"}, Possible: []string{"a", "b"}}}, false, nil
+			},
+		})
+		for i, want := range []bool{true, false} {
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- l.Lead(ctx, 7) }()
+			synctest.Wait()
+			l.mu.Lock()
+			l.ledger.open(uint64(i+1), "a")
+			l.visits[uint64(i+1)] = visit{make(chan struct{}, 1), &lateLink{}}
+			l.ledger.hear(l.config.Clock(), uint64(i+1), nil)
+			if got := l.ledger.due(l.config.Clock(), "a"); got != want {
+				t.Errorf("call %d of Lead: due at once is %v, want %v", i+1, got, want)
+			}
+			l.mu.Unlock()
+			stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		if asked != 1 {
+			t.Errorf("asked %d times", asked)
+		}
+	})
 }
 
 // TestNothingMovesWithoutNeed: neither a new leader nor a node that comes back moves an address,
@@ -330,13 +387,7 @@ func TestALonelyHolderStops(t *testing.T) {
 			t.Fatal("the leader has all addresses")
 		}
 		cutAt := m.clock()
-		w.change(func() {
-			for _, o := range w.machines {
-				if o != m {
-					w.cut[[2]string{m.name, o.name}], w.cut[[2]string{o.name, m.name}] = true, true
-				}
-			}
-		})
+		w.isolate(m)
 		for m.life.holder.Holds(addr) {
 			time.Sleep(time.Millisecond)
 		}
@@ -367,13 +418,7 @@ func TestClocksOfDifferentRates(t *testing.T) {
 				o.ticks.Unlock()
 			}
 			time.Sleep(5 * time.Second) // grants are counted by these clocks from now on
-			w.change(func() {
-				for _, o := range w.machines {
-					if o != m {
-						w.cut[[2]string{m.name, o.name}], w.cut[[2]string{o.name, m.name}] = true, true
-					}
-				}
-			})
+			w.isolate(m)
 			if took, ok := until(movedFrom(w, m, addr)); !ok || took > 3*time.Second {
 				t.Errorf("seed %d: after %s: %v", round, took, ok)
 			}
@@ -429,6 +474,39 @@ func TestAHoldIsCountedFromBeforeTheRequest(t *testing.T) {
 			link.answers <- Message{}
 		}
 	})
+}
+
+// TestNothingIsSentForADroppedAddress: the holder gives an address up only when its answer has been
+// sent, and not while a process that is short of CPU is about to send it.
+func TestNothingIsSentForADroppedAddress(t *testing.T) {
+	h := NewHolder(func() Instant { return 1 })
+	var limits []Instant
+	h.Limit(func(end Instant) { limits = append(limits, end) })
+	h.take([]netip.Addr{first, second}, 10)
+	dropped := make(chan struct{})
+	if !h.Answer(first, func() {
+		go func() { // waits for the answer
+			h.take([]netip.Addr{second}, 12)
+			close(dropped)
+		}()
+		if h.answering.TryLock() {
+			t.Error("addresses may change while an answer is sent")
+			h.answering.Unlock()
+		}
+		if !h.Holds(first) || limits[len(limits)-1] != 10 {
+			t.Errorf("dropped before the answer was sent; limits %v", limits)
+		}
+	}) {
+		t.Error("no answer for a held address")
+	}
+	<-dropped
+	if h.Answer(first, func() { t.Error("sent for a dropped address") }) {
+		t.Error("an answer for a dropped address")
+	}
+	h.Drop()
+	if want := []Instant{0, 10, 12, 0}; !slices.Equal(limits, want) {
+		t.Errorf("limits %v, want %v", limits, want)
+	}
 }
 
 // TestAProofOfDeathIsNotOfTheNextProcess: a node that has restarted while the question was on its

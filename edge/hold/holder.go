@@ -16,13 +16,16 @@ type Hold struct {
 	end   Instant
 }
 
-// Holder has the addresses that one node holds. Holds may be called by any goroutine.
+// Holder has the addresses that one node holds. Holds and Answer may be called by any goroutine.
 type Holder struct {
 	clock func() Instant
 	held  atomic.Pointer[map[netip.Addr]Hold] // never changed in place
+	// answering is read-locked while an answer is sent, and locked while addresses change.
+	answering sync.RWMutex
 
 	mu      sync.Mutex // of writers
 	changed chan struct{}
+	limit   func(end Instant)
 }
 
 // NewHolder returns a Holder that holds nothing. clock is Boot, unless in tests.
@@ -37,6 +40,39 @@ func NewHolder(clock func() Instant) *Holder {
 func (h *Holder) Holds(addr netip.Addr) bool {
 	held, ok := (*h.held.Load())[addr]
 	return ok && h.clock() < held.end
+}
+
+// Answer calls send if this node may answer for an address now, and reports whether it did. Nothing
+// is dropped meanwhile, so the leader hears that an address is given back only when nothing is sent
+// for it any more. send must not wait.
+func (h *Holder) Answer(addr netip.Addr, send func()) bool {
+	h.answering.RLock()
+	defer h.answering.RUnlock()
+	if !h.Holds(addr) {
+		return false
+	}
+	send()
+	return true
+}
+
+// Limit makes the holder call set with the instant from which on it holds nothing, now and at each
+// change. Nothing is sent meanwhile: what an earlier end has let begin is over before a later one
+// is set.
+func (h *Holder) Limit(set func(end Instant)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.limit = set
+	h.answering.Lock()
+	defer h.answering.Unlock()
+	set(h.end())
+}
+
+// end returns the instant from which on nothing is held. The caller has mu.
+func (h *Holder) end() (end Instant) {
+	for _, held := range *h.held.Load() {
+		end = max(end, held.end)
+	}
+	return end
 }
 
 // Held returns all that this node holds now, by address. The channel is closed when an address is
@@ -74,7 +110,12 @@ func (h *Holder) take(granted []netip.Addr, end Instant) {
 		}
 		next[addr] = held
 	}
+	h.answering.Lock()
 	h.held.Store(&next)
+	if h.limit != nil {
+		h.limit(h.end())
+	}
+	h.answering.Unlock()
 	if !same {
 		close(h.changed)
 		h.changed = make(chan struct{})

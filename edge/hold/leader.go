@@ -12,10 +12,14 @@ import (
 	"github.com/barque/barque/internal/loglimit"
 )
 
-// LeaderConfig of a Leader. All but Granted and Logger are needed.
+// LeaderConfig of a Leader. All but Earlier, Granted and Logger are needed.
 type LeaderConfig struct {
 	// Confirm returns nil if a quorum has proven, after the call, that this server leads the term.
 	Confirm func(ctx context.Context, term uint64) error
+	// Earlier returns how long ago, at least, Confirm can have succeeded on the leader of an
+	// earlier term; it does not any more. An error means that it is not known, and it is asked
+	// again. Nil: it is never known.
+	Earlier func(ctx context.Context, term uint64) (time.Duration, error)
 	// Demands returns all addresses, and a channel that is closed when they change; nil of that if
 	// it is not known. partial is set while some are not known yet.
 	Demands func() (all []Demand, partial bool, changed <-chan struct{})
@@ -37,6 +41,7 @@ type Leader struct {
 
 	mu       sync.Mutex
 	term     uint64  // 0 while this server does not lead
+	led      uint64  // the newest term for which Lead was called
 	ledger   *ledger // of that term
 	sessions uint64
 	visits   map[uint64]visit
@@ -64,7 +69,7 @@ const (
 	pendingTick = 50 * time.Millisecond
 	// restTick is that of looks when all is well. Each change kicks the loop as well.
 	restTick = time.Second
-	// probeEvery bounds the questions whether a node is gone.
+	// probeEvery bounds the questions whether a node is gone, and those for earlier leaders.
 	probeEvery = 100 * time.Millisecond
 )
 
@@ -75,11 +80,17 @@ var ErrNotLeading = errors.New("this server does not lead")
 func (l *Leader) Lead(ctx context.Context, term uint64) error {
 	own := newLedger(l.config.Clock())
 	l.mu.Lock()
-	l.term, l.ledger = term, own
+	again := l.led == term
+	l.term, l.ledger, l.led = term, own, term
 	l.mu.Unlock()
 	var probes sync.WaitGroup
 	defer probes.Wait()
 	defer l.end(own)
+	// Lead is called twice in a term that goes on after a restore. Its own grants of before count
+	// then, and Earlier knows nothing of this term.
+	if l.config.Earlier != nil && !again {
+		probes.Go(func() { l.bound(ctx, own, term) }) // ends with ctx, or when an earlier grant cannot last
+	}
 	probing := &probing{asked: map[string]time.Time{}}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -124,6 +135,29 @@ func (l *Leader) look(own *ledger, demands []Demand, partial bool) calls {
 		}
 	}
 	return next
+}
+
+// bound finds out when the last grant of an earlier leader can have been made.
+func (l *Leader) bound(ctx context.Context, own *ledger, term uint64) {
+	for ctx.Err() == nil {
+		since, err := l.config.Earlier(ctx, term)
+		now := l.config.Clock() // after the answer: the proof was since ago or earlier
+		l.mu.Lock()
+		if err == nil {
+			own.bound(now.Add(-since))
+		}
+		over := err == nil || now > own.earlierEnd()
+		l.mu.Unlock()
+		if over {
+			l.stir()
+			return
+		}
+		l.config.Logger.Debug("it is not known when an earlier leader last proved that it led", "err", err)
+		select {
+		case <-time.After(probeEvery):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // end closes the sessions of a term.

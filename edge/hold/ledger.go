@@ -21,7 +21,8 @@ type Demand struct {
 //	unknown ──all possible holders reported or are gone, or time──▶ free ──grant──▶ held
 //	   └───────────a node reports it───────────▶ held ──given back, gone, or time──▶ free
 type ledger struct {
-	began   Instant // before the term's first proof
+	// earlier is when the last grant of an earlier leader can have been made.
+	earlier Instant
 	demands map[netip.Addr]Demand
 	// partial is set while not all demands are known. An address without a demand then stays where
 	// it is.
@@ -52,9 +53,10 @@ type openSession struct {
 	woken Instant
 }
 
+// newLedger returns the ledger of a term that began at an instant, before its first proof.
 func newLedger(began Instant) *ledger {
 	return &ledger{
-		began: began, demands: map[netip.Addr]Demand{}, grants: map[netip.Addr]grant{},
+		earlier: began, demands: map[netip.Addr]Demand{}, grants: map[netip.Addr]grant{},
 		reported: map[string]bool{}, session: map[string]uint64{}, sessions: map[uint64]*openSession{},
 	}
 }
@@ -113,7 +115,10 @@ func (l *ledger) hear(now Instant, session uint64, held []netip.Addr) (unfounded
 }
 
 // earlierEnd is when the grants of all earlier terms are over.
-func (l *ledger) earlierEnd() Instant { return l.began.Add(Duration + Margin) }
+func (l *ledger) earlierEnd() Instant { return l.earlier.Add(Duration + Margin) }
+
+// bound takes an instant after which no earlier leader has proven that it led.
+func (l *ledger) bound(proof Instant) { l.earlier = min(l.earlier, proof) }
 
 // founded reports whether a node may hold an address by a grant of an earlier leader. It may hold
 // one whose demand is not known, or has ended.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 )
@@ -26,6 +27,30 @@ type machine struct {
 	paused bool
 	life   *life  // nil while dead
 	term   uint64 // of a server; it survives
+	proof  proof
+}
+
+// proof is when a server's process last took part in a proof of leadership, by its own clock.
+type proof struct {
+	term         uint64
+	last, before Instant // before: in an earlier term
+}
+
+// note takes note, and returns the server's term. The caller has the lock.
+func (m *machine) note() uint64 {
+	if m.term > m.proof.term {
+		m.proof.term, m.proof.before = m.term, m.proof.last
+	}
+	m.proof.last = m.clock()
+	return m.term
+}
+
+// since is how long it was in no proof of an earlier term. The caller has the lock.
+func (m *machine) since() time.Duration {
+	if m.proof.term == m.term {
+		return m.clock().Sub(m.proof.before)
+	}
+	return m.clock().Sub(m.proof.last)
 }
 
 // life is one process of a machine.
@@ -293,6 +318,7 @@ func (w *world) start(m *machine) {
 		l.leader = NewLeader(LeaderConfig{
 			Clock:   m.clock,
 			Confirm: func(ctx context.Context, term uint64) error { return w.confirm(ctx, m, term) },
+			Earlier: func(ctx context.Context, term uint64) (time.Duration, error) { return w.earlier(ctx, m, term) },
 			Gone:    func(ctx context.Context, node string) bool { return w.gone(ctx, m, node) },
 			Demands: func() ([]Demand, bool, <-chan struct{}) {
 				w.mu.Lock()
@@ -308,10 +334,24 @@ func (w *world) start(m *machine) {
 		NodeConfig{Holder: l.holder, Clock: m.clock, Dial: func(ctx context.Context) (Link, <-chan struct{}, error) {
 			return w.dial(ctx, m, l)
 		}})
-	w.change(func() { m.alive, m.paused, m.life = true, false, l })
+	w.change(func() {
+		m.alive, m.paused, m.life = true, false, l
+		m.proof = proof{last: m.clock(), before: m.clock()}
+	})
 	w.running.Go(func() {
 		if err := n.Run(l.ctx); err != nil {
 			panic(err)
+		}
+	})
+}
+
+// isolate cuts a machine off from all others.
+func (w *world) isolate(m *machine) {
+	w.change(func() {
+		for _, o := range w.machines {
+			if o != m {
+				w.cut[[2]string{m.name, o.name}], w.cut[[2]string{o.name, m.name}] = true, true
+			}
 		}
 	})
 }
@@ -328,7 +368,8 @@ func (w *world) kill(m *machine) {
 	l.stop()
 }
 
-// dial connects a node with a server that believes that it leads; of several with any.
+// dial connects a node with a server that believes that it leads; of several with any. A server
+// knows of later terms. An agent asks all at once, so that a paused one does not answer first.
 func (w *world) dial(ctx context.Context, m *machine, l *life) (Link, <-chan struct{}, error) {
 	w.schedule(ctx, m)
 	w.mu.Lock()
@@ -337,6 +378,14 @@ func (w *world) dial(ctx context.Context, m *machine, l *life) (Link, <-chan str
 		if s.life != nil && s.life.leads != 0 &&
 			(s == m || !w.cut[[2]string{m.name, s.name}] && !w.cut[[2]string{s.name, m.name}]) {
 			leaders = append(leaders, s)
+		}
+	}
+	if m.server {
+		leaders = slices.DeleteFunc(leaders, func(s *machine) bool { return s.life.leads < m.term })
+	} else {
+		awake := slices.DeleteFunc(slices.Clone(leaders), func(s *machine) bool { return s.paused })
+		if len(awake) > 0 {
+			leaders = awake
 		}
 	}
 	if len(leaders) == 0 {
@@ -370,6 +419,9 @@ func (w *world) confirm(ctx context.Context, m *machine, term uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second) // brief: virtual time
 	defer cancel()
 	servers := w.names(func(m *machine) bool { return m.server })
+	w.mu.Lock()
+	m.note()
+	w.mu.Unlock()
 	answers := make(chan bool, len(servers))
 	for _, name := range servers {
 		peer := w.machine(name)
@@ -382,7 +434,7 @@ func (w *world) confirm(ctx context.Context, m *machine, term uint64) error {
 				return !w.cut[[2]string{m.name, name}] && peer.alive && !peer.paused
 			})
 			w.mu.Lock()
-			ok = ok && peer.term <= term
+			ok = ok && peer.alive && peer.note() <= term
 			w.mu.Unlock()
 			w.sleep(ctx, time.Duration(w.intn(8))*time.Millisecond) // brief: virtual time
 			answers <- ok && w.await(ctx, func() bool { return !w.cut[[2]string{name, m.name}] })
@@ -399,6 +451,46 @@ func (w *world) confirm(ctx context.Context, m *machine, term uint64) error {
 		}
 	}
 	return errors.New("no quorum")
+}
+
+// earlier asks a quorum when it last took part in a proof of an earlier term.
+func (w *world) earlier(ctx context.Context, m *machine, term uint64) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // brief: virtual time
+	defer cancel()
+	servers := w.names(func(m *machine) bool { return m.server })
+	answers := make(chan time.Duration, len(servers))
+	for _, name := range servers {
+		peer := w.machine(name)
+		w.running.Go(func() {
+			age := time.Duration(-1)
+			w.sleep(ctx, time.Duration(w.intn(8))*time.Millisecond) // brief: virtual time
+			there := w.await(ctx, func() bool {
+				return !w.cut[[2]string{m.name, name}] && peer.alive && !peer.paused
+			})
+			w.mu.Lock()
+			if there && peer.alive && peer.term == term {
+				age = peer.since()
+			}
+			w.mu.Unlock()
+			w.sleep(ctx, time.Duration(w.intn(8))*time.Millisecond) // brief: virtual time
+			if !w.await(ctx, func() bool { return !w.cut[[2]string{name, m.name}] }) {
+				age = -1
+			}
+			answers <- age
+		})
+	}
+	least, agree := time.Hour, 0
+	for range servers {
+		if age := <-answers; age >= 0 {
+			least = min(least, age)
+			agree++
+		}
+		if agree > len(servers)/2 {
+			w.schedule(ctx, m)
+			return least, nil
+		}
+	}
+	return 0, errors.New("no quorum")
 }
 
 // elect makes a server the leader if a majority votes for it. Those that vote meet the new term.

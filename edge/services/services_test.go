@@ -51,6 +51,9 @@ func endpoints(on ...string) []*discoveryv1.EndpointSlice {
 	return []*discoveryv1.EndpointSlice{slice}
 }
 
+// byBGP is an address that is not announced by ARP.
+var byBGP = netip.MustParseAddr("10.0.9.60")
+
 func TestDemands(t *testing.T) {
 	nodes := []*corev1.Node{
 		node("a", "10.0.0.1", true, nil), node("b", "10.0.0.2", true, nil), node("c", "10.0.0.3", false, nil),
@@ -68,12 +71,14 @@ func TestDemands(t *testing.T) {
 			s.Status.LoadBalancer.Ingress[0].IPMode = new(corev1.LoadBalancerIPModeProxy)
 		}, "10.0.9.5"),
 		balanced("cluster-ip", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP }, "10.0.9.6"),
+		balanced("by-bgp", nil, byBGP.String()),
 		balanced("going", func(s *corev1.Service) { s.DeletionTimestamp = new(metav1.Now()) }, "10.0.9.7"),
 		balanced("named", func(s *corev1.Service) {
 			s.Status.LoadBalancer.Ingress[0] = corev1.LoadBalancerIngress{Hostname: "lb.example"}
 		}, "10.0.9.8"),
 	}
-	got, err := demands(services, nodes, func(of *corev1.Service) ([]*discoveryv1.EndpointSlice, error) {
+	byARP := func(a netip.Addr) bool { return a != byBGP }
+	got, err := demands(services, nodes, byARP, func(of *corev1.Service) ([]*discoveryv1.EndpointSlice, error) {
 		if of.Name == "local" {
 			return endpoints("b", "c"), nil
 		}

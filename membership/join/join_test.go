@@ -24,6 +24,7 @@ import (
 	"github.com/barque/barque/membership/revocation"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
+	"github.com/barque/barque/pki/identity"
 )
 
 // cluster is one server of a test's cluster, with a record of its requests.
@@ -65,8 +66,8 @@ func certificate(t testing.TB, ca *pki.Authority, r pki.Request) *tls.Certificat
 	if err != nil {
 		t.Fatal(err)
 	}
-	i, err := pki.NewIdentity(t.Context(),
-		pki.IdentityConfig{Name: r.CommonName, Key: k, Now: time.Now, Logger: quiet(),
+	i, err := identity.New(t.Context(),
+		identity.Config{Name: r.CommonName, Key: k, Now: time.Now, Logger: quiet(),
 			Issue: pki.TrustOf(ca).Signs(func() pki.Request { return r }, time.Now)})
 	if err != nil {
 		t.Fatal(err)

@@ -85,6 +85,9 @@ func (n *Node) handleAtOnce(kind byte, payload []byte) (byte, []byte, bool) {
 	case peer.CallTerm:
 		answer, term := n.reads.HandleTerm()
 		return answer, term, true
+	case peer.CallEarlier:
+		answer, since := n.reads.HandleEarlier(payload)
+		return answer, since, true
 	}
 	return 0, nil, false
 }
@@ -124,6 +127,12 @@ func (n *Node) ReadRevision(ctx context.Context) (uint64, error) { return n.read
 // proves.
 func (n *Node) ConfirmTerm(ctx context.Context, term uint64) error {
 	return n.reads.ConfirmTerm(ctx, term)
+}
+
+// SinceEarlierProof returns how long ago, at least, a leader of an earlier term can have proven
+// that it led.
+func (n *Node) SinceEarlierProof(ctx context.Context, term uint64) (time.Duration, error) {
+	return n.reads.SinceEarlierProof(ctx, term)
 }
 
 // Silent returns the members that do not answer this server's heartbeats, and a channel that is

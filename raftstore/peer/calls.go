@@ -24,6 +24,9 @@ const (
 	CallLost    byte = 11       // a question in JSON; answered with an election.Answer
 	// 12 had the reason of a handover.
 	CallSendState byte = 13 // the ID of a server in quarantine, in JSON
+	// CallEarlier has the term of a new leader. It is answered with the nanoseconds since the
+	// server last answered a CallTerm in an earlier one.
+	CallEarlier byte = 14
 
 	AnswerOK          byte = 128
 	AnswerUnavailable byte = 129 // a text
@@ -104,4 +107,4 @@ func Refuse(err error) (byte, []byte) {
 
 // Urgent reports whether a call is sent at once: writes come in numbers, and are better sent
 // together; one question for a read stands for many readers.
-func Urgent(kind byte) bool { return kind == CallTerm || kind == CallRead }
+func Urgent(kind byte) bool { return kind == CallTerm || kind == CallRead || kind == CallEarlier }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -51,21 +52,24 @@ type Server interface {
 
 // Reader finds revisions to read at.
 type Reader struct {
-	opts    Options
-	fsm     *fsm.FSM
-	raft    Raft
-	peers   Peers
-	server  Server
-	rounds  *rounds
-	quorum  *quorum
-	started chan struct{} // closed by Run
-	stopped <-chan struct{}
+	opts     Options
+	fsm      *fsm.FSM
+	raft     Raft
+	peers    Peers
+	server   Server
+	rounds   *rounds
+	quorum   *quorum
+	answered answered
+	voters   voters
+	started  chan struct{} // closed by Run
+	stopped  <-chan struct{}
 }
 
 // New returns a Reader, which answers while Run runs, and not after stopped was closed.
 func New(opts Options, machine *fsm.FSM, consensus Raft, peers Peers, server Server, stopped <-chan struct{}) *Reader {
 	r := &Reader{opts: opts, fsm: machine, raft: consensus, peers: peers, server: server, started: make(chan struct{}),
 		stopped: stopped}
+	r.answered.last, r.answered.before = time.Now(), time.Now()
 	r.rounds = newRounds(opts.CallTimeout, opts.Stats, r.round)
 	r.quorum = &quorum{members: peers.Dialed, waiting: make(map[string][]*acks)}
 	return r
@@ -76,6 +80,9 @@ func New(opts Options, machine *fsm.FSM, consensus Raft, peers Peers, server Ser
 func (r *Reader) Run(ctx context.Context) {
 	r.quorum.termOf = func(addr string) (uint64, error) { return r.termOf(ctx, addr) }
 	close(r.started)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { r.watchVoters(ctx) })
 	r.rounds.run(ctx)
 	r.quorum.running.Wait()
 }
@@ -168,6 +175,9 @@ func (r *Reader) ConfirmTerm(ctx context.Context, term uint64) error {
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, r.opts.CallTimeout, errSlowRound)
 	defer cancel()
+	if r.answered.note(r.raft.CurrentTerm) != term { // this server is one of the quorum
+		return group.ErrNoLeader
+	}
 	if err := r.quorum.take(limited, term); err != nil {
 		return err
 	}
@@ -267,7 +277,7 @@ func (r *Reader) HandleAtOnce(payload []byte) (byte, []byte, bool) {
 
 // HandleTerm answers a leader that asks for this server's term.
 func (r *Reader) HandleTerm() (byte, []byte) {
-	return peer.AnswerOK, binary.LittleEndian.AppendUint64(nil, r.raft.CurrentTerm())
+	return peer.AnswerOK, binary.LittleEndian.AppendUint64(nil, r.answered.note(r.raft.CurrentTerm))
 }
 
 // termOf asks another server for its term.

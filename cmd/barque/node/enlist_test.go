@@ -29,6 +29,7 @@ import (
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
+	"github.com/barque/barque/pki/identity"
 )
 
 // host serves the joining protocol of a cluster as its only server does.
@@ -104,8 +105,8 @@ func newHost(t *testing.T) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serving, err := pki.NewIdentity(t.Context(),
-		pki.IdentityConfig{Name: "s1", Key: key, Now: time.Now, Logger: quiet(),
+	serving, err := identity.New(t.Context(),
+		identity.Config{Name: "s1", Key: key, Now: time.Now, Logger: quiet(),
 			Issue: pki.TrustOf(ca).Signs(func() pki.Request {
 				return pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization},
 					Usage: pki.Server,
@@ -302,7 +303,7 @@ func TestAnAgentThatStartsLateRenews(t *testing.T) {
 			t.Fatal(err)
 		}
 		soon := time.Now().Add(360 * 24 * time.Hour)
-		for _, i := range []*pki.Identity{a.ids.Client, a.ids.Serving} {
+		for _, i := range []*identity.Identity{a.ids.Client, a.ids.Serving} {
 			if !i.Term().NotAfter.After(soon) {
 				t.Errorf("after %d days, the certificate %s ends at %v", days, i.Name(), i.Term().NotAfter)
 			}

@@ -19,9 +19,9 @@ import (
 
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/admission/quota"
+	"github.com/barque/barque/apiserver/leaderterm"
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/apiserver/rbac"
-	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/cmd/barque/node/adapters"
 	"github.com/barque/barque/controllers"
 	"github.com/barque/barque/controllers/nodelifecycle"
@@ -40,7 +40,7 @@ func (s *server) fenced(lead context.Context, config *rest.Config) *rest.Config 
 		config = rest.CopyConfig(config)
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return wrap(term, next) })
 	}
-	return runtime.Fenced(lead, term, storage.LeaderTermHeader, config)
+	return runtime.Fenced(lead, term, leaderterm.Header, config)
 }
 
 // startLeaderWork runs the controllers and the scheduler while this server leads. Their informers
@@ -65,7 +65,7 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 		OnEnded:    began.Ended,
 		ClientsFor: clients,
 		Prepare: func(ctx context.Context, client kubernetes.Interface) error {
-			return s.api.Prepare(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
+			return s.api.Prepare(leaderterm.With(ctx, runtime.TermFrom(ctx)), client)
 		},
 		Routines: routines,
 		Logger:   s.logger.With("part", "leader"),
@@ -90,7 +90,7 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 		}, func(ctx context.Context) error {
 			informers.WaitForCacheSync(ctx.Done())
 			return lifecycle.All(ctx, s.life.Run, runner.Run, s.dumps)
-		}, s.gateway.shared.Objects.Run)
+		}, s.gateway.shared.Objects.Run, s.late.bgp.Load().Run)
 	}})
 }
 
@@ -176,7 +176,7 @@ func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error
 	schedule := runtime.Routine{Name: "scheduler", Run: s.clientsOf(user.KubeScheduler).Run(pods)}
 	// Direct writes of the API server to the store are fenced by the term in its context.
 	ensure := runtime.Routine{Name: "apiserver", Run: func(ctx context.Context, client kubernetes.Interface) error {
-		return s.api.LeaderRoutine(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
+		return s.api.LeaderRoutine(leaderterm.With(ctx, runtime.TermFrom(ctx)), client)
 	}}
 	own := []runtime.Routine{ensure, {Name: "join tokens", Run: s.joinUpkeep},
 		{Name: "revocations", Run: s.revocationUpkeep}, s.addresses.Routine()}

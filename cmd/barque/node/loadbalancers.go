@@ -70,6 +70,11 @@ func (s *server) edgeStatus() *clusterstatus.EdgeStatus {
 		}
 		out.Waiting = adminapi.Waiting(services)
 	}
+	nodes, err := s.api.Informers().Core().V1().Nodes().Lister().List(labels.Everything())
+	if err != nil {
+		s.logger.Error("the status lacks the BGP sessions of nodes", "err", err)
+	}
+	out.BGP = bgpStatus(nodes)
 	faults := s.gateway.statuses.Faults(time.Now())
 	if more := len(faults) - shownRoutes; more > 0 {
 		faults, out.MoreRoutes = faults[:shownRoutes], more

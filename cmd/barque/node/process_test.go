@@ -27,7 +27,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/barque/barque/apiserver/audit"
-	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/apiserver/storeerror"
 	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/internal/osthread"
@@ -360,7 +360,7 @@ func send(r *http.Request, next http.RoundTripper) (*http.Response, string, erro
 		_, err = body.ReadFrom(response.Body)
 		response.Body.Close()
 		if response.StatusCode == http.StatusGatewayTimeout &&
-			bytes.Contains(body.Bytes(), []byte(storage.CauseOutcomeUnknown)) {
+			bytes.Contains(body.Bytes(), []byte(storeerror.CauseOutcomeUnknown)) {
 			again, err := r.GetBody()
 			if err != nil {
 				return nil, err.Error(), err

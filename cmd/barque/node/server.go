@@ -29,6 +29,7 @@ import (
 	"github.com/barque/barque/cmd/barque/node/adapters"
 	"github.com/barque/barque/cmd/barque/node/addresses"
 	"github.com/barque/barque/cmd/barque/node/options"
+	"github.com/barque/barque/edge/bgp"
 	"github.com/barque/barque/edge/hold"
 	"github.com/barque/barque/edge/pool"
 	"github.com/barque/barque/internal/lifecycle"
@@ -100,6 +101,7 @@ type lateParts struct {
 	// members is for the data keys. membersWithNodes is for the store, and for reports: it is set
 	// later, when the Nodes are noted.
 	members, membersWithNodes atomic.Pointer[members.Members]
+	bgp                       atomic.Pointer[bgp.Objects] // for the API server
 }
 
 // ErrRestart means that the node has stopped gracefully, and the caller must start it again in the
@@ -440,7 +442,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		ServiceAccounts: apiserver.ServiceAccounts{Issuer: s.settings.AccountIssuer(), Keys: s.accountKeys,
 			MaxLifetime: o.Tokens.MaxExpiration, NoExtension: !o.Tokens.Extend},
 		ServiceCIDR: s.settings.ServiceCIDRs.Primary(), SecondaryServiceCIDR: s.settings.ServiceCIDRs.Secondary(),
-		Definitions:       [][]byte{pool.Definition},
+		Definitions:       [][]byte{pool.Definition, bgp.Definition},
 		TolerationSeconds: o.Times.Tolerations(),
 		Admission:         o.Admission,
 		AnonymousPaths:    o.AnonymousPaths,
@@ -453,6 +455,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Logins:            s.access.logins,
 		Authorizers:       s.access.authorizers,
 		GatewayNames:      s.gatewayNames,
+		NeedsPassword:     s.needsPassword,
 		IngressProblems:   s.ingressProblems,
 		Transformers:      s.encryption.transformers,
 		Plugins:           s.pluginChecks(),
@@ -471,6 +474,9 @@ func (s *server) startAPI(ctx context.Context) error {
 		return errors.Join(err, listener.Close())
 	}
 	if err := s.makeGateway(); err != nil {
+		return err
+	}
+	if err := s.makeBGP(); err != nil {
 		return err
 	}
 	s.members = s.newMembers()
@@ -560,7 +566,9 @@ func (s *server) startAddresses(ctx context.Context) (err error) {
 }
 
 // useServices begins to read the Services, for their addresses.
-func (s *server) useServices(context.Context) error { return s.addresses.Use(s.api.Informers()) }
+func (s *server) useServices(context.Context) error {
+	return s.addresses.Use(s.api.Informers(), s.late.bgp.Load())
+}
 
 // startDrain is the last step of a start, so that it is the first one of a stop.
 func (s *server) startDrain(ctx context.Context) error {

@@ -30,6 +30,7 @@ func (s *server) startNode(ctx context.Context) error {
 			s.conflicts.TellBy(packets)
 		},
 		Gateway: s.gateway.shared,
+		BGP:     s.late.bgp.Load(),
 	}
 	return w.Start(ctx, s.stack)
 }

@@ -1,5 +1,5 @@
-// Package framing refuses messages of HTTP/1 whose end two readers may see at different places, on
-// connections of net/http's server.
+// Package framing follows the messages of HTTP/1 on a connection, and breaks those whose end two
+// readers may see at different places. It is not for HTTP/2 and HTTP/3, whose frames have lengths.
 package framing
 
 import (
@@ -10,13 +10,11 @@ import (
 	"sync/atomic"
 )
 
-// Conn follows the messages of HTTP/1 on a connection, and breaks those whose end two readers may
-// see at different places. net/http takes the one of two lengths that counts and forgets the other,
-// so its handler cannot know. A header that breaks the rule is followed by a line that is none:
-// net/http answers 400 and closes the connection.
+// Conn is a connection of HTTP/1 with that check. net/http takes the one of two lengths that counts
+// and forgets the other, so its handler cannot know. A header that breaks the rule is followed by a
+// line that is none: net/http answers 400 and closes the connection.
 //
-// It is not for HTTP/2, whose frames have lengths, and ends with an upgrade. Only the server's
-// goroutine for the connection reads.
+// It ends with an upgrade. Only the server's goroutine for the connection reads.
 type Conn struct {
 	net.Conn
 	upgraded atomic.Bool
@@ -57,20 +55,20 @@ const longestLine = 1 << 10
 // malformed is a line that no header has.
 const malformed = "\x00\r\n\r\n"
 
-// New follows a connection.
+// New returns a connection with the check.
 func New(c net.Conn) *Conn { return &Conn{Conn: c} }
 
-// tlsConn is one in TLS, without HTTP/2.
-type tlsConn struct {
+// TLS is one in TLS, without HTTP/2.
+type TLS struct {
 	*Conn
 	tls *tls.Conn
 }
 
-// NewTLS follows the messages in TLS. net/http asks the connection for the state of TLS.
-func NewTLS(c *tls.Conn) net.Conn { return tlsConn{New(c), c} }
+// NewTLS returns a connection in TLS with the check.
+func NewTLS(c *tls.Conn) TLS { return TLS{New(c), c} }
 
 // ConnectionState is asked by net/http, for Request.TLS.
-func (f tlsConn) ConnectionState() tls.ConnectionState { return f.tls.ConnectionState() }
+func (f TLS) ConnectionState() tls.ConnectionState { return f.tls.ConnectionState() }
 
 // CloseWrite ends one direction.
 func (f *Conn) CloseWrite() error {

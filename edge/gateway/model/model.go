@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"net/netip"
 	"regexp"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -40,6 +41,10 @@ type Place struct {
 	OneLabel bool
 	// Rules are the indexes of the rules that are served there; nil is all of them.
 	Rules []int
+	// Clients are the requirements of the route's listener; nil is none.
+	Clients *Clients
+	// Shown is the Secret with the certificate that backends are shown; its zero value is none.
+	Shown types.NamespacedName
 }
 
 // Serve is how connections of a port are read.
@@ -65,6 +70,28 @@ type Listener struct {
 	SelfSigned bool
 	// Isolated means that a request for Hostname is not served by routes of less specific names.
 	Isolated bool
+	// Clients are the requirements for the certificates of clients of HTTPS; nil is none.
+	Clients *Clients
+}
+
+// Clients are the requirements for the certificates of clients.
+type Clients struct {
+	// Authorities are ConfigMaps with the certificates of CAs. One has to vouch for a client.
+	Authorities []types.NamespacedName
+	// Optional asks for a certificate, and lets in clients without one or with any.
+	Optional bool
+}
+
+// Required reports whether a client needs a certificate.
+func (c *Clients) Required() bool { return c != nil && !c.Optional }
+
+// Together are the requirements for clients of which nobody knows yet to which of two routes they
+// go. Where the two differ, a certificate is asked for, and each route checks it.
+func Together(a, b *Clients) *Clients {
+	if a == b || a != nil && b != nil && a.Optional == b.Optional && slices.Equal(a.Authorities, b.Authorities) {
+		return a
+	}
+	return &Clients{Optional: true}
 }
 
 // Rule is a list of alternatives, and the way of a request that matches one of them.

@@ -26,6 +26,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/barque/barque/edge/gateway/certs"
+	"github.com/barque/barque/edge/gateway/endpoints"
 	"github.com/barque/barque/edge/gateway/framing"
 	"github.com/barque/barque/edge/gateway/model"
 	"github.com/barque/barque/internal/connlimit"
@@ -65,11 +67,13 @@ type Config struct {
 	Certificate func(types.NamespacedName) *tls.Certificate
 	// Authority returns the CAs in a ConfigMap; nil if there are none. An answer does not change:
 	// other certificates are another answer.
-	Authority func(types.NamespacedName) *Authority
+	Authority func(types.NamespacedName) *certs.Authority
 	// Users returns the users of a Secret with their hashed passwords.
 	Users func(secret types.NamespacedName, perKey bool) map[string]string
 	// Listen opens a port; nil is that of all addresses of the machine.
 	Listen func(port uint16) (net.Listener, error)
+	// ListenPacket opens the UDP port of HTTP/3; nil is no HTTP/3.
+	ListenPacket func(port uint16) (net.PacketConn, error)
 	// Dial reaches endpoints; nil is TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Refused is called when a port cannot be opened, once for each series of attempts.
@@ -84,7 +88,7 @@ type Config struct {
 // Proxy serves routes.
 type Proxy struct {
 	config    Config
-	endpoints *Endpoints
+	endpoints *endpoints.Set
 	out       *outgoing
 	access    *slog.Logger
 	metrics   *metrics
@@ -94,14 +98,16 @@ type Proxy struct {
 	mu     sync.Mutex
 	ports  map[uint16]*port
 	routes map[model.Origin]*compiled
-	wake   chan struct{}
+	// packetsTaken are the UDP ports that belong to somebody else.
+	packetsTaken map[uint16]bool
+	wake         chan struct{}
 
 	// selfSigned makes the stand-in for missing certificates once.
 	selfSigned func() (*tls.Certificate, error)
 }
 
 // New returns a proxy that listens nowhere yet.
-func New(config Config, endpoints *Endpoints) *Proxy {
+func New(config Config, pools *endpoints.Set) *Proxy {
 	if config.Listen == nil {
 		config.Listen = func(port uint16) (net.Listener, error) {
 			return net.Listen("tcp", ":"+strconv.Itoa(int(port)))
@@ -120,14 +126,14 @@ func New(config Config, endpoints *Endpoints) *Proxy {
 		config.Forbidden = OfMachine
 	}
 	p := &Proxy{
-		config: config, endpoints: endpoints, out: newOutgoing(&config), open: connlimit.New(connlimit.Limits{
+		config: config, endpoints: pools, out: newOutgoing(&config), open: connlimit.New(connlimit.Limits{
 			Total: cmp.Or(config.Connections, maxConnections), PerSource: cmp.Or(config.OfSource, MaxOfSource),
 			Anonymous: true,
 			Exempt:    slices.Concat(config.TrustedHops, config.Balancers, config.Exempt),
 		}, config.Logger), metrics: newMetrics(), mirrors: make(chan struct{}, maxMirrors),
 		ports: map[uint16]*port{}, routes: map[model.Origin]*compiled{}, wake: make(chan struct{}, 1),
 	}
-	p.selfSigned = sync.OnceValues(selfSigned)
+	p.selfSigned = sync.OnceValues(certs.SelfSigned)
 	if config.AccessLog != nil {
 		p.access = slog.New(slog.NewJSONHandler(config.AccessLog, nil))
 	}
@@ -147,6 +153,7 @@ type port struct {
 	socket            net.Listener // nil while it is not open
 	refused           bool
 	done              *sync.WaitGroup // of the socket's goroutines
+	packets           packets
 }
 
 // listeners are those of a port, by what they serve and their hostname.
@@ -212,6 +219,7 @@ func (p *Proxy) SetListeners(all []model.Listener) {
 func merged(a, b *model.Listener) *model.Listener {
 	both := *a
 	both.Isolated, both.SelfSigned = a.Isolated || b.Isolated, a.SelfSigned || b.SelfSigned
+	both.Clients = model.Together(a.Clients, b.Clients)
 	both.Certificates = slices.Clone(a.Certificates)
 	for _, c := range b.Certificates {
 		if !slices.Contains(both.Certificates, c) {
@@ -275,7 +283,11 @@ func (p *Proxy) on(number uint16, c *compiled) *compiled {
 	for i := range c.Places {
 		if place := &c.Places[i]; place.Port == number {
 			for _, name := range place.Hosts {
-				hosts[host{place.Serve, name}] = place
+				h := host{place.Serve, name}
+				// A route of two Gateways: the one that wants a certificate of clients counts.
+				if before := hosts[h]; before == nil || !before.Clients.Required() || place.Clients.Required() {
+					hosts[h] = place
+				}
 			}
 		}
 	}
@@ -334,6 +346,7 @@ func (p *Proxy) reconcile() {
 			closing := of.detach()
 			go closing(p.config.Drain)
 		}
+		of.reconcilePackets()
 	}
 }
 
@@ -344,6 +357,9 @@ func (p *Proxy) stop() {
 	for _, of := range p.ports {
 		if of.socket != nil {
 			all = append(all, of.detach())
+		}
+		if of.packets.server != nil {
+			all = append(all, of.detachPackets())
 		}
 	}
 	p.mu.Unlock()
@@ -371,6 +387,7 @@ func (o *port) start(socket net.Listener) {
 				f.Upgrade()
 			}
 		},
+		ConnContext: func(ctx context.Context, _ net.Conn) context.Context { return withVouched(ctx) },
 		// Faults of clients are theirs, and would fill the log.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
@@ -378,7 +395,7 @@ func (o *port) start(socket net.Listener) {
 	queue := newQueue(socket.Addr())
 	o.done.Go(func() {
 		if err := o.server.Serve(queue); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			logger.Error("a port of the gateway has ended", "port", o.number, "error", err)
+			logger.Error("a port of the gateway has ended", "port", o.number, "err", err)
 		}
 	})
 	o.done.Go(func() { o.accept(socket, queue) })
@@ -514,6 +531,9 @@ func (o *port) tls(serve model.Serve) *tls.Config {
 	}
 	if serve == model.HTTPS {
 		config.NextProtos = []string{"h2", "http/1.1"}
+		config.GetConfigForClient = func(info *tls.ClientHelloInfo) (*tls.Config, error) {
+			return o.asking(config, lower(info.ServerName))
+		}
 	}
 	return config
 }

@@ -138,6 +138,7 @@ func (r *Route) place(
 		return gatewayv1.RouteReasonNoMatchingParent, p.refused
 	}
 	var named, allowed, hosts int
+	shown, _ := shownBy(unread{c}, p.gateway)
 	for i := range p.listeners {
 		l := &p.listeners[i]
 		if ref.SectionName != nil && string(*ref.SectionName) != l.Name || ref.Port != nil && *ref.Port != l.spec.Port {
@@ -158,7 +159,8 @@ func (r *Route) place(
 			r.Gateways = append(r.Gateways, g)
 		}
 		if names = isolated(l, p.listeners, names); l.Serves && len(names) > 0 {
-			r.Model.Places = append(r.Model.Places, model.Place{Port: l.Model.Port, Serve: l.Model.Serve, Hosts: names})
+			r.Model.Places = append(r.Model.Places, model.Place{Port: l.Model.Port, Serve: l.Model.Serve, Hosts: names,
+				Clients: l.Model.Clients, Shown: shown})
 		}
 	}
 	switch {

@@ -110,9 +110,8 @@ func TestGatewayOfValidSets(t *testing.T) {
 	set := setOf(t, "b", "s", 1, "  - {name: two, port: 80, protocol: HTTP}\n")
 	w := world{sets: []*gatewayv1.ListenerSet{set}}
 	translated := TranslateGateway(w, ports, gateway)
-	if have := reasons(
-		translated.Conditions(TranslateListenerSets(w, ports, gateway),
-			true)); have != "Accepted=True/ListenersNotValid Programmed=True/Programmed" {
+	const want = "Accepted=True/ListenersNotValid Programmed=True/Programmed ResolvedRefs=True/ResolvedRefs"
+	if have := reasons(translated.Conditions(TranslateListenerSets(w, ports, gateway), true)); have != want {
 		t.Error(have)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/edge/announce"
+	"github.com/barque/barque/edge/bgp"
 	"github.com/barque/barque/edge/hold"
 	"github.com/barque/barque/edge/redirect"
 	"github.com/barque/barque/internal/cutoff"
@@ -72,7 +73,8 @@ func StartServer(ctx context.Context, stack *lifecycle.Stack, config ServerConfi
 	o, logger := s.Options, s.Logger
 	processes := liveness.NewProcesses(s.Pool, o.Name)
 	s.grants = hold.NewLeader(hold.LeaderConfig{
-		Confirm: s.Store.ConfirmTerm, Demands: s.demands, Gone: processes.Gone, Clock: hold.Boot, Logger: logger,
+		Confirm: s.Store.ConfirmTerm, Earlier: s.Store.SinceEarlierProof, Demands: s.demands, Gone: processes.Gone,
+		Clock: hold.Boot, Logger: logger,
 		Granted: s.services.granted,
 	})
 	node := hold.NewNode(hold.NodeConfig{Holder: s.holder, Dial: s.dial, Clock: hold.Boot, Logger: logger})
@@ -105,8 +107,10 @@ func StartServer(ctx context.Context, stack *lifecycle.Stack, config ServerConfi
 	}})
 }
 
-// Use begins to read the Services.
-func (s *Server) Use(all informers.SharedInformerFactory) error { return s.services.use(all) }
+// Use begins to read the Services, and how their pools are announced.
+func (s *Server) Use(all informers.SharedInformerFactory, announced *bgp.Objects) error {
+	return s.services.use(all, announced)
+}
 
 // Routine is the leader's work for users: grants need no API.
 func (s *Server) Routine() runtime.Routine {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/barque/barque/controllers/runtime"
+	"github.com/barque/barque/edge/bgp"
 	"github.com/barque/barque/edge/services"
 	"github.com/barque/barque/internal/balancers"
 )
@@ -42,11 +43,15 @@ const takenKept = 1024
 
 var errNotSynced = errors.New("the Services are not known yet")
 
-// use begins to read the informers.
-func (b *ofServices) use(all informers.SharedInformerFactory) error {
+// use begins to read the informers, and how pools are announced.
+func (b *ofServices) use(all informers.SharedInformerFactory, announced *bgp.Objects) error {
 	of, slices, nodes := all.Core().V1().Services(), all.Discovery().V1().EndpointSlices(), all.Core().V1().Nodes()
 	b.mu.Lock()
-	b.source = &services.Source{Services: of.Lister(), Slices: slices.Lister(), Nodes: nodes.Lister()}
+	b.source = &services.Source{Services: of.Lister(), Slices: slices.Lister(), Nodes: nodes.Lister(),
+		ByARP: func(addr netip.Addr) bool {
+			ways, _ := announced.Ways() // known: see synced
+			return ways.Of(addr).ARP
+		}}
 	b.stale, b.changed, b.taken = true, make(chan struct{}), make(chan taken, takenKept)
 	b.mu.Unlock()
 	var synced []cache.InformerSynced
@@ -63,9 +68,13 @@ func (b *ofServices) use(all informers.SharedInformerFactory) error {
 		}
 		synced = append(synced, handler.HasSynced)
 	}
+	announced.OnChange(b.touch)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.synced = func() bool {
+		if _, known := announced.Ways(); !known {
+			return false
+		}
 		for _, is := range synced {
 			if !is() {
 				return false

@@ -10,7 +10,7 @@ import (
 
 // DefaultGateway are the ports of the gateway.
 func DefaultGateway() gateway.Settings {
-	return gateway.Settings{HTTPPort: 80, HTTPSPort: 443, Ports: []uint16{80, 443}}
+	return gateway.Settings{HTTPPort: 80, HTTPSPort: 443, Ports: []uint16{80, 443}, HTTP3: true}
 }
 
 func (o *Options) checkGateway() error {

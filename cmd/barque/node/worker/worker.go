@@ -32,6 +32,7 @@ import (
 
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/cmd/barque/node/options"
+	"github.com/barque/barque/edge/bgp"
 	"github.com/barque/barque/edge/gateway"
 	"github.com/barque/barque/internal/lastevents"
 	"github.com/barque/barque/internal/lifecycle"
@@ -68,6 +69,8 @@ type Worker struct {
 	// Gateway has the objects of the gateway and the client that reads Secrets as its account.
 	// Without objects, the worker makes them of informers of its own.
 	Gateway Gateway
+	// BGP has the objects that the node announces by. Without them, the worker makes its own.
+	BGP *bgp.Objects
 	// Made is called with the node's network, if it is not nil.
 	Made func(*network.Network)
 	// Registered is closed once the API server has the Node. Start sets it.
@@ -144,7 +147,12 @@ func (w *Worker) Start(ctx context.Context, stack *lifecycle.Stack) error {
 	if err != nil {
 		return errors.Join(err, root.Close())
 	}
-	w.Certs = slices.Concat(w.Certs, collectors)
+	announcing, sessions, freeze, err := w.announcing(client, factory, aboutNode)
+	if err != nil {
+		return errors.Join(err, root.Close())
+	}
+	routes = append(routes, announcing...)
+	w.Certs = slices.Concat(w.Certs, collectors, sessions)
 	agent, err := w.kubelet(client, endpoint, ends, factory, own, packets)
 	if err != nil {
 		return errors.Join(err, root.Close())
@@ -164,6 +172,7 @@ func (w *Worker) Start(ctx context.Context, stack *lifecycle.Stack) error {
 	// The node controller must know why the kubelet ends, before that. The gossip ends last.
 	return stack.Start(ctx, lifecycle.Component{Name: "good-bye", Run: func(ctx context.Context) error {
 		<-ctx.Done()
+		freeze()
 		w.Leaving()
 		return nil
 	}})
