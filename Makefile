@@ -219,7 +219,7 @@ test-e2e: build ## take one three-server cluster through its life: hello, rollou
 	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) test -count=$(or $(RUNS),1) -run '^TestTour$$' -timeout 60m ./cluster-test
 
 .PHONY: test-all
-test-all: lint test-all-unit test-all-e2e test-clients test-oidc test-csi ## run everything, for a night: all tests with the race detector, simulation, both chaos worlds, fuzzing (as root)
+test-all: lint test-all-unit test-all-e2e test-clients test-oidc test-csi test-cloud ## run everything, for a night: all tests with the race detector, simulation, both chaos worlds, fuzzing (as root)
 	$(MAKE) --no-print-directory sim SEEDS=$(or $(SEEDS),100)
 	$(MAKE) --no-print-directory chaos-store DURATION=$(or $(DURATION),10m)
 	$(MAKE) --no-print-directory chaos DURATION=$(or $(DURATION),10m)
@@ -284,6 +284,16 @@ test-csi: build ## hold the tests' CSI driver against the specification, and run
 	@$(NOTING); CSI_DRIVER_BIN=$(CURDIR)/bin/csi/csi-driver $(GO) test -C cluster-test/csisanity -count=1 .
 	@$(NOTING); CSI_PROGRAMS=$(CURDIR)/bin/csi BARQUE_BIN=$(CURDIR)/bin/barque \
 	  $(GO) test -count=1 -timeout 30m -run '^TestCSI$$' ./cluster-test
+
+# The cloud-controller-manager is in a module of its own, too, with the manifests that its authors ship.
+.PHONY: test-cloud
+test-cloud: build ## run AWS' cloud-controller-manager on a cluster, against a fake of the cloud (as root)
+	@mkdir -p bin/cloud/manifests
+	$(GO) build -C cluster-test/cloudcontroller -ldflags "-s -w" -o $(CURDIR)/bin/cloud/ tool
+	@dir=$$($(GO) list -C cluster-test/cloudcontroller -m -f '{{.Dir}}' k8s.io/cloud-provider-aws); \
+	install -m 644 $$dir/examples/existing-cluster/base/*.yaml bin/cloud/manifests
+	@$(NOTING); CLOUD_PROGRAMS=$(CURDIR)/bin/cloud BARQUE_BIN=$(CURDIR)/bin/barque \
+	  $(GO) test -count=1 -timeout 30m -run '^TestACloudControllerManager$$' ./cluster-test
 
 .PHONY: bench
 bench: build ## measure start, pods, failover, memory and a starved machine (ONLY=failover KILLS=100, ONLY=starved; as root; not part of the tests)

@@ -85,7 +85,6 @@ type Config struct {
 	NodeIPs  []netip.Addr // the first one is the node's primary address
 	// NodeExternalIPs are the external addresses in the Node object.
 	NodeExternalIPs []netip.Addr
-	ProviderID      string
 	// ExternalCloud leaves it to a cloud's controller to initialize the node: see node.Config.
 	ExternalCloud bool
 	Labels        map[string]string
@@ -289,7 +288,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	hostIPs := texts(c.NodeIPs)
 	k.node, err = node.New(node.Config{
 		Name: c.NodeName, IPs: hostIPs, ExternalIPs: texts(c.NodeExternalIPs), Hostname: c.Hostname,
-		ProviderID: c.ProviderID, Labels: c.Labels, Taints: taints,
+		ProviderID: set.ProviderID, Labels: c.Labels, Taints: taints,
 		ExternalCloud: c.ExternalCloud,
 		Version:       c.Version, Port: port, MaxPods: config.MaxPods(set, machine.CPUs),
 		Reserved: eviction.Reserve(reserved, thresholds, node.Capacity(machine, c.RootDir)), RootDir: c.RootDir,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -76,6 +77,31 @@ func spread(ctx context.Context, client kubernetes.Interface, nodes []string) er
 		}
 	}
 	return nil
+}
+
+// makePool gives each Service of type LoadBalancer an address of its own, in the nodes' network.
+// Specs run side by side, and a port of the nodes' addresses belongs to one Service.
+func makePool(ctx context.Context, c *clustertest.Cluster) error {
+	node, err := c.Client.CoreV1().Nodes().Get(ctx, c.Nodes()[0], metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(node.Status.Addresses,
+		func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP })
+	if i < 0 {
+		return fmt.Errorf("node %s has no internal address", node.Name)
+	}
+	at, err := netip.ParseAddr(node.Status.Addresses[i].Address)
+	if err != nil || !at.Is4() {
+		return fmt.Errorf("node %s has the address %s: want one of IPv4", node.Name, node.Status.Addresses[i].Address)
+	}
+	first, last := at.As4(), at.As4()
+	first[3], last[3] = 200, 250
+	pool := fmt.Sprintf("apiVersion: edge.barque.io/v1\nkind: AddressPool\nmetadata: {name: specs}\n"+
+		"spec: {addresses: [%s-%s]}\n", netip.AddrFrom4(first), netip.AddrFrom4(last))
+	return clustertest.Poll(ctx, time.Minute, func(ctx context.Context) error { // the definition comes after the API
+		return c.KubectlResult(ctx, pool, "apply", "-f", "-").Error
+	})
 }
 
 // pulled is an error that names the images that the pod's node has not got.

@@ -79,6 +79,9 @@ func open(ctx context.Context, o options, parts []part) (*lab, error) {
 		if err := spread(ctx, l.cluster.Client, l.cluster.Nodes()); err != nil {
 			return l, err
 		}
+		if err := makePool(ctx, l.cluster); err != nil {
+			return l, err
+		}
 	}
 	has, err := present(ctx, l.cluster.Client, parts)
 	if err != nil {

@@ -221,6 +221,7 @@ func TestWrongArguments(t *testing.T) {
 		{"server --log-level loud --kubelet-config=", "--kubelet-config is empty"},
 		{"server --log-level loud --kubelet-config-dir=", "--kubelet-config-dir is empty"},
 		{"server --log-level loud --pod-manifest-path=", "--pod-manifest-path is empty"},
+		{"server --log-level loud --provider-id=", "--provider-id is empty"},
 		{"server --log-level loud --allowed-unsafe-sysctls=", "--allowed-unsafe-sysctls is empty"},
 		{"server --log-level loud --eviction-hard=", "--eviction-hard is empty"},
 		{"server --log-level loud --eviction-soft=", "--eviction-soft is empty"},

@@ -76,8 +76,8 @@ var nodeFlagNames = []string{"data-dir", "name", "node-ip", "node-external-ip", 
 	"profile",
 	"tls-min-version", "tls-cipher-suites", "max-unauthenticated-connections",
 	"max-unauthenticated-connections-per-source", "max-unauthenticated-connections-exempt",
-	"cloud-provider", "gateway", "gateway-http-port", "gateway-https-port", "gateway-ports", "gateway-http3",
-	"gateway-trusted-proxies",
+	"cloud-provider", "provider-id",
+	"gateway", "gateway-http-port", "gateway-https-port", "gateway-ports", "gateway-http3", "gateway-trusted-proxies",
 	"gateway-proxy-protocol", "gateway-access-log"}
 
 // changedFlags returns the flags that the user has set, as arguments.

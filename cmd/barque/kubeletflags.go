@@ -14,6 +14,7 @@ import (
 // kubeletFlags are the settings of the node's kubelet. A flag overrides the files.
 type kubeletFlags struct {
 	file, dir, manifests, podLogs  string
+	providerID                     string
 	unsafeSysctls                  []string
 	hard, soft, softGrace, reclaim []string
 	maxPods, maxPodGrace           int32
@@ -31,6 +32,8 @@ func addKubeletFlags(c *cobra.Command, f *kubeletFlags) {
 	flags.StringVar(&f.manifests, "pod-manifest-path", "", "directory of manifests of static pods (staticPodPath)")
 	flags.StringVar(&f.podLogs, "pod-logs-dir", "/var/log/pods",
 		"directory of the logs of pods; the directory containers beside it has links to containers' logs (podLogsDir)")
+	flags.StringVar(&f.providerID, "provider-id", "",
+		"ID of this machine in its cloud, such as aws:///eu-west-1a/i-0123456789abcdef0 (providerID)")
 	flags.StringSliceVar(&f.unsafeSysctls, "allowed-unsafe-sysctls", nil,
 		"sysctls that pods may set besides the safe ones, such as net.core.somaxconn or kernel.msg* (allowedUnsafeSysctls)")
 	flags.StringSliceVar(&f.hard, "eviction-hard", nil,
@@ -70,6 +73,7 @@ func (f *kubeletFlags) complete(c *cobra.Command, o *options.Options) error {
 	}
 	given("pod-manifest-path", "staticPodPath", f.manifests)
 	given("pod-logs-dir", "podLogsDir", f.podLogs)
+	given("provider-id", "providerID", f.providerID)
 	given("allowed-unsafe-sysctls", "allowedUnsafeSysctls", f.unsafeSysctls)
 	given("eviction-max-pod-grace-period", "evictionMaxPodGracePeriod", f.maxPodGrace)
 	given("eviction-pressure-transition-period", "evictionPressureTransitionPeriod", f.transition.String())

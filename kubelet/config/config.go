@@ -56,7 +56,7 @@ var honoured = []string{
 	"imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "imageMinimumGCAge", "kind", "kubeReserved",
 	"maxParallelImagePulls",
 	"maxPods", "mergeDefaultEvictionSettings", "podLogsDir", "podPidsLimit", "podsPerCore", "port",
-	"protectKernelDefaults", "registerWithTaints", "registryBurst", "registryPullQPS",
+	"protectKernelDefaults", "providerID", "registerWithTaints", "registryBurst", "registryPullQPS",
 	"seccompDefault", "serializeImagePulls", "shutdownGracePeriod", "shutdownGracePeriodByPodPriority",
 	"shutdownGracePeriodCriticalPods",
 	"staticPodPath", "streamingConnectionIdleTimeout", "systemReserved", "tlsCipherSuites", "tlsMinVersion",

@@ -48,7 +48,6 @@ var harmless = map[string]string{
 	"volumeStatsAggPeriod":                      "volumes are measured when somebody asks",
 	"enableControllerAttachDetach":              "the controller always attaches volumes",
 	"volumePluginDir":                           "there are no FlexVolumes",
-	"providerID":                                "the cloud controller manager sets it",
 	"imageMaximumGCAge":                         "images go by imageGCHighThresholdPercent",
 	"containerLogMaxWorkers":                    "logs are rotated by one worker",
 	"containerLogMonitorInterval":               "logs are measured at an interval of the node's own",

@@ -62,8 +62,8 @@ type Config struct {
 	Labels      map[string]string
 	Taints      []v1.Taint // put on the node when it is first registered
 	// ExternalCloud leaves it to a cloud's controller to initialize the node. The node registers
-	// with the taint that this controller takes away, and tells it the address that it has. Once
-	// its Node has addresses, they are the cloud's to change.
+	// with the taint that this controller takes away, and an annotation with its own addresses.
+	// Once its Node has addresses, they are the cloud's to change.
 	ExternalCloud bool
 	Version       string // of the kubelet, as Kubernetes counts
 	Port          int32  // of the node's own server
@@ -343,14 +343,8 @@ func (r *Reporter) wanted(ctx context.Context) (*v1.Node, error) {
 			DeclaredFeatures: declaredFeatures(),
 		},
 	}
-	if r.ExternalCloud {
-		if len(r.IPs) > 0 {
-			node.Annotations = map[string]string{providedIP: strings.Join(r.IPs, ",")}
-		}
-		if given := r.given(); len(given) > 0 {
-			node.Status.Addresses = given
-			return node, nil
-		}
+	if r.ExternalCloud && len(r.IPs) > 0 {
+		node.Annotations = map[string]string{providedIP: strings.Join(r.IPs, ",")}
 	}
 	for _, ip := range r.IPs {
 		node.Status.Addresses = append(node.Status.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
@@ -360,16 +354,6 @@ func (r *Reporter) wanted(ctx context.Context) (*v1.Node, error) {
 	}
 	node.Status.Addresses = append(node.Status.Addresses, v1.NodeAddress{Type: v1.NodeHostName, Address: r.Hostname})
 	return node, nil
-}
-
-// given are the addresses that the Node has.
-func (r *Reporter) given() []v1.NodeAddress {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.observed == nil {
-		return nil
-	}
-	return r.observed.Status.Addresses
 }
 
 func (r *Reporter) inUse() []v1.UniqueVolumeName {
@@ -423,10 +407,14 @@ func sameRest(a, b *v1.NodeStatus) bool {
 		slices.Equal(a.VolumesInUse, b.VolumesInUse) && slices.Equal(a.DeclaredFeatures, b.DeclaredFeatures)
 }
 
-// withOthers adds to a status the resources that other writers have put into the Node object, such
-// as extended resources without a device plugin. All of such a resource is allocatable.
-func withOthers(own *v1.NodeStatus, current *v1.Node) *v1.NodeStatus {
+// withOthers adds to a status the parts that other writers have put into the Node object. Those are
+// resources, such as extended resources without a device plugin, all of which are allocatable; and
+// in a cloud the addresses, once there are some.
+func (r *Reporter) withOthers(own *v1.NodeStatus, current *v1.Node) *v1.NodeStatus {
 	status := own.DeepCopy()
+	if r.ExternalCloud && len(current.Status.Addresses) > 0 {
+		status.Addresses = current.Status.Addresses
+	}
 	for name, quantity := range current.Status.Capacity {
 		if _, managed := own.Capacity[name]; !managed {
 			status.Capacity[name], status.Allocatable[name] = quantity, quantity
@@ -448,7 +436,7 @@ func (r *Reporter) differs(wanted *v1.Node) bool {
 	r.mu.Unlock()
 	return current == nil || len(metaPatch(current, wanted)) > 0 ||
 		!sameConditions(wanted.Status.Conditions, current.Status.Conditions) ||
-		!sameRest(&current.Status, withOthers(&wanted.Status, current))
+		!sameRest(&current.Status, r.withOthers(&wanted.Status, current))
 }
 
 // doubted reports whether this node has the taint of an unreachable node.
@@ -560,7 +548,7 @@ func (r *Reporter) writeMeta(ctx context.Context, current, wanted *v1.Node) (*v1
 }
 
 func (r *Reporter) writeStatus(ctx context.Context, current, wanted *v1.Node, repeat bool) error {
-	after := withOthers(&wanted.Status, current)
+	after := r.withOthers(&wanted.Status, current)
 	conditions := after.Conditions
 	stamp(conditions, current.Status.Conditions, r.Now())
 	if !repeat && sameConditions(conditions, current.Status.Conditions) && sameRest(&current.Status, after) {
@@ -573,15 +561,7 @@ func (r *Reporter) writeStatus(ctx context.Context, current, wanted *v1.Node, re
 		}
 	}
 	after.VolumesAttached = current.Status.VolumesAttached
-	old, err := json.Marshal(&v1.Node{Status: current.Status})
-	if err != nil {
-		return err
-	}
-	fresh, err := json.Marshal(&v1.Node{Status: *after})
-	if err != nil {
-		return err
-	}
-	patch, err := strategicpatch.CreateTwoWayMergePatch(old, fresh, v1.Node{})
+	patch, err := statusPatch(current.Status, *after)
 	if err != nil {
 		return fmt.Errorf("compare statuses of node %s: %w", r.Name, err)
 	}
@@ -595,15 +575,51 @@ func (r *Reporter) writeStatus(ctx context.Context, current, wanted *v1.Node, re
 	return nil
 }
 
+// statusPatch returns the strategic merge patch from one status to another. Addresses are replaced
+// as a whole: their list merges by type, which mixes up two addresses of one type, as those of a
+// node of two families are.
+func statusPatch(before, after v1.NodeStatus) ([]byte, error) {
+	addresses := after.Addresses
+	replace := !slices.Equal(before.Addresses, addresses)
+	before.Addresses, after.Addresses = nil, nil
+	old, err := json.Marshal(&v1.Node{Status: before})
+	if err != nil {
+		return nil, err
+	}
+	fresh, err := json.Marshal(&v1.Node{Status: after})
+	if err != nil {
+		return nil, err
+	}
+	patch, err := strategicpatch.CreateTwoWayMergePatch(old, fresh, v1.Node{})
+	if err != nil || !replace {
+		return patch, err
+	}
+	var whole map[string]any
+	if err := json.Unmarshal(patch, &whole); err != nil {
+		return nil, err
+	}
+	list := []any{map[string]string{"$patch": "replace"}}
+	for _, a := range addresses {
+		list = append(list, a)
+	}
+	status, ok := whole["status"].(map[string]any)
+	if !ok {
+		status = map[string]any{}
+		whole["status"] = status
+	}
+	status["addresses"] = list
+	return json.Marshal(whole)
+}
+
 // compare reports other internal addresses than the Node object had when this process began. Later
-// changes come from other writers.
+// changes come from other writers. In a cloud all are those of another writer.
 func (r *Reporter) compare(found *v1.Node) {
 	if r.compared {
 		return
 	}
 	r.compared = true
 	before := internal(found.Status.Addresses)
-	if r.Moved != nil && len(before) > 0 && !slices.Equal(before, r.IPs) {
+	if r.Moved != nil && len(before) > 0 && !slices.Equal(before, r.IPs) && !r.ExternalCloud {
 		r.Moved(before, r.IPs)
 	}
 }

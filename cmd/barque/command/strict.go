@@ -52,7 +52,7 @@ var MayNotBeEmpty = []string{"gateway-access-log", "ingress-class", "gateway-cla
 	"admission-control-config-file",
 	"scheduler-config-file", "controllers", "default-storage-class", "local-volumes-dir", "kubelet-root-dir",
 	"kubelet-config", "kubelet-config-dir",
-	"pod-manifest-path", "pod-logs-dir", "allowed-unsafe-sysctls", "eviction-hard", "eviction-soft",
+	"pod-manifest-path", "pod-logs-dir", "provider-id", "allowed-unsafe-sysctls", "eviction-hard", "eviction-soft",
 	"eviction-soft-grace-period", "eviction-minimum-reclaim",
 
 	"tls-min-version", "tls-cipher-suites", "tls-san", "api-address", "max-unauthenticated-connections-exempt",
