@@ -384,6 +384,13 @@ bench-network: schemas ## measure cluster DNS beside CoreDNS, and the service pr
 	$(GO) build -ldflags "$(LDFLAGS)" -o bin/netbench ./cluster-test/netbench
 	$(SUDO) env PATH="$$PATH" GO='$(GO)' bin/netbench -only "$${ONLY-}" -repeats $(or $(REPEATS),3) $(if $(SERVICES),-services '$(SERVICES)')
 
+# Caddy comes from a module of its own, nginx and HAProxy from Debian's packages, which are not installed.
+.PHONY: bench-edge
+bench-edge: build ## measure the gateway beside nginx, HAProxy and Caddy (ONLY='HTTP/2|routes' SIDE='nginx|Barque' REPEATS=3 CONNECTIONS=1,64,512 ROUTES=10,1000,10000 EACH=5s RATE=1000; builds Caddy once, some minutes; as root)
+	$(GO) build -o bin/edgebench ./cluster-test/edgebench
+	$(SUDO) env PATH="$$PATH" GO='$(GO)' BARQUE_BIN=$(CURDIR)/bin/barque bin/edgebench -only "$${ONLY-}" -side "$${SIDE-}" -repeats $(or $(REPEATS),3) \
+	  -each $(or $(EACH),5s) -rate $(or $(RATE),1000) -connections $(or $(CONNECTIONS),1,64,512) -routes $(or $(ROUTES),10,1000,10000)
+
 # SIDE chooses among upstream, 'upstream on Barque' and Barque, ONLY among the cases.
 .PHONY: bench-scheduler
 bench-scheduler: build ## measure scheduler and controllers beside upstream's, on hollow nodes (ONLY='pods|rollout|jobs|takeover|crowd' SIDE='^Barque' NODES=1000 PODS=5000 DEPLOYMENTS=100 JOBS=2000 KILLS=3 WATCHED=1m REPEATS=1; builds upstream's once, some minutes; as root)

@@ -35,8 +35,8 @@ func TestBoundsAreForHangs(t *testing.T) {
 // exempt are packages below cluster-test that are no tests: programs that measure how long things
 // take, a server of the store with time-outs that tests give it, and these rules, which have
 // examples of forbidden code.
-var exempt = []string{"cluster-test/bench", "cluster-test/netbench", "cluster-test/nodebench",
-	"cluster-test/storebench", "cluster-test/store/member", "cluster-test/layout"}
+var exempt = []string{"cluster-test/bench", "cluster-test/edgebench", "cluster-test/netbench",
+	"cluster-test/nodebench", "cluster-test/program", "cluster-test/storebench", "cluster-test/store/member", "cluster-test/layout"}
 
 // bounds finds waits and comparisons in a tree's tests.
 type bounds struct {

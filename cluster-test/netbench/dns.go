@@ -150,7 +150,7 @@ func (f *feed) dnsRun(ctx context.Context, o options, name, program string, args
 	}()
 	// The last of each kind: all that lists have.
 	last := rand.New(rand.NewPCG(1, 1))
-	err = p.await(ctx, func() error {
+	err = p.Await(ctx, func() error {
 		for kind := range kinds {
 			if _, err := exchange(conns[0], ask(kind, o.names, last)); err != nil {
 				return err
@@ -161,8 +161,8 @@ func (f *feed) dnsRun(ctx context.Context, o options, name, program string, args
 	if err != nil {
 		return nil, err
 	}
-	run.add("from the start until all is answered, s", time.Since(p.began).Seconds())
-	before, err := p.use()
+	run.add("from the start until all is answered, s", time.Since(p.Began).Seconds())
+	before, err := p.Use()
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func (f *feed) dnsRun(ctx context.Context, o options, name, program string, args
 	if err != nil {
 		return nil, err
 	}
-	after, err := p.use()
+	after, err := p.Use()
 	if err != nil {
 		return nil, err
 	}

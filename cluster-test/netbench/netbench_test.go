@@ -1,13 +1,11 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +13,6 @@ import (
 	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/barque/barque/cluster-test/netspace"
 	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/internal/needs"
 )
@@ -165,29 +162,5 @@ func TestSite(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
-	}
-}
-
-// A process that has ended is not waited for, and its last words are reported.
-func TestProcessEnds(t *testing.T) {
-	needs.Root(t, "programs in network namespaces")
-	s, err := netspace.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	p, err := start(s, t.TempDir(), "shell", "sh", "-c", "echo some reason; exit 3")
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = p.await(await.Context(t), func() error { return errors.New("not yet") })
-	if err == nil || !strings.Contains(err.Error(), "some reason") || errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
-	}
-	if err := p.stop(); err != nil {
-		t.Error(err)
-	}
-	if _, err := start(s, t.TempDir(), "none", "/no/such/program"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a program that is not there: %v", err)
 	}
 }

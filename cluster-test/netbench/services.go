@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -14,6 +15,8 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/barque/barque/cluster-test/program"
 )
 
 // kubeProxyConfig is a KubeProxyConfiguration. The limits of connection tracking are the
@@ -107,7 +110,7 @@ func (s *services) grow(ctx context.Context, size int) error {
 
 // begin starts a program on the node of a new site, fed by the API server. end stops it and
 // removes the site.
-func (f *feed) begin(name, program string, args ...string) (s *site, p *process, end func() error, err error) {
+func (f *feed) begin(name, path string, args ...string) (s *site, p *program.Program, end func() error, err error) {
 	if s, err = newSite(); err != nil {
 		return nil, nil, nil, err
 	}
@@ -115,10 +118,10 @@ func (f *feed) begin(name, program string, args ...string) (s *site, p *process,
 	if err != nil {
 		return nil, nil, nil, errors.Join(err, s.close())
 	}
-	if p, err = start(s.node, f.work, name, program, args...); err != nil {
+	if p, err = program.Start(s.node.Do, f.work, name, exec.Command(path, args...)); err != nil {
 		return nil, nil, nil, errors.Join(err, closeFeed(), s.close())
 	}
-	return s, p, func() error { return errors.Join(p.stop(), closeFeed(), s.close()) }, nil
+	return s, p, func() error { return errors.Join(p.Stop(), closeFeed(), s.close()) }, nil
 }
 
 // How the ways are measured: connections one after the other, and as many as go by callers at
@@ -150,15 +153,15 @@ func (s *services) run(ctx context.Context, o options, name, program string, arg
 	for _, addr := range s.addrs {
 		targets = append(targets, netip.AddrPortFrom(addr, servicePort))
 	}
-	err = p.await(ctx, func() error {
+	err = p.Await(ctx, func() error {
 		return site.client.Do(
 			func() error { return errors.Join(leadsSomewhere(targets[0]), leadsSomewhere(targets[len(targets)-1])) })
 	})
 	if err != nil {
 		return nil, err
 	}
-	run.add("from the start until the first packets pass, s", time.Since(p.began).Seconds())
-	first, err := p.use()
+	run.add("from the start until the first packets pass, s", time.Since(p.Began).Seconds())
+	first, err := p.Use()
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +184,7 @@ func (s *services) run(ctx context.Context, o options, name, program string, arg
 	}
 	run.add("connections a second", rate)
 
-	before, err := p.use()
+	before, err := p.Use()
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +201,7 @@ func (s *services) run(ctx context.Context, o options, name, program string, arg
 		}
 		took = append(took, one)
 	}
-	after, err := p.use()
+	after, err := p.Use()
 	if err != nil {
 		return nil, err
 	}

@@ -238,12 +238,14 @@ func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 // metrics of the data plane.
 type metrics struct {
 	requests *prometheus.CounterVec
-	seconds  prometheus.Histogram
-	retries  prometheus.Counter
+	// classes are the counters by the first digit of a status; the first one is for others.
+	classes [len(classes)]prometheus.Counter
+	seconds prometheus.Histogram
+	retries prometheus.Counter
 }
 
 func newMetrics() *metrics {
-	return &metrics{
+	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "barque_gateway_requests_total",
 			Help: "Requests that the gateway of this node has answered, by the class of their status.",
@@ -258,6 +260,10 @@ func newMetrics() *metrics {
 			Help: "Requests that were sent to another endpoint, because one did not answer.",
 		}),
 	}
+	for i, class := range classes {
+		m.classes[i] = m.requests.WithLabelValues(class)
+	}
+	return m
 }
 
 // Collectors returns the metrics of the proxy.
@@ -265,18 +271,18 @@ func (p *Proxy) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{p.metrics.requests, p.metrics.seconds, p.metrics.retries}
 }
 
-var classes = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx"}
+var classes = [...]string{"other", "1xx", "2xx", "3xx", "4xx", "5xx"}
 
 // done counts and logs a request.
 func (p *Proxy) done(w *recorder, x *exchange, took time.Duration) {
 	if w.code == 0 {
 		w.code = http.StatusOK
 	}
-	class := "other"
-	if i := w.code / 100; i < len(classes) {
-		class = classes[i]
+	class := w.code / 100
+	if class >= len(classes) {
+		class = 0
 	}
-	p.metrics.requests.WithLabelValues(class).Inc()
+	p.metrics.classes[class].Inc()
 	p.metrics.seconds.Observe(took.Seconds())
 	if p.access == nil {
 		return

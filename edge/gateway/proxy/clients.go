@@ -34,6 +34,7 @@ func (o *port) asking(config *tls.Config, name string) (*tls.Config, error) {
 	}
 	asks := config.Clone()
 	asks.GetConfigForClient = nil
+	asks.SessionTicketsDisabled = true // a client shows its certificate each time
 	asks.ClientAuth = tls.RequestClientCert
 	if len(authorities) > 0 {
 		asks.ClientCAs = certs.Pool(authorities) // the client sees their names, and chooses a certificate

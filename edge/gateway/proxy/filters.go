@@ -27,16 +27,19 @@ var buffers bufferPool
 
 type bufferPool struct{ pool sync.Pool }
 
+// buffer is an array, of which a pointer goes into a pool without an allocation.
+type buffer [32 << 10]byte
+
 // Get implements httputil.BufferPool.
 func (b *bufferPool) Get() []byte {
-	if p, ok := b.pool.Get().(*[]byte); ok {
-		return *p
+	if p, ok := b.pool.Get().(*buffer); ok {
+		return p[:]
 	}
-	return make([]byte, 32<<10)
+	return new(buffer)[:]
 }
 
 // Put implements httputil.BufferPool.
-func (b *bufferPool) Put(p []byte) { b.pool.Put(&p) }
+func (b *bufferPool) Put(p []byte) { b.pool.Put((*buffer)(p)) }
 
 // timed is a response's body with a limit of time.
 type timed struct {

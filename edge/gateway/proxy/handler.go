@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -59,13 +60,14 @@ type exchange struct {
 	entry   *entry
 	backend *backend
 	in      *http.Request
+	peer    netip.Addr // the other end of the connection
 	client  netip.Addr
 	secure  bool
 	port    uint16
 	packets *packets // of the port
 	// timer ends the request; an upgrade stops it.
 	timer   *time.Timer
-	cancel  context.CancelCauseFunc
+	cancel  context.CancelCauseFunc // nil where no time-out ends it
 	body    *unread
 	cookie  *http.Cookie // to be set
 	allowed http.Header  // of the external authentication
@@ -86,11 +88,13 @@ func lower(name string) string { return strings.ToLower(strings.TrimSuffix(name,
 // hostOf is the name in a Host header, or false if that is none.
 func hostOf(header string) (string, bool) {
 	name := header
-	if h, port, err := net.SplitHostPort(header); err == nil {
-		if strings.Trim(port, "0123456789") != "" {
-			return "", false
+	if strings.Contains(header, ":") { // the error of a name without a port costs as much as the route
+		if h, port, err := net.SplitHostPort(header); err == nil {
+			if strings.Trim(port, "0123456789") != "" {
+				return "", false
+			}
+			name = h
 		}
-		name = h
 	}
 	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
 	return lower(name), !strings.ContainsAny(name, "/\\@?# \t%")
@@ -144,7 +148,8 @@ func (o *port) serve(w *recorder, r *http.Request, x *exchange) {
 			return
 		}
 	}
-	x.client = o.proxy.client(r)
+	x.peer = peerOf(r)
+	x.client = o.proxy.client(r, x.peer)
 	e := o.table.view.Load().find(serve, name, r)
 	if e == nil {
 		notFound(w, r)
@@ -169,10 +174,18 @@ func (o *port) misdirected(server, name string) bool {
 	return a != b
 }
 
-// client is the address of the client: the nearest one in X-Forwarded-For that is no trusted hop.
-func (p *Proxy) client(r *http.Request) netip.Addr {
+// peerOf is the address at the other end of a request's connection.
+func peerOf(r *http.Request) netip.Addr {
 	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
-	addr := peer.Addr().Unmap().WithZone("")
+	return peer.Addr().Unmap().WithZone("")
+}
+
+// client is the address of the client: the nearest one in X-Forwarded-For that is no trusted hop.
+func (p *Proxy) client(r *http.Request, peer netip.Addr) netip.Addr {
+	addr := peer
+	if !contains(p.config.TrustedHops, addr) {
+		return addr
+	}
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
 	for i := len(hops) - 1; i >= 0 && contains(p.config.TrustedHops, addr); i-- {
 		hop, err := netip.ParseAddr(strings.TrimSpace(hops[i]))
@@ -233,11 +246,13 @@ func (a *action) serve(w *recorder, r *http.Request, x *exchange) {
 		return
 	}
 	a.mirror(r, x)
-	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), exchangeKey{}, x))
-	defer cancel(nil)
-	x.cancel = cancel
+	ctx := context.WithValue(r.Context(), exchangeKey{}, x)
+	if t := &a.Timeouts; t.Request > 0 || t.Backend > 0 || t.Read > 0 { // without them the server's own end does
+		ctx, x.cancel = context.WithCancelCause(ctx)
+		defer x.cancel(nil)
+	}
 	if a.Timeouts.Request > 0 {
-		x.timer = time.AfterFunc(a.Timeouts.Request, func() { cancel(errTimeout) })
+		x.timer = time.AfterFunc(a.Timeouts.Request, x.late)
 		defer x.timer.Stop()
 	}
 	a.reverse.ServeHTTP(w, r.WithContext(ctx))
@@ -285,12 +300,16 @@ func rewrite(pr *httputil.ProxyRequest) {
 // a trusted hop.
 func (x *exchange) forwarded(out *http.Request) {
 	in := x.in
-	peer, _ := netip.ParseAddrPort(in.RemoteAddr)
-	addr := peer.Addr().Unmap().WithZone("")
-	trusted := contains(x.action.proxy.config.TrustedHops, addr)
-	chain := addr.String()
-	if before := strings.Join(in.Header.Values("X-Forwarded-For"), ", "); trusted && before != "" {
-		chain = before + ", " + chain
+	trusted := contains(x.action.proxy.config.TrustedHops, x.peer)
+	peer := x.peer.String()
+	chain, client := peer, peer
+	if x.client != x.peer {
+		client = x.client.String()
+	}
+	if trusted {
+		if before := strings.Join(in.Header.Values("X-Forwarded-For"), ", "); before != "" {
+			chain = before + ", " + peer
+		}
 	}
 	proto := "http"
 	if x.secure {
@@ -309,17 +328,14 @@ func (x *exchange) forwarded(out *http.Request) {
 	if !trusted {
 		out.Header.Del("Forwarded")
 	}
-	set := func(name, value string) {
-		if given := in.Header.Get(name); trusted && given != "" {
-			value = given
+	values := [...]string{proto, in.Host, strconv.Itoa(int(x.port)), chain, client} // one allocation for all
+	for i, name := range [...]string{"X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Port", "X-Forwarded-For",
+		"X-Real-Ip"} {
+		if given := in.Header.Get(name); i < 3 && trusted && given != "" {
+			values[i] = given
 		}
-		out.Header.Set(name, value)
+		out.Header[name] = values[i : i+1 : i+1]
 	}
-	out.Header.Set("X-Forwarded-For", chain)
-	set("X-Forwarded-Proto", proto)
-	set("X-Forwarded-Host", in.Host)
-	set("X-Forwarded-Port", fmt.Sprint(x.port))
-	out.Header.Set("X-Real-Ip", x.client.String())
 }
 
 // modify changes the response; see httputil.ReverseProxy.

@@ -30,7 +30,7 @@ import (
 
 // bench is a proxy with Services that are servers of the test.
 type bench struct {
-	t     *testing.T
+	t     testing.TB
 	proxy *Proxy
 
 	mu       sync.Mutex
@@ -63,7 +63,7 @@ func (e elsewhere) Accept() (net.Conn, error) {
 	return &from{Conn: c, r: c, remote: e.bench.remote}, nil
 }
 
-func newBench(t *testing.T, config Config) *bench {
+func newBench(t testing.TB, config Config) *bench {
 	b := &bench{t: t, services: map[string][]netip.AddrPort{}, app: map[string]string{},
 		certs: map[string]*tls.Certificate{}, cas: map[string]*certs.Authority{}, sockets: map[uint16]net.Addr{},
 		packets: map[uint16]net.PacketConn{}}
@@ -211,7 +211,7 @@ func (b *bench) get(target string) *http.Response {
 func mustCompile(s string) *regexp.Regexp { return regexp.MustCompile(s) }
 
 // certificateFor makes a certificate of a name, and of URIs.
-func certificateFor(t *testing.T, name string, uris ...string) *tls.Certificate {
+func certificateFor(t testing.TB, name string, uris ...string) *tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -208,7 +208,7 @@ func (forward) RoundTrip(out *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	out.URL.Scheme = scheme
-	var tried []netip.AddrPort
+	tried := make([]netip.AddrPort, 0, maxTries)
 	last := error(errNoEndpoints)
 	for len(tried) < maxTries {
 		addr, ok := x.endpoint(tried)
@@ -216,7 +216,8 @@ func (forward) RoundTrip(out *http.Request) (*http.Response, error) {
 			break
 		}
 		tried = append(tried, addr)
-		out.URL.Host, x.chosen = addr.String(), addr.String()
+		x.chosen = addr.String()
+		out.URL.Host = x.chosen
 		resp, err := x.try(transport, out)
 		if err == nil {
 			return resp, nil
@@ -232,6 +233,9 @@ func (forward) RoundTrip(out *http.Request) (*http.Response, error) {
 // try sends the request to one endpoint.
 func (x *exchange) try(transport *http.Transport, out *http.Request) (*http.Response, error) {
 	limits := &x.action.Timeouts
+	if limits.Backend <= 0 && limits.Read <= 0 {
+		return transport.RoundTrip(out)
+	}
 	t := &timed{read: limits.Read}
 	if limits.Backend > 0 {
 		t.timers = append(t.timers, time.AfterFunc(limits.Backend, x.late))
@@ -239,9 +243,6 @@ func (x *exchange) try(transport *http.Transport, out *http.Request) (*http.Resp
 	if limits.Read > 0 {
 		t.reading = time.AfterFunc(limits.Read, x.late)
 		t.timers = append(t.timers, t.reading)
-	}
-	if len(t.timers) == 0 {
-		return transport.RoundTrip(out)
 	}
 	resp, err := transport.RoundTrip(out)
 	if err != nil || resp.StatusCode == http.StatusSwitchingProtocols {

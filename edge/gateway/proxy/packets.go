@@ -60,7 +60,7 @@ func (o *port) reconcilePackets() {
 
 // serves reports whether the port has a listener of a kind.
 func (o *port) serves(serve model.Serve) bool {
-	for h := range *o.listeners.Load() {
+	for h := range o.listeners.Load().by {
 		if h.serve == serve {
 			return true
 		}
@@ -79,7 +79,7 @@ func (o *port) startPackets() error {
 	secure := o.tls(model.HTTPS)
 	asking := secure.GetConfigForClient
 	secure.GetConfigForClient = func(info *tls.ClientHelloInfo) (*tls.Config, error) {
-		if serveOf(*o.listeners.Load(), lower(info.ServerName)) != model.HTTPS {
+		if serveOf(o.listeners.Load().by, lower(info.ServerName)) != model.HTTPS {
 			return nil, errOtherProtocol
 		}
 		return asking(info)

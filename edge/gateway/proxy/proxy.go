@@ -142,16 +142,35 @@ func New(config Config, pools *endpoints.Set) *Proxy {
 
 // port is one port of this machine, open or not.
 type port struct {
-	proxy  *Proxy
-	number uint16
-	table  *table
-	// listeners are by what they serve and their hostname.
-	listeners atomic.Pointer[map[host]*model.Listener]
-	server    *http.Server
-	socket    net.Listener // nil while it is not open
-	refused   bool
-	done      *sync.WaitGroup // of the socket's goroutines
-	packets   packets
+	proxy     *Proxy
+	number    uint16
+	table     *table
+	listeners atomic.Pointer[listeners]
+	// https and terminated are the configurations of TLS. Each has the keys of its sessions, so
+	// there is one for all connections.
+	https, terminated *tls.Config
+	server            *http.Server
+	socket            net.Listener // nil while it is not open
+	refused           bool
+	done              *sync.WaitGroup // of the socket's goroutines
+	packets           packets
+}
+
+// listeners are those of a port, by what they serve and their hostname.
+type listeners struct {
+	by map[host]*model.Listener
+	// secure is set where connections begin with TLS, and streams where their server name decides
+	// what they are.
+	secure, streams bool
+}
+
+func newListeners(by map[host]*model.Listener) *listeners {
+	l := &listeners{by: by}
+	for h := range by {
+		l.secure = l.secure || h.serve != model.HTTP
+		l.streams = l.streams || h.serve == model.Passthrough || h.serve == model.Terminate
+	}
+	return l
 }
 
 // port returns the state of a port. The caller holds mu.
@@ -160,7 +179,8 @@ func (p *Proxy) port(number uint16) *port {
 		return of
 	}
 	of := &port{proxy: p, number: number, table: newTable()}
-	of.listeners.Store(&map[host]*model.Listener{})
+	of.listeners.Store(newListeners(nil))
+	of.https, of.terminated = of.tls(model.HTTPS), of.tls(model.Terminate)
 	p.ports[number] = of
 	return of
 }
@@ -183,14 +203,13 @@ func (p *Proxy) SetListeners(all []model.Listener) {
 		p.port(l.Port)
 	}
 	for number, of := range p.ports {
-		listeners := byPort[number]
 		isolated := map[host]bool{}
-		for h, l := range listeners {
+		for h, l := range byPort[number] {
 			if l.Isolated {
 				isolated[h] = true
 			}
 		}
-		of.listeners.Store(&listeners)
+		of.listeners.Store(newListeners(byPort[number]))
 		of.table.isolate(isolated)
 	}
 	p.poke()
@@ -310,7 +329,7 @@ func (p *Proxy) reconcile() {
 	defer p.mu.Unlock()
 	for _, number := range slices.Sorted(maps.Keys(p.ports)) {
 		of := p.ports[number]
-		wanted := len(*of.listeners.Load()) > 0
+		wanted := len(of.listeners.Load().by) > 0
 		switch {
 		case wanted && of.socket == nil:
 			socket, err := p.config.Listen(number)
@@ -429,24 +448,19 @@ func (o *port) greet(conn net.Conn, queue *queue) {
 		}
 		conn = client
 	}
-	listeners := *o.listeners.Load()
-	secure, streams := false, false
-	for h := range listeners {
-		secure = secure || h.serve != model.HTTP
-		streams = streams || h.serve == model.Passthrough || h.serve == model.Terminate
-	}
-	if !secure {
+	listeners := o.listeners.Load()
+	if !listeners.secure {
 		queue.put(framing.New(conn))
 		return
 	}
-	if streams {
+	if listeners.streams {
 		name, peeked, err := hello(conn)
 		if err != nil {
 			_ = conn.Close()
 			return
 		}
 		conn = peeked
-		switch serve := serveOf(listeners, lower(name)); serve {
+		switch serve := serveOf(listeners.by, lower(name)); serve {
 		case model.Passthrough:
 			o.stream(conn, serve, name)
 			return
@@ -460,7 +474,7 @@ func (o *port) greet(conn net.Conn, queue *queue) {
 
 // secure hands on a connection of HTTPS. The handshake says whether it has frames or messages.
 func (o *port) secure(conn net.Conn, queue *queue) {
-	client := tls.Server(conn, o.tls(model.HTTPS))
+	client := tls.Server(conn, o.https)
 	ctx, cancel := context.WithTimeout(context.Background(), helloTimeout)
 	defer cancel()
 	// The server sees an error, too, and answers a client that speaks without TLS.
@@ -486,19 +500,34 @@ func serveOf(listeners map[host]*model.Listener, name string) model.Serve {
 
 // find returns the most specific listener of a name.
 func (o *port) find(serve model.Serve, name string) *model.Listener {
-	listeners := *o.listeners.Load()
+	listeners := o.listeners.Load()
 	for h := range candidates(serve, name) {
-		if l := listeners[h]; l != nil {
+		if l := listeners.by[h]; l != nil {
 			return l
 		}
 	}
 	return nil
 }
 
+// tls makes a configuration. A session that is resumed shows no certificate, so it counts for the
+// server name alone that it was made for, while that has a listener.
 func (o *port) tls(serve model.Serve) *tls.Config {
 	config := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
 		GetCertificate: func(info *tls.ClientHelloInfo) (*tls.Certificate, error) { return o.certificate(serve, info) },
+	}
+	config.WrapSession = func(state tls.ConnectionState, session *tls.SessionState) ([]byte, error) {
+		session.Extra = append(session.Extra, []byte(lower(state.ServerName)))
+		return config.EncryptTicket(state, session)
+	}
+	config.UnwrapSession = func(ticket []byte, state tls.ConnectionState) (*tls.SessionState, error) {
+		session, err := config.DecryptTicket(ticket, state)
+		name := lower(state.ServerName)
+		if session == nil || err != nil || len(session.Extra) != 1 || string(session.Extra[0]) != name ||
+			o.find(serve, name) == nil {
+			return nil, err
+		}
+		return session, nil
 	}
 	if serve == model.HTTPS {
 		config.NextProtos = []string{"h2", "http/1.1"}

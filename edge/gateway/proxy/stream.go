@@ -12,7 +12,7 @@ import (
 
 // terminate ends a client's TLS, and joins the stream in it with the backend of the server name.
 func (o *port) terminate(conn net.Conn, name string) {
-	client := tls.Server(conn, o.tls(model.Terminate))
+	client := tls.Server(conn, o.terminated)
 	ctx, cancel := context.WithTimeout(context.Background(), helloTimeout)
 	err := client.HandshakeContext(ctx)
 	cancel()

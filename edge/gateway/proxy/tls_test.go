@@ -270,3 +270,63 @@ func TestVerifiedStream(t *testing.T) {
 		}
 	}
 }
+
+// A client resumes its session with the name that it was made for, on another connection. The
+// session is worth nothing for another name, and nothing once the name has no listener.
+func TestSessionsAreOfOneName(t *testing.T) {
+	b := newBench(t, Config{})
+	b.certs["a"], b.certs["b"] = certificateFor(t, "a.example.com"), certificateFor(t, "b.example.com")
+	of := func(names ...string) (all []model.Listener) {
+		for _, name := range names {
+			all = append(all, model.Listener{Port: 443, Serve: model.HTTPS, Hostname: name + ".example.com",
+				Certificates: []types.NamespacedName{{Namespace: "n", Name: name}}})
+		}
+		return all
+	}
+	b.listen(of("a", "b")...)
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		b.proxy.SetListeners(of("a", "b"))
+		session := &oneSession{}
+		resumed := func(name string) (bool, error) {
+			c, err := tls.Dial("tcp", b.addr(443), &tls.Config{ServerName: name, InsecureSkipVerify: true,
+				ClientSessionCache: session, MinVersion: version, MaxVersion: version})
+			if err != nil {
+				return false, err
+			}
+			defer c.Close()
+			// A ticket of TLS 1.3 comes behind the handshake.
+			request := "GET / HTTP/1.1\r\nHost: " + name + "\r\nConnection: close\r\n\r\n"
+			if _, err := io.WriteString(c, request); err != nil {
+				return false, err
+			}
+			if _, err := io.ReadAll(c); err != nil {
+				return false, err
+			}
+			return c.ConnectionState().DidResume, nil
+		}
+		for i, step := range []struct {
+			name string
+			want bool
+		}{{"a.example.com", false}, {"a.example.com", true}, {"b.example.com", false}, {"b.example.com", true}} {
+			if got, err := resumed(step.name); err != nil || got != step.want {
+				t.Errorf("%s, step %d, %s: resumed %v (%v), want %v", tls.VersionName(version), i, step.name, got, err,
+					step.want)
+			}
+		}
+		b.proxy.SetListeners(of("a"))
+		if got, err := resumed("b.example.com"); err == nil {
+			t.Errorf("%s: a name without a listener: resumed %v, and no error", tls.VersionName(version), got)
+		}
+	}
+}
+
+// oneSession keeps the last session, and offers it to all servers.
+type oneSession struct{ last *tls.ClientSessionState }
+
+func (o *oneSession) Get(string) (*tls.ClientSessionState, bool) { return o.last, o.last != nil }
+
+func (o *oneSession) Put(_ string, s *tls.ClientSessionState) {
+	if s != nil {
+		o.last = s
+	}
+}
