@@ -51,12 +51,15 @@ func demands(
 	services []*corev1.Service, nodes []*corev1.Node,
 	slicesOf func(*corev1.Service) ([]*discoveryv1.EndpointSlice, error),
 ) ([]Demand, error) {
-	var every, able []string
+	var every, able, gateways []string
 	own := map[netip.Addr]bool{} // of nodes, which answer for themselves
 	for _, n := range nodes {
 		every = append(every, n.Name)
 		if balancers.Eligible(n) {
 			able = append(able, n.Name)
+			if balancers.HasGateway(n) {
+				gateways = append(gateways, n.Name)
+			}
 		}
 		for _, a := range n.Status.Addresses {
 			if addr, err := netip.ParseAddr(a.Address); err == nil {
@@ -71,13 +74,16 @@ func demands(
 			continue
 		}
 		may := able
+		if balancers.OfGateway(service) {
+			may = gateways
+		}
 		if service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
 			all, err := slicesOf(service)
 			if err != nil {
 				return nil, err
 			}
 			here := balancers.WithEndpoints(all...)
-			may = slices.DeleteFunc(slices.Clone(able), func(n string) bool { return !here[n] })
+			may = slices.DeleteFunc(slices.Clone(may), func(n string) bool { return !here[n] })
 		}
 		for _, addr := range addresses(service) {
 			if own[addr] {
