@@ -98,8 +98,8 @@ func (s *server) startEdge(ctx context.Context) error {
 	if len(o.apiAddresses) > 0 {
 		run = append(run, func(ctx context.Context) error {
 			return redirect.Run(ctx,
-				redirect.Config{Held: s.holder.Held, Addresses: o.apiAddresses, To: o.addresses.Internal,
-					Port: o.APIPort, Logger: logger})
+				redirect.Config{Table: redirect.TableOfAPI, Of: "the API's address", To: o.addresses.Internal,
+					Wanted: redirect.Held(s.holder.Held, o.apiAddresses, o.APIPort), Logger: logger})
 		})
 	}
 	life, end := context.WithCancel(context.Background())
