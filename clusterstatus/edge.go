@@ -35,6 +35,16 @@ type WaitingService struct {
 	Reason  string    `json:"reason"`  // of its condition
 	Message string    `json:"message"`
 	Since   time.Time `json:"since,omitzero"`
+	// Gateway is the NAMESPACE/NAME of the one whose addresses the Service has, or "".
+	Gateway string `json:"gateway,omitempty"`
+}
+
+// object is what the user has made that waits, with its kind.
+func (s *WaitingService) object() (kind, name string) {
+	if s.Gateway != "" {
+		return "Gateway", s.Gateway
+	}
+	return "Service", s.Service
 }
 
 // RouteFault is a fault of a route or a listener for which clients get errors.
@@ -91,17 +101,26 @@ func (w *warner) edge() {
 				"the AddressPool %s gives no addresses: %s", p.Name, p.Problem)
 		}
 	}
-	var waiting []string
+	var waiting, gateways []string
 	for _, s := range e.Waiting {
 		if s.Reason == poolExhausted {
-			waiting = append(waiting, s.Service)
+			if kind, name := s.object(); kind == "Service" {
+				waiting = append(waiting, name)
+			} else {
+				gateways = append(gateways, name)
+			}
 		}
 	}
+	w.exhausted(waiting, "Service", "Services")
+	w.exhausted(gateways, "Gateway", "Gateways")
+}
+
+// exhausted warns of objects for which no pool has an address.
+func (w *warner) exhausted(waiting []string, one, many string) {
 	if len(waiting) > 0 {
 		w.add(Attention, "", "",
 			"add addresses to an AddressPool, or make another one: barque kubectl get addresspools -o wide",
-			"no AddressPool has a free address for %s: %s", terminal.Plural(len(waiting), "Service",
-				"Services"), someNames(waiting))
+			"no AddressPool has a free address for %s: %s", terminal.Plural(len(waiting), one, many), someNames(waiting))
 	}
 }
 
@@ -130,9 +149,11 @@ func (e *Examination) edge() {
 			more++
 			continue
 		}
-		namespace, name, _ := strings.Cut(s.Service, "/")
-		e.Add(Warning{Severity: Attention, Mend: "barque kubectl -n " + namespace + " describe service " + name,
-			Text: fmt.Sprintf("Service %s waits for an address%s (%s): %s", s.Service, since(s.Since), s.Reason,
+		kind, object := s.object()
+		namespace, name, _ := strings.Cut(object, "/")
+		e.Add(Warning{Severity: Attention,
+			Mend: "barque kubectl -n " + namespace + " describe " + strings.ToLower(kind) + " " + name,
+			Text: fmt.Sprintf("%s %s waits for an address%s (%s): %s", kind, object, since(s.Since), s.Reason,
 				s.Message)})
 	}
 	for i, r := range of.Routes {

@@ -24,6 +24,7 @@ import (
 	"github.com/barque/barque/apiserver/gatewayauth"
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/edge/gateway"
+	"github.com/barque/barque/edge/redirect"
 	"github.com/barque/barque/membership/enroll"
 )
 
@@ -38,6 +39,9 @@ type gatewayParts struct {
 
 // statusUser writes the statuses of routes.
 var statusUser = serviceaccount.MakeUsername(metav1.NamespaceSystem, "barque-gateway-status")
+
+// addressUser makes the Services with the addresses of Gateways.
+var addressUser = serviceaccount.MakeUsername(metav1.NamespaceSystem, "barque-gateway-addresses")
 
 // DefaultGateway are the ports of the gateway.
 func DefaultGateway() gateway.Settings {
@@ -86,12 +90,27 @@ func (s *server) makeGateway() (err error) {
 	nodes := all.Core().V1().Nodes()
 	s.statuses, err = gateway.NewStatuses(gateway.StatusConfig{
 		Objects: s.gateway.objects, Settings: s.options.Gateway, Nodes: nodes.Lister(), NodesChanged: nodes.Informer(),
-		Secrets: client, Logger: logger,
+		Secrets: client, Pool: s.poolExists(), Logger: logger,
 	})
 	if err == nil {
 		s.gatewayObjects.Store(s.gateway.objects)
 	}
 	return err
+}
+
+// poolExists returns the leader's question whether there is an AddressPool; nil where a cloud gives
+// addresses.
+func (s *server) poolExists() func(string) (bool, bool) {
+	if s.options.CloudProvider != "" {
+		return nil
+	}
+	return func(name string) (exists, known bool) {
+		p := s.pools.Load()
+		if p == nil {
+			return false, false
+		}
+		return p.Exists(name)
+	}
 }
 
 // gatewayNames is the authorizer's question. Until the objects are there, the gateway waits.
@@ -137,9 +156,13 @@ func (s *server) gatewayRoutines() []runtime.Routine {
 			if err != nil {
 				return err
 			}
+			services, err := s.clientsOf(addressUser).API(ctx)
+			if err != nil {
+				return err
+			}
 			recorder, stop := runtime.Recorder(ctx, client, "gateway")
 			defer stop()
-			return s.statuses.Lead(ctx, client, gateways, recorder)
+			return s.statuses.Lead(ctx, client, gateways, services, recorder)
 		}},
 	}
 }
@@ -192,5 +215,15 @@ func (w *worker) routes(
 	if err != nil {
 		return nil, nil, err
 	}
-	return append(run, routes.Run), routes.Collectors(), nil
+	run = append(run, routes.Run, func(ctx context.Context) error {
+		return redirect.Run(ctx, redirect.Config{
+			Table: redirect.TableOfGateways, Of: "addresses of Gateways", Wanted: routes.Addressed,
+			To: o.addresses.Internal, Logger: logger, Failed: func(err error) {
+				aboutNode.Event(&corev1.ObjectReference{Kind: "Node", Name: o.Name, UID: types.UID(o.Name)},
+					corev1.EventTypeWarning, "GatewayAddressFailed",
+					fmt.Sprintf("The gateway of this node cannot serve addresses of Gateways: %v.", err))
+			},
+		})
+	})
+	return run, routes.Collectors(), nil
 }

@@ -40,6 +40,8 @@ type Place struct {
 	OneLabel bool
 	// Rules are the indexes of the rules that are served there; nil is all of them.
 	Rules []int
+	// Addresses are as in Listener.
+	Addresses []netip.Addr
 }
 
 // Serve is how connections of a port are read.
@@ -65,6 +67,8 @@ type Listener struct {
 	SelfSigned bool
 	// Isolated means that a request for Hostname is not served by routes of less specific names.
 	Isolated bool
+	// Addresses are those of its Gateway. Without any, the listener is at the nodes' own addresses.
+	Addresses []netip.Addr
 }
 
 // Rule is a list of alternatives, and the way of a request that matches one of them.

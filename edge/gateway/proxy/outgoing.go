@@ -94,7 +94,7 @@ type outgoing struct {
 	mu        sync.Mutex
 	secure    map[tlsKey]*secured
 	// streams are the connections by server name, by port.
-	streams map[uint16]map[net.Conn]bool
+	streams map[netip.AddrPort]map[net.Conn]bool
 	ended   chan struct{} // closed and made anew when a stream ends
 }
 
@@ -143,7 +143,7 @@ func newOutgoing(config *Config) *outgoing {
 		return plain(ctx, network, address)
 	}
 	o := &outgoing{
-		dial: dial, authority: config.Authority, secure: map[tlsKey]*secured{}, streams: map[uint16]map[net.Conn]bool{},
+		dial: dial, authority: config.Authority, secure: map[tlsKey]*secured{}, streams: map[netip.AddrPort]map[net.Conn]bool{},
 		ended: make(chan struct{}),
 	}
 	o.plain, o.h2c, o.external = o.transport(), o.transport(), o.transport()
