@@ -29,9 +29,9 @@ spec:
   rules: [{backendRefs: [{name: %[1]s, port: 80}]}]
 `
 
-// TestGatewayAddresses: two Gateways with the same port each have an address of a pool, and their own
-// routes there. Nodes lead packets to their gateway, the Service ends with its Gateway, and a Gateway
-// that asks for no address any more has the nodes' ones.
+// TestGatewayAddresses: two Gateways with the same port each have an address of a pool, and their
+// own routes there. Nodes lead packets to their gateway, the Service ends with its Gateway, and a
+// Gateway that asks for no address any more has the nodes' ones.
 func TestGatewayAddresses(t *testing.T) {
 	t.Parallel()
 	images, err := testRegistry()

@@ -39,7 +39,8 @@ type addresses struct {
 // addressesOf chooses them in the network of a node, which is a /24 in a dev cluster.
 func addressesOf(node netip.Addr) (addresses, error) {
 	if !node.Is4() {
-		return addresses{}, fmt.Errorf("the address %s of a node is not IPv4: choose a pool for it in addresses.go", node)
+		return addresses{},
+			fmt.Errorf("the address %s of a node is not IPv4: choose a pool for it in addresses.go", node)
 	}
 	at := func(number byte) netip.Addr {
 		b := node.As4()
@@ -77,14 +78,15 @@ func (l *lab) addressed(ctx context.Context) (of addresses, err error) {
 			select {
 			case <-ctx.Done():
 				return errors.Join(fmt.Errorf("%s%s", r.Out, r.Err), r.Error)
-			case <-time.After(time.Second):
+			case <-time.After(time.Second): // brief: it is a pause
 			}
 		}
 	}
 	if err := run(fmt.Sprintf(classOfPool, of.first, of.last), "apply", "-f", "-"); err != nil {
 		return of, fmt.Errorf("make the class of the suite: %w", err)
 	}
-	if err := run("", "wait", "--for=condition=Accepted", "gatewayclass/"+class, "--timeout=5s"); err != nil {
+	if err := run("", "wait", "--for=condition=Accepted", "gatewayclass/"+class,
+		"--timeout=5s"); err != nil { // brief: it is tried again
 		return of, fmt.Errorf("the class of the suite is not accepted: %w", err)
 	}
 	return of, nil

@@ -20,9 +20,9 @@ import (
 	"github.com/barque/barque/internal/balancers"
 )
 
-// The leader makes a Service of type LoadBalancer for each Gateway with addresses of its own. Pools,
-// reservations and the node that answers are then those of Services. The Service ends with the
-// Gateway, by its owner reference.
+// The leader makes a Service of type LoadBalancer for each Gateway with addresses of its own.
+// Pools, reservations and the node that answers are then those of Services. The Service ends with
+// the Gateway, by its owner reference.
 
 // ownerIndex has the Services of Gateways by the name of the Gateway.
 const ownerIndex = "barque.gateway"
@@ -124,8 +124,8 @@ type attempt struct {
 // tryAgain is the time until the API is asked again.
 const tryAgain = 30 * time.Second
 
-// removeServices removes the Services of a Gateway that it does not need any more. own means that it
-// needs one.
+// removeServices removes the Services of a Gateway that it does not need any more. own means that
+// it needs one.
 func (w *statusWriter) removeServices(ctx context.Context, g *gatewayv1.Gateway, own bool) (first error) {
 	for _, s := range indexed[corev1.Service](w.objects.services, ownerIndex, nameOf(g).String()) {
 		if s.DeletionTimestamp != nil || !metav1.IsControlledBy(s, g) || own && nameOf(s) == translate.ServiceName(g) {
@@ -205,7 +205,8 @@ func (w *statusWriter) reach(
 	case made != nil:
 		return fault(fmt.Sprintf("the Service %s for its address: %v", name, made))
 	case there != nil && !metav1.IsControlledBy(there, g):
-		return fault(fmt.Sprintf("the Service for its address would be %s, and there is another one of that name", name))
+		return fault(
+			fmt.Sprintf("the Service for its address would be %s, and there is another one of that name", name))
 	case s == nil:
 		return miss(fmt.Sprintf("the Service %s has no address yet", name), false)
 	}

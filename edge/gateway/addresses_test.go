@@ -203,7 +203,8 @@ func TestServiceOfAGateway(t *testing.T) {
 // TestServiceOfSomebodyElse: a Service that has the name already is left alone.
 func TestServiceOfSomebodyElse(t *testing.T) {
 	other := read[corev1.Service](t, "metadata: {name: g-barque, namespace: a}\nspec: {ports: [{port: 1, name: x}]}")
-	r := newRig(t, nodeWith("192.0.2.1", map[string]string{NodeLabel: "true"}, corev1.ConditionTrue), pooled(t, ""), other)
+	r := newRig(t, nodeWith("192.0.2.1", map[string]string{NodeLabel: "true"}, corev1.ConditionTrue), pooled(t, ""),
+		other)
 	s := withPools(newStatuses(t, r))
 	s.updated()
 	s.round()
@@ -215,7 +216,8 @@ func TestServiceOfSomebodyElse(t *testing.T) {
 		t.Errorf("writes %v", writes)
 	}
 	faults := s.Faults(time.Now())
-	if len(faults) != 1 || faults[0].Object != "Gateway a/g" || !strings.Contains(faults[0].Text, "it has no address: ") {
+	if len(faults) != 1 || faults[0].Object != "Gateway a/g" ||
+		!strings.Contains(faults[0].Text, "it has no address: ") {
 		t.Errorf("faults %+v", faults)
 	}
 }

@@ -128,8 +128,8 @@ func (a *addressed) set(all []netip.AddrPort) {
 	a.changed = make(chan struct{})
 }
 
-// Addressed returns the addresses of Gateways, with their ports, that the node serves, and a channel
-// that is closed when they change. Packets for them are to be led to this machine.
+// Addressed returns the addresses of Gateways, with their ports, that the node serves, and a
+// channel that is closed when they change. Packets for them are to be led to this machine.
 func (n *Node) Addressed() ([]netip.AddrPort, <-chan struct{}) {
 	n.addressed.mu.Lock()
 	defer n.addressed.mu.Unlock()

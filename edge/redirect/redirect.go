@@ -1,6 +1,6 @@
 // Package redirect leads packets for addresses that no interface of this machine has to programs of
-// the machine: for those of the API to this server's API, while the server holds them, and for those
-// of Gateways to the node's gateway.
+// the machine: for those of the API to this server's API, while the server holds them, and for
+// those of Gateways to the node's gateway.
 //
 // Each use owns one nftables table of each family, so it needs neither the service proxy nor a node
 // that runs pods. The address is on no interface: the kernel would answer for it after this process
@@ -51,8 +51,8 @@ type Config struct {
 	Table string
 	// Of names the addresses in messages, such as "the API's address".
 	Of string
-	// Wanted returns the addresses and ports whose packets are led here, and a channel that is closed
-	// when that changes.
+	// Wanted returns the addresses and ports whose packets are led here, and a channel that is
+	// closed when that changes.
 	Wanted func() ([]netip.AddrPort, <-chan struct{})
 	// To are this machine's own addresses, the first of each family counts. The port stays.
 	To []netip.Addr

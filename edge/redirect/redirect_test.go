@@ -85,13 +85,13 @@ func addressed(t *testing.T, own, routed []string) {
 
 // answer is the text that a server at an address says.
 func answer(addr string) string {
-	conn, err := net.DialTimeout("tcp", addr, 200*time.Millisecond)
+	conn, err := net.DialTimeout("tcp", addr, 200*time.Millisecond) // brief: it is tried again
 	if err != nil {
 		return "nobody"
 	}
 	defer conn.Close()
 	// A connection of the moment in which the last table goes is translated no more.
-	if err := conn.SetDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(200 * time.Millisecond)); err != nil { // brief: it is tried again
 		return "nobody"
 	}
 	text, err := io.ReadAll(conn)
@@ -101,8 +101,8 @@ func answer(addr string) string {
 	return string(text)
 }
 
-// TestRedirect: packets for wanted addresses come to a program at the machine's own address, of both
-// families, at the wanted ports alone, and no more when the process ends.
+// TestRedirect: packets for wanted addresses come to a program at the machine's own address, of
+// both families, at the wanted ports alone, and no more when the process ends.
 func TestRedirect(t *testing.T) {
 	if !apart.Run(t, apart.Network, 20*time.Second, "packets for addresses of Gateways") {
 		return
@@ -127,8 +127,9 @@ func TestRedirect(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Run(ctx, Config{Table: TableOfGateways, Of: "the test", Wanted: w.get, Failed: func(err error) { t.Error(err) },
-			To: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}})
+		ended <- Run(ctx, Config{Table: TableOfGateways, Of: "the test", Wanted: w.get,
+			Failed: func(err error) { t.Error(err) },
+			To:     []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}})
 	}()
 	expect := func(addr, want string) {
 		t.Helper()

@@ -53,7 +53,8 @@ func endpoints(on ...string) []*discoveryv1.EndpointSlice {
 
 func TestDemands(t *testing.T) {
 	nodes := []*corev1.Node{
-		node("a", "10.0.0.1", true, map[string]string{balancers.GatewayNodes: "true"}), node("b", "10.0.0.2", true, nil), node("c", "10.0.0.3", false, nil),
+		node("a", "10.0.0.1", true, map[string]string{balancers.GatewayNodes: "true"}),
+		node("b", "10.0.0.2", true, nil), node("c", "10.0.0.3", false, nil),
 		node("d", "10.0.0.4", true, nil),
 		node("x", "10.0.0.5", true, map[string]string{corev1.LabelNodeExcludeBalancers: ""}),
 	}

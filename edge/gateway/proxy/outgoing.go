@@ -143,8 +143,9 @@ func newOutgoing(config *Config) *outgoing {
 		return plain(ctx, network, address)
 	}
 	o := &outgoing{
-		dial: dial, authority: config.Authority, secure: map[tlsKey]*secured{}, streams: map[netip.AddrPort]map[net.Conn]bool{},
-		ended: make(chan struct{}),
+		dial: dial, authority: config.Authority, secure: map[tlsKey]*secured{},
+		streams: map[netip.AddrPort]map[net.Conn]bool{},
+		ended:   make(chan struct{}),
 	}
 	o.plain, o.h2c, o.external = o.transport(), o.transport(), o.transport()
 	o.external.DialContext = guarded(config.Forbidden)

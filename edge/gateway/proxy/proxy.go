@@ -2,8 +2,8 @@
 // endpoints of Services by the routes of package model.
 //
 // One socket for a port serves the nodes' addresses and those of Gateways. The kernel leads packets
-// to the latter here (edge/redirect), and knows the address that a client has asked for. Each address
-// has listeners and routes of its own.
+// to the latter here (edge/redirect), and knows the address that a client has asked for. Each
+// address has listeners and routes of its own.
 //
 // Routes and listeners are replaced while it runs, without a pause: a request goes by the routes of
 // its beginning. It opens a port when a listener needs it, and closes it when none does.
@@ -79,8 +79,8 @@ type Config struct {
 	Refused func(port uint16, err error)
 	// Asked returns the address that the client of a connection has asked for; nil asks the kernel.
 	Asked func(net.Conn) (netip.Addr, error)
-	// Open is called with the addresses of Gateways, with their ports, at which the proxy serves, when
-	// they have changed. Nil is nobody.
+	// Open is called with the addresses of Gateways, with their ports, at which the proxy serves,
+	// when they have changed. Nil is nobody.
 	Open func([]netip.AddrPort)
 	// AccessLog gets a line of JSON for each request; nil is none.
 	AccessLog io.Writer
@@ -143,8 +143,9 @@ func New(config Config, endpoints *Endpoints) *Proxy {
 			Anonymous: true,
 			Exempt:    slices.Concat(config.TrustedHops, config.Balancers, config.Exempt),
 		}, config.Logger), metrics: newMetrics(), mirrors: make(chan struct{}, maxMirrors),
-		ports: map[netip.AddrPort]*port{}, sockets: map[uint16]*socket{}, refused: map[uint16]bool{}, routes: map[model.Origin]*compiled{},
-		wake: make(chan struct{}, 1),
+		ports: map[netip.AddrPort]*port{}, sockets: map[uint16]*socket{}, refused: map[uint16]bool{},
+		routes: map[model.Origin]*compiled{},
+		wake:   make(chan struct{}, 1),
 	}
 	p.selfSigned = sync.OnceValues(selfSigned)
 	if config.AccessLog != nil {

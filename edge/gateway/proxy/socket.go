@@ -110,8 +110,8 @@ func (s *socket) accept() {
 }
 
 // open returns the port that a client has asked for; nil if it is not open. A connection that
-// somebody else has led here, such as a Service with the node as its endpoint, is for the nodes' own
-// addresses.
+// somebody else has led here, such as a Service with the node as its endpoint, is for the nodes'
+// own addresses.
 func (s *socket) open(conn net.Conn) *opened {
 	ports := *s.ports.Load()
 	if of := ports[netip.Addr{}]; of != nil && len(ports) == 1 {

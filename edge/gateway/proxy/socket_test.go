@@ -196,7 +196,8 @@ func TestAddressesAreForgotten(t *testing.T) {
 	}
 	b.listen()
 	a.wait()
-	for stillKnown(b.proxy, "192.0.2.1:80") || stillKnown(b.proxy, "192.0.2.2:80") || stillKnown(b.proxy, "192.0.2.3:80") {
+	for stillKnown(b.proxy, "192.0.2.1:80") || stillKnown(b.proxy, "192.0.2.2:80") ||
+		stillKnown(b.proxy, "192.0.2.3:80") {
 		if t.Context().Err() != nil {
 			t.Fatal("the proxy keeps addresses")
 		}

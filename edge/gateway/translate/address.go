@@ -279,7 +279,8 @@ func ServiceOf(c Cluster, g *gatewayv1.Gateway) *corev1.Service {
 // Refused returns the field without effect that a Gateway is refused for, or "".
 func Refused(g *gatewayv1.Gateway) string { return refusedGateway(g) }
 
-// site is where the listeners of a Gateway are: at the nodes' addresses, or at those of its Service.
+// site is where the listeners of a Gateway are: at the nodes' addresses, or at those of its
+// Service.
 type site struct {
 	own  bool
 	held []balancers.Held

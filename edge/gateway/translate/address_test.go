@@ -93,7 +93,8 @@ func FuzzRequested(f *testing.F) {
 		g.Spec.Addresses = []gatewayv1.GatewaySpecAddress{{Value: one}, {Value: two}}
 		g.Spec.Infrastructure = &gatewayv1.GatewayInfrastructure{
 			Annotations: map[gatewayv1.AnnotationKey]gatewayv1.AnnotationValue{
-				balancers.PoolAnnotation: gatewayv1.AnnotationValue(pool), balancers.AddressesAnnotation: gatewayv1.AnnotationValue(two)}}
+				balancers.PoolAnnotation:      gatewayv1.AnnotationValue(pool),
+				balancers.AddressesAnnotation: gatewayv1.AnnotationValue(two)}}
 		got, own := Requested(world{}, g)
 		if !own && len(got.Addresses) > 0 {
 			t.Errorf("%+v of a Gateway at the nodes' addresses", got)
@@ -145,8 +146,8 @@ func TestServicePorts(t *testing.T) {
 	}
 }
 
-// TestService: the Service has the Gateway's metadata. Those of others stay, and earlier ones of the
-// Gateway go.
+// TestService: the Service has the Gateway's metadata. Those of others stay, and earlier ones of
+// the Gateway go.
 func TestService(t *testing.T) {
 	g := withAddresses(t, "  gatewayClassName: barque\n  infrastructure:\n    labels: {team: x, old: y}\n"+
 		"    annotations: {barque.io/address-pool: lan, note: z, gone: z}\n")
@@ -156,11 +157,13 @@ func TestService(t *testing.T) {
 		first.OwnerReferences[0].BlockOwnerDeletion != nil {
 		t.Errorf("%+v", first.ObjectMeta)
 	}
-	if !balancers.OfGateway(first) || first.Labels["team"] != "x" || first.Labels[gatewayv1.GatewayNameLabelKey] != "g" ||
+	if !balancers.OfGateway(first) || first.Labels["team"] != "x" ||
+		first.Labels[gatewayv1.GatewayNameLabelKey] != "g" ||
 		first.Annotations["note"] != "z" || first.Annotations[balancers.PoolAnnotation] != "lan" {
 		t.Errorf("labels %v, annotations %v", first.Labels, first.Annotations)
 	}
-	if p := first.Spec.Ports; len(p) != 2 || p[0].Name != "port-80" || p[1].Port != 443 || len(first.Spec.Selector) > 0 {
+	if p := first.Spec.Ports; len(p) != 2 || p[0].Name != "port-80" || p[1].Port != 443 ||
+		len(first.Spec.Selector) > 0 {
 		t.Errorf("%+v", first.Spec)
 	}
 	first.ResourceVersion, first.Spec.ClusterIP = "7", "10.0.0.1" // of the API
@@ -234,8 +237,8 @@ func given(g *gatewayv1.Gateway, address string, numbers ...int32) *corev1.Servi
 	return s
 }
 
-// TestOwnAddresses: Gateways with different addresses do not conflict, whatever they have on a port.
-// One without an address yet is served nowhere.
+// TestOwnAddresses: Gateways with different addresses do not conflict, whatever they have on a
+// port. One without an address yet is served nowhere.
 func TestOwnAddresses(t *testing.T) {
 	one, two := withAddresses(t, "  gatewayClassName: barque\n  addresses: [{value: 192.0.2.1}]"),
 		withAddresses(t, "  gatewayClassName: barque\n  addresses: [{value: 192.0.2.2}]")

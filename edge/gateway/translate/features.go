@@ -50,9 +50,9 @@ var always = []features.FeatureName{
 	features.SupportTLSRouteModeTerminate,
 }
 
-// Features returns the supported features of a class, in the order that its status must have. Labels
-// and annotations of spec.infrastructure are those of the Service with the addresses of a Gateway,
-// which each Gateway has whose class names a pool.
+// Features returns the supported features of a class, in the order that its status must have.
+// Labels and annotations of spec.infrastructure are those of the Service with the addresses of a
+// Gateway, which each Gateway has whose class names a pool.
 func Features(c *gatewayv1.GatewayClass, ports Ports) []gatewayv1.SupportedFeature {
 	names := slices.Clone(always)
 	if name, _ := PoolOf(c); name != "" {

@@ -59,9 +59,9 @@ type Ports struct {
 	Modes map[uint16]bool
 }
 
-// Modes decides for each port of the nodes' addresses whether connections begin with TLS. A port has one answer: that of
-// the Ingresses, or of the oldest Gateway or ListenerSet. A ListenerSet is as old as its Gateway at
-// most.
+// Modes decides for each port of the nodes' addresses whether connections begin with TLS. A port
+// has one answer: that of the Ingresses, or of the oldest Gateway or ListenerSet. A ListenerSet is
+// as old as its Gateway at most.
 func Modes(c Cluster, ports Ports, gateways []*gatewayv1.Gateway) map[uint16]bool {
 	type group struct {
 		since, created time.Time
