@@ -142,8 +142,9 @@ CRDS     := gatewayclasses gateways listenersets httproutes grpcroutes tlsroutes
 .PHONY: gateway-crds
 gateway-crds: $(CRDS:%=$(CRDS_DIR)/%.yaml.gz) ## take the definitions of the Gateway API into edge/gateway/crds/files
 
+# Listing a package downloads its module, which listing the module alone does not.
 $(CRDS_DIR)/%.yaml.gz: Makefile go.mod
-	gzip -9 -n < "$$($(GO) list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/standard/gateway.networking.k8s.io_$*.yaml" > $@
+	gzip -9 -n < "$$($(GO) list -f '{{.Module.Dir}}' sigs.k8s.io/gateway-api/apis/v1)/config/crd/standard/gateway.networking.k8s.io_$*.yaml" > $@
 
 # ---------------------------------------------------------------------------------------------
 # Tests, in three rings: `make test`, `make test-all`, `make bench*`. docs/testing.md describes them.
@@ -183,14 +184,14 @@ WITH_CC = command -v $${CC:-cc} >/dev/null || { echo "warning: no C compiler: no
 test: lint test-unit test-e2e ## run the tests of every change: lint, unit tests, one end-to-end pass; at most ten minutes (as root)
 
 .PHONY: lint
-lint: bundle schemas ## check formatting, go vet, staticcheck
+lint: bundle schemas gateway-crds ## check formatting, go vet, staticcheck
 	@unformatted="$$(gofmt -l $$(git ls-files '*.go'))"; \
 	if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 
 .PHONY: test-unit
-test-unit: bundle schemas ## run the unit tests in their short form, with the race detector where goroutines meet
+test-unit: bundle schemas gateway-crds ## run the unit tests in their short form, with the race detector where goroutines meet
 	@$(MAKE) --no-print-directory -j2 --output-sync=target unit-raced unit-plain
 
 # The store with the race detector takes minutes of one core; the other one has the rest meanwhile.
@@ -225,7 +226,7 @@ test-all: lint test-all-unit test-all-e2e test-clients test-oidc test-csi ## run
 	$(MAKE) --no-print-directory fuzz FUZZTIME=$(or $(FUZZTIME),1m)
 
 .PHONY: test-all-unit
-test-all-unit: bundle schemas ## run all unit tests in full, with the race detector
+test-all-unit: bundle schemas gateway-crds ## run all unit tests in full, with the race detector
 	@$(NOTING); \
 	if $(WITH_CC); then \
 	  echo "go test -race, all packages but $(E2E_PKGS)"; \

@@ -10,6 +10,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/yaml"
 )
 
@@ -28,7 +29,10 @@ func ensureDefinitions(ctx context.Context, client rest.Interface, texts [][]byt
 			errs = append(errs, fmt.Errorf("a CustomResourceDefinition of the cluster: %w", err))
 			continue
 		}
-		if err := ensureDefinition(ctx, client, &want); err != nil {
+		// Controllers write the status of a new definition just when the next edition comes.
+		if err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			return ensureDefinition(ctx, client, want.DeepCopy())
+		}); err != nil {
 			errs = append(errs, fmt.Errorf("CustomResourceDefinition %s: %w", want.Name, err))
 		}
 	}
@@ -60,7 +64,7 @@ func ensureDefinition(
 		return err
 	}
 	err = request.SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
-	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
+	if apierrors.IsAlreadyExists(err) {
 		return nil // another server, or a user, was faster: the next look decides
 	}
 	return err

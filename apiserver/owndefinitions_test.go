@@ -1,12 +1,15 @@
 package apiserver
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	extensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
 
 const ownDefinition = `
@@ -55,5 +58,44 @@ func TestOwnDefinitions(t *testing.T) {
 	ensure("11", "eleven", "ten")
 	if err := ensureDefinitions(t.Context(), client, [][]byte{[]byte("kind: [")}); err == nil {
 		t.Error("a text that is no YAML is accepted")
+	}
+}
+
+// A definition whose status is written between the look and the write is replaced all the same, as
+// that happens to each new definition.
+func TestOwnDefinitionsAreReplacedBesideTheirStatus(t *testing.T) {
+	c := startCluster(t)
+	client := c.admin.Discovery().RESTClient()
+	first := strings.Replace(ownDefinition, "SHORT", "two", 1)
+	if err := ensureDefinitions(t.Context(), client, [][]byte{[]byte(first)}); err != nil {
+		t.Fatal(err)
+	}
+	definitions := extensionsclient.NewForConfigOrDie(c.LoopbackConfig()).CustomResourceDefinitions()
+	config := rest.CopyConfig(c.LoopbackConfig())
+	meets := 0
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodPut && meets < 2 {
+				meets++
+				patch := `{"metadata":{"labels":{"meets":"` + strings.Repeat("x", meets) + `"}}}`
+				if _, err := definitions.Patch(r.Context(), "things.example.com", types.MergePatchType, []byte(patch),
+					metav1.PatchOptions{}); err != nil {
+					return nil, err
+				}
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	met, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := strings.NewReplacer(`"2"`, `"3"`, "SHORT", "three").Replace(ownDefinition)
+	if err := ensureDefinitions(t.Context(), met.Discovery().RESTClient(), [][]byte{[]byte(later)}); err != nil {
+		t.Fatal(err)
+	}
+	have, err := definitions.Get(t.Context(), "things.example.com", metav1.GetOptions{})
+	if err != nil || meets != 2 || have.Spec.Names.ShortNames[0] != "three" {
+		t.Errorf("it was not replaced after %d conflicts: %v, %v", meets, have.Spec.Names, err)
 	}
 }

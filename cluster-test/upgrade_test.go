@@ -52,7 +52,7 @@ func TestUpgradeAndBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := NewSpace(t, Start(t, Options{Agents: 1, Registry: images, Binary: earlier}))
-	servers, err := s.Servers(t.Context())
+	processes, err := s.Servers(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,23 +64,25 @@ func TestUpgradeAndBack(t *testing.T) {
 	const staying = "app in (hello, scaled, counter)"
 	before := s.containers(staying)
 
-	r := &rolling{Space: s, servers: servers}
+	r := &rolling{Space: s, servers: processes}
 	finish := r.begin()
 	w := newUpgradeWork(r)
 	w.begin()
 	s.Upgrade(present)
-	for _, node := range upgradeOrder(s) {
+	servers, agents := upgradeOrder(s)
+	for _, node := range append(servers, agents...) {
 		t.Logf("upgrade of %s", node)
 		if released(t, earlier) {
 			r.restart(node)
 		} else { // docs/upgrading.md, "What has changed"
-			w.cordoned(node, func() { r.restart(node) })
+			w.cordoned(node, func() { w.withoutWork(func() { r.restart(node) }) })
 		}
 		w.setEarlier(node, false)
 	}
 	r.ports.forget() // how the earlier version stops is no promise of the present one
 	s.Upgrade(earlier)
-	for _, node := range upgradeOrder(s) {
+	servers, agents = upgradeOrder(s)
+	for _, node := range append(agents, servers...) {
 		t.Logf("way back of %s", node)
 		w.setEarlier(node, true)
 		if released(t, earlier) {
@@ -107,23 +109,23 @@ func released(t testing.TB, binary string) bool {
 	return strings.HasPrefix(string(out), "barque v")
 }
 
-// upgradeOrder is docs/upgrading.md's: followers, the leader, then the agents.
-func upgradeOrder(s *Space) []string {
+// upgradeOrder returns the servers in the order of docs/upgrading.md, the leader last, and the
+// agents. They follow the servers in an upgrade, and go before them on the way back.
+func upgradeOrder(s *Space) (servers, agents []string) {
 	s.Helper()
 	status, err := s.Status(s.Context())
 	if err != nil {
 		s.Fatal(err)
 	}
-	var followers, agents []string
 	for _, n := range s.Nodes() {
 		switch {
 		case strings.HasPrefix(n, "a"):
 			agents = append(agents, n)
 		case n != status.Leader:
-			followers = append(followers, n)
+			servers = append(servers, n)
 		}
 	}
-	return append(append(followers, status.Leader), agents...)
+	return append(servers, status.Leader), agents
 }
 
 // upgradeWorkloads are the workloads beside the Deployment that TestRollingRestart has.

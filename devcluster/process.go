@@ -143,6 +143,8 @@ func start(namespace, logFile string, command []string) (*Process, error) {
 	}
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
+	// The settings of this machine, if it is a node itself, are not those of the cluster's nodes.
+	cmd.Env = append(os.Environ(), "BARQUE_CONFIG=none")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	begin := cmd.Start
 	if namespace != "" {

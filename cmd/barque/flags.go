@@ -370,8 +370,8 @@ of any one.`,
   barque server --join https://10.0.0.1:6443 --token T   # on the second and third`,
 		Args: noArgs,
 	}
-	f := addNodeFlags(cmd)
-	addServerFlags(cmd, f)
+	f := addRoleFlags(cmd, roleServer)
+	withSettings(cmd, roleServer)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		o, err := f.complete(c)
 		if err != nil {
@@ -383,6 +383,16 @@ of any one.`,
 		return runNode(c.Context(), &o, nodeLogger(&o), node.RunServer, os.Args)
 	}
 	return cmd
+}
+
+func addAgentFlags(c *cobra.Command, f *nodeFlags) {
+	o, flags := &f.options, c.Flags()
+	flags.StringVar(&o.Join, "server", "",
+		"address of any server, https://HOST:6443; the others are found by gossip")
+	flags.BoolVar(&o.Rejoin, "rejoin", false,
+		"join again with --server and --token, after the cluster was restored from a backup, or this node was removed; the pods stay")
+	flags.Uint16Var(&o.APIPort, "api-port", defaultAPIPort,
+		"port of 127.0.0.1 that leads to the living API servers")
 }
 
 // runNode runs a node, and reports its state to systemd. A node that must be started again is
@@ -426,13 +436,8 @@ func agentCommand() *cobra.Command {
 		Example: "  barque agent --server https://10.0.0.1:6443 --token T",
 		Args:    noArgs,
 	}
-	f := addNodeFlags(cmd)
-	cmd.Flags().StringVar(&f.options.Join, "server", "",
-		"address of any server, https://HOST:6443; the others are found by gossip")
-	cmd.Flags().BoolVar(&f.options.Rejoin, "rejoin", false,
-		"join again with --server and --token, after the cluster was restored from a backup, or this node was removed; the pods stay")
-	cmd.Flags().Uint16Var(&f.options.APIPort, "api-port", defaultAPIPort,
-		"port of 127.0.0.1 that leads to the living API servers")
+	f := addRoleFlags(cmd, roleAgent)
+	withSettings(cmd, roleAgent)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		o, err := f.complete(c)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/settings"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/membership/enroll"
@@ -78,6 +80,11 @@ func (j *joining) run(c *cobra.Command, address string) error {
 		return err
 	}
 	j.flags.options.Join = url
+	service := enroll.Service{Role: j.role, ConfigDir: j.configDir, UnitDir: j.unitDir}
+	args := j.arguments(c, service.TokenFile()) // without what the file of settings has: the node reads it itself
+	if err := j.loadSettings(c); err != nil {
+		return wrong(err)
+	}
 	o, err := j.flags.complete(c)
 	if err != nil {
 		return err
@@ -105,8 +112,7 @@ func (j *joining) run(c *cobra.Command, address string) error {
 		}
 	}
 	if p.Ready && !j.dryRun {
-		service := enroll.Service{Role: j.role, ConfigDir: j.configDir, UnitDir: j.unitDir}
-		if p.Files, p.Next, err = service.Write(o.Token, j.arguments(c, service.TokenFile())); err != nil {
+		if p.Files, p.Next, err = service.Write(o.Token, args); err != nil {
 			return err
 		}
 	}
@@ -118,6 +124,15 @@ func (j *joining) run(c *cobra.Command, address string) error {
 			terminal.Plural(missing, "thing keeps", "things keep") + " this machine from joining; nothing was changed")
 	}
 	return nil
+}
+
+// loadSettings takes the machine's settings, so that what the node will do is what is checked.
+func (j *joining) loadSettings(c *cobra.Command) error {
+	kind := settingsOf(j.role)
+	kind.Own = append(kind.Own, "role", "format", "dry-run", "config-dir", "unit-dir")
+	kind.Foreign = func(name string) bool { return isSettingOf(roleServer, name) || isSettingOf(roleAgent, name) }
+	_, err := settings.Load(c.Flags(), kind, settingsFile(c), os.Environ())
+	return err
 }
 
 // arguments returns the node's arguments among those of this command.

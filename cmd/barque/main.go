@@ -111,7 +111,7 @@ installed.
 	cmd.SetVersionTemplate("barque {{.Version}}\n")
 	cmd.AddCommand(serverCommand(), agentCommand(), clusterCommand(), snapshotCommand(), secretsEncryptCommand(),
 		tokenCommand(), userCommand(), certCommand(), auditCommand(), imageCommand(), ingressCommand(), proxyCommand(),
-		devCommand(), checkCommand(), verifyCommand(), versionCommand(), completionCommand(),
+		devCommand(), checkCommand(), verifyCommand(), versionCommand(), configCommand(), completionCommand(),
 		&cobra.Command{Use: "kubectl", Short: "Run kubectl, with the cluster's kubeconfig unless another one is set",
 			DisableFlagParsing: true})
 	cmd.SetHelpCommand(helpCommand())

@@ -40,7 +40,7 @@ func strict(cmd *cobra.Command) {
 var mayNotBeEmpty = []string{"gateway-access-log", "ingress-class", "gateway-class", "file", "serial",
 	"anonymous-paths", "pod-security-default", "profile", "data-dir", "dir", "config-dir", "unit-dir", "listen",
 	"server", "join", "name", "node-ip", "node-external-ip", "network", "overlay", "token-file",
-	"restore-from", "restore-key-file", "ca-file", "ca-key-file", "snapshot-key-file", "key-file", "role", "kubeconfig",
+	"restore-from", "restore-key-file", "ca-file", "ca-key-file", "snapshot-key-file", "key-file", "role", "kubeconfig", "config",
 	"zone", "node-taint", "peers", "agent-cidr",
 	"container-runtime-endpoint", "registries", "cgroup-root", "cluster-cidr", "service-cidr", "cluster-domain",
 	"raft-log-store",
