@@ -78,7 +78,8 @@ func (w *statusWriter) addressed(
 	ctx context.Context, cluster view, ports translate.Ports, keep func(error),
 ) map[types.UID]reachable {
 	all := map[types.UID]reachable{}
-	synced := w.objects.gateways.HasSynced() && w.objects.classes.HasSynced() && w.objects.listenerSets.HasSynced()
+	synced := w.objects.gateways.HasSynced() && w.objects.classes.HasSynced()
+	w.early = !synced
 	tried := w.tried
 	w.tried = map[types.UID]attempt{}
 	for _, g := range list[gatewayv1.Gateway](w.objects.gateways) {
@@ -121,8 +122,12 @@ type attempt struct {
 	err        error
 }
 
-// tryAgain is the time until the API is asked again.
-const tryAgain = 30 * time.Second
+// tryAgain is the time until the API is asked again, and lookAgain that until the informers of the
+// Gateway API are looked at again: the end of an empty list is no event.
+const (
+	tryAgain  = 30 * time.Second
+	lookAgain = time.Second
+)
 
 // removeServices removes the Services of a Gateway that it does not need any more. own means that
 // it needs one.
@@ -149,12 +154,19 @@ func (w *statusWriter) remove(ctx context.Context, s *corev1.Service) error {
 func (w *statusWriter) service(
 	ctx context.Context, cluster view, ports translate.Ports, g *gatewayv1.Gateway, request translate.Request,
 ) error {
+	have := cluster.Service(translate.ServiceName(g))
 	numbers := translate.ServicePorts(cluster, ports, g)
+	if have != nil && !w.objects.listenerSets.HasSynced() { // some ports may be those of sets
+		for _, p := range have.Spec.Ports {
+			numbers = append(numbers, p.Port)
+		}
+		slices.Sort(numbers)
+		numbers = slices.Compact(numbers)
+	}
 	if w.config.Pool == nil || g.DeletionTimestamp != nil || request.Problem != "" || translate.Refused(g) != "" ||
 		len(numbers) == 0 {
 		return nil // it keeps what it has
 	}
-	have := cluster.Service(translate.ServiceName(g))
 	want := translate.Service(g, request, numbers, have)
 	services := w.services.CoreV1().Services(g.Namespace)
 	var err error

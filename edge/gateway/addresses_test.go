@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/barque/barque/edge/gateway/translate"
@@ -197,6 +198,34 @@ func TestServiceOfAGateway(t *testing.T) {
 	}
 	if left := list[corev1.Service](r.objects.services); len(left) > 0 {
 		t.Errorf("Services %v remain", left)
+	}
+}
+
+// TestBeforeListenerSetsAreRead: a Service does not wait for a kind that may be missing for good, and
+// keeps its ports, which may be those of a set.
+func TestBeforeListenerSetsAreRead(t *testing.T) {
+	r := newRig(t, nodeWith("192.0.2.1", map[string]string{NodeLabel: "true"}, corev1.ConditionTrue), pooled(t, ""))
+	s := withPools(newStatuses(t, r))
+	r.objects.listenerSets = informer(r.objects, r.gateways, r.gateways.ListenerSets(""), "listenersets",
+		&gatewayv1.ListenerSet{}, cache.Indexers{parentIndex: func(any) ([]string, error) { return nil, nil }})
+	s.round()
+	made := (view{Objects: r.objects}).Service(translate.ServiceName(pooled(t, "")))
+	if made == nil || len(made.Spec.Ports) != 1 {
+		t.Fatalf("%+v", made)
+	}
+	more := made.DeepCopy()
+	more.Spec.Ports = append(more.Spec.Ports, corev1.ServicePort{Name: "port-443", Protocol: "TCP", Port: 443})
+	if _, err := r.client.CoreV1().Services("a").Update(t.Context(), more, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for !s.known() {
+		if t.Context().Err() != nil {
+			t.Fatal("the informers do not get the Service")
+		}
+	}
+	s.round()
+	if made = (view{Objects: r.objects}).Service(nameOf(made)); len(made.Spec.Ports) != 2 {
+		t.Errorf("ports %+v", made.Spec.Ports)
 	}
 }
 

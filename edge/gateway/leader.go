@@ -172,7 +172,10 @@ func (s *Statuses) Lead(
 			case <-timer.C:
 			}
 			var again <-chan time.Time
-			if len(w.tried) > 0 {
+			switch {
+			case w.early && len(w.objects.gateways.GetStore().ListKeys()) > 0:
+				again = time.After(lookAgain)
+			case len(w.tried) > 0:
 				again = time.After(tryAgain)
 			}
 			select {
@@ -195,6 +198,8 @@ type statusWriter struct {
 	told map[toldOf]string
 	// tried are the Gateways whose Service was refused.
 	tried map[types.UID]attempt
+	// early means that Gateways or their classes had not been read in the last round.
+	early bool
 }
 
 // toldOf is an Ingress with one of the kinds of its events.

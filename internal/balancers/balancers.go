@@ -35,7 +35,7 @@ const (
 	// ProxyLabel names the proxy that implements a Service in place of the nodes' service proxy.
 	// GatewayProxy is the gateway of the nodes: its Services have the addresses of a Gateway.
 	ProxyLabel   = "service.kubernetes.io/service-proxy-name"
-	GatewayProxy = "barque.io/gateway"
+	GatewayProxy = "barque-gateway"
 
 	// PoolCondition is on a Service with addresses of pools, or one that waits for them. Some node
 	// has to answer for these addresses.

@@ -124,8 +124,15 @@ func TestServiceName(t *testing.T) {
 		}
 		seen[got] = true
 		s := Service(g, Request{}, []int32{80}, nil)
-		if wrong := validation.IsValidLabelValue(s.Labels[gatewayv1.GatewayNameLabelKey]); len(wrong) > 0 {
-			t.Errorf("%s: %v", c.name, wrong)
+		for key, value := range s.Labels {
+			if wrong := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(wrong) > 0 {
+				t.Errorf("%s: the label %s=%s: %v", c.name, key, value, wrong)
+			}
+		}
+		for key := range s.Annotations {
+			if wrong := validation.IsQualifiedName(key); len(wrong) > 0 {
+				t.Errorf("%s: the annotation %s: %v", c.name, key, wrong)
+			}
 		}
 	}
 }
