@@ -477,7 +477,12 @@ func (o *port) greet(conn net.Conn, queue *queue) {
 			return
 		}
 		conn = peeked
-		switch serve := serveOf(listeners, lower(name)); serve {
+		serve, known := serveOf(listeners, lower(name))
+		if !known {
+			_ = conn.Close() // the gateway has no part in the TLS of that name
+			return
+		}
+		switch serve {
 		case model.Passthrough:
 			o.stream(conn, serve, name)
 			return
@@ -502,17 +507,16 @@ func (o *port) secure(conn net.Conn, queue *queue) {
 	queue.put(client)
 }
 
-// serveOf returns how a server name is served, by the most specific listener. A name without a
-// listener is refused by HTTPS.
-func serveOf(listeners map[host]*model.Listener, name string) model.Serve {
+// serveOf returns how a server name is served, by the most specific listener; false without one.
+func serveOf(listeners map[host]*model.Listener, name string) (model.Serve, bool) {
 	for h := range candidates(model.HTTPS, name) {
 		for _, serve := range []model.Serve{model.Passthrough, model.Terminate, model.HTTPS} {
 			if listeners[host{serve, h.name}] != nil {
-				return serve
+				return serve, true
 			}
 		}
 	}
-	return model.HTTPS
+	return model.HTTPS, false
 }
 
 // find returns the most specific listener of a name.
