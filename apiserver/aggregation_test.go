@@ -30,6 +30,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+
+	"github.com/barque/barque/apiserver/bootstrap"
 )
 
 var starsOf = schema.GroupVersionResource{Group: "stars.example.com", Version: "v1", Resource: "stars"}
@@ -152,7 +154,7 @@ func TestAggregation(t *testing.T) {
 	}
 	available(remote.Name, apiregistrationv1.ConditionTrue)
 	// An APIService that is not of this server is not removed either.
-	if err := c.registration.pass(t.Context(), c.client.Discovery().RESTClient()); err != nil {
+	if err := c.registration.Pass(t.Context(), c.client.Discovery().RESTClient()); err != nil {
 		t.Fatal(err)
 	}
 
@@ -266,8 +268,8 @@ func TestTheFrontProxysCA(t *testing.T) {
 		}
 	})
 	t.Cleanup(func() { // after the leader's routine
-		if is := c.told.Load(); is != nil {
-			t.Errorf("a server that does not lead knows that they are told, since %v", is.since)
+		if is := c.objects.Told(); is != nil {
+			t.Errorf("a server that does not lead knows that they are told, since %v", is.Since)
 		}
 	})
 	c.lead(t)
@@ -305,29 +307,31 @@ func TestTheFrontProxysCA(t *testing.T) {
 			want = append(want, ca.pem...)
 		}
 		await(t, step+": extensions are told", func(ctx context.Context) (error, bool) {
-			config, err := c.admin.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, extensionAuthentication,
-				metav1.GetOptions{})
+			config, err := c.admin.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx,
+				bootstrap.ExtensionAuthentication, metav1.GetOptions{})
 			return err,
 				err == nil && config.Data["requestheader-client-ca-file"] == string(want) &&
 					config.Data["client-ca-file"] == string(c.ca.pem)
 		})
 		await(t, step+": it is known that they are told", func(context.Context) (error, bool) {
-			is := c.told.Load()
-			return nil, is != nil && is.proxyCA == string(want)
+			is := c.objects.Told()
+			return nil, is != nil && is.ProxyCA == string(want)
 		})
-		is := c.told.Load()
-		for after, known := range map[time.Duration]bool{extensionsRead - time.Second: false, extensionsRead: true} {
-			now := is.since.Add(after)
-			if err := is.check(want, now); (err == nil) != known || is.check(c.ca.pem, now) == nil ||
-				new(proxyTold).check(want, now) == nil {
+		is := c.objects.Told()
+		for after, known := range map[time.Duration]bool{
+			bootstrap.ReadWithin - time.Second: false, bootstrap.ReadWithin: true,
+		} {
+			now := is.Since.Add(after)
+			if err := is.Check(want, now); (err == nil) != known || is.Check(c.ca.pem, now) == nil ||
+				new(bootstrap.Told).Check(want, now) == nil {
 				t.Errorf("%s, %v after: %v", step, after, err)
 			}
 		}
 	}
 	look("new", own)
-	was := c.told.Load()
+	was := c.objects.Told()
 	configMaps := c.admin.CoreV1().ConfigMaps(metav1.NamespaceSystem)
-	if err := configMaps.Delete(t.Context(), extensionAuthentication, metav1.DeleteOptions{}); err != nil {
+	if err := configMaps.Delete(t.Context(), bootstrap.ExtensionAuthentication, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	mu.Lock()
@@ -335,8 +339,8 @@ func TestTheFrontProxysCA(t *testing.T) {
 	renewed = make(chan struct{})
 	mu.Unlock()
 	await(t, "they are told again", func(ctx context.Context) (error, bool) {
-		_, err := configMaps.Get(ctx, extensionAuthentication, metav1.GetOptions{})
-		return err, err == nil && c.told.Load() != was
+		_, err := configMaps.Get(ctx, bootstrap.ExtensionAuthentication, metav1.GetOptions{})
+		return err, err == nil && c.objects.Told() != was
 	})
 	for step, believed := range [][]*testCA{{own, next}, {next, own}, {next}} {
 		mu.Lock()
@@ -412,8 +416,8 @@ func TestRegistration(t *testing.T) {
 	if s, err := services.Get(t.Context(), users.Name, metav1.GetOptions{}); err != nil || s.Spec.VersionPriority != 7 {
 		t.Errorf("a user's APIService: %v, %v", s, err)
 	}
-	config, err := c.admin.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(t.Context(), extensionAuthentication,
-		metav1.GetOptions{})
+	config, err := c.admin.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(t.Context(),
+		bootstrap.ExtensionAuthentication, metav1.GetOptions{})
 	if err != nil || config.Data["client-ca-file"] != string(c.ca.pem) ||
 		!strings.Contains(config.Data["requestheader-allowed-names"], ProxyClientName) {
 		t.Errorf("what extensions go by: %v, %v", config, err)

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -253,7 +254,11 @@ func testValidation(t *testing.T, c *cluster) {
 		t.Fatalf("got %v", err)
 	}
 	causes := map[string]bool{}
-	for _, cause := range err.(apierrors.APIStatus).Status().Details.Causes {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		t.Fatalf("%v has no status", err)
+	}
+	for _, cause := range status.Status().Details.Causes {
 		causes[cause.Field] = true
 	}
 	if !causes["metadata.name"] {

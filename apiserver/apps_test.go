@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -64,7 +65,8 @@ func template(name string) corev1.PodTemplateSpec {
 // causes are the fields that an error names, with the reasons.
 func causes(err error) []string {
 	var out []string
-	if status, ok := err.(apierrors.APIStatus); ok && status.Status().Details != nil {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Details != nil {
 		for _, cause := range status.Status().Details.Causes {
 			out = append(out, string(cause.Type)+" "+cause.Field)
 		}

@@ -27,7 +27,9 @@ import (
 	aggregatoropenapi "k8s.io/kube-aggregator/pkg/generated/openapi"
 	"k8s.io/kube-openapi/pkg/common"
 
-	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/apiserver/apiservices"
+	"github.com/barque/barque/apiserver/definitions"
+	"github.com/barque/barque/apiserver/restoptions"
 )
 
 // chain is the way of a request to the server that answers it:
@@ -60,23 +62,23 @@ func (s *Server) newChain(config *genericapiserver.Config, parts *parts) (*chain
 	if err != nil {
 		return nil, err
 	}
-	fresh := &freshDefinitions{
-		next:   notfoundhandler.New(config.Serializer, genericfilters.NoMuxAndDiscoveryIncompleteKey),
-		codecs: config.Serializer,
+	fresh := &definitions.Fresh{
+		Next:   notfoundhandler.New(config.Serializer, genericfilters.NoMuxAndDiscoveryIncompleteKey),
+		Codecs: config.Serializer,
 	}
 	c.extensions, err = extensions.Complete().New(genericapiserver.NewEmptyDelegateWithCustomHandler(fresh))
 	if err != nil {
 		return nil, fmt.Errorf("assembling the server of custom resources: %w", err)
 	}
-	definitions, err := extensionsclient.NewForConfig(config.LoopbackClientConfig)
+	stored, err := extensionsclient.NewForConfig(config.LoopbackClientConfig)
 	if err != nil {
 		return nil, err
 	}
-	fresh.get = func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
-		return definitions.CustomResourceDefinitions().Get(ctx, name, metav1.GetOptions{})
+	fresh.Get = func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+		return stored.CustomResourceDefinitions().Get(ctx, name, metav1.GetOptions{})
 	}
-	fresh.known = c.extensions.Informers.Apiextensions().V1().CustomResourceDefinitions().Lister()
-	fresh.again = c.extensions.GenericAPIServer.UnprotectedHandler()
+	fresh.Known = c.extensions.Informers.Apiextensions().V1().CustomResourceDefinitions().Lister()
+	fresh.Again = c.extensions.GenericAPIServer.UnprotectedHandler()
 	c.own, err = config.Complete(s.informers).New("barque", c.extensions.GenericAPIServer)
 	if err != nil {
 		return nil, fmt.Errorf("assembling the API server: %w", err)
@@ -103,13 +105,13 @@ func (s *Server) extensionsConfig(config genericapiserver.Config, parts *parts) 
 	}
 	forLibrary(&config, options, extensionsopenapi.GetOpenAPIDefinitions, extensionsserver.Scheme,
 		apiextensionsv1.SchemeGroupVersion)
-	config.AdmissionControl = admission.NewChainHandler(newSelectableFields(), config.AdmissionControl)
+	config.AdmissionControl = admission.NewChainHandler(definitions.NewSelectableFields(), config.AdmissionControl)
 	return &extensionsserver.Config{
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: config, SharedInformerFactory: s.informers},
 		ExtraConfig: extensionsserver.ExtraConfig{
 			CRDRESTOptionsGetter: parts.storage.CustomResources(),
 			// A definition is Established at once: a server whose informer lacks it reads the store
-			// before it answers 404, see freshDefinitions.
+			// before it answers 404, see definitions.Fresh.
 			MasterCount:     1,
 			ServiceResolver: parts.services,
 			AuthResolverWrapper: webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil,
@@ -131,7 +133,8 @@ func (s *Server) aggregatorConfig(config genericapiserver.Config, parts *parts) 
 	// malformed. Package openapi does it instead.
 	config.DisabledPostStartHooks = config.DisabledPostStartHooks.Union(
 		sets.NewString("apiservice-openapiv3-controller"))
-	config.AdmissionControl = admission.NewChainHandler(newAvailability(s.leads.Load), config.AdmissionControl)
+	config.AdmissionControl = admission.NewChainHandler(apiservices.NewAvailability(s.leads.Load),
+		config.AdmissionControl)
 	return &aggregatorserver.Config{
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: config, SharedInformerFactory: s.informers},
 		ExtraConfig: aggregatorserver.ExtraConfig{
@@ -146,11 +149,11 @@ func (s *Server) aggregatorConfig(config genericapiserver.Config, parts *parts) 
 // forLibrary turns a copy of the configuration of Barque's own server into that of a server from a
 // library.
 func forLibrary(
-	config *genericapiserver.Config, options *storage.RESTOptions, definitions common.GetOpenAPIDefinitions,
+	config *genericapiserver.Config, options *restoptions.Getter, types common.GetOpenAPIDefinitions,
 	scheme *runtime.Scheme, served schema.GroupVersion,
 ) {
 	config.RESTOptionsGetter = options
-	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions,
+	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(types,
 		openapinamer.NewDefinitionNamer(scheme, clientscheme.Scheme))
 	config.PostStartHooks = map[string]genericapiserver.PostStartHookConfigEntry{}
 	resources := serverstorage.NewResourceConfig()
@@ -159,8 +162,8 @@ func forLibrary(
 }
 
 // libraryStorage stores the kinds of a library as Barque's own are stored.
-func (p *parts) libraryStorage(scheme *runtime.Scheme, codecs serializer.CodecFactory) (*storage.RESTOptions, error) {
+func (p *parts) libraryStorage(scheme *runtime.Scheme, codecs serializer.CodecFactory) (*restoptions.Getter, error) {
 	config := p.storageConfig
 	config.Scheme, config.Serializer = scheme, codecs
-	return storage.NewRESTOptions(config)
+	return restoptions.New(config)
 }

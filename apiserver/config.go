@@ -23,9 +23,11 @@ import (
 	"github.com/barque/barque/apiserver/authn"
 	"github.com/barque/barque/apiserver/authorizers"
 	"github.com/barque/barque/apiserver/gatewayauth"
+	"github.com/barque/barque/apiserver/nodeauth"
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/secureport"
+	"github.com/barque/barque/apiserver/services"
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/apiserver/switches"
 	"github.com/barque/barque/internal/connlimit"
@@ -87,6 +89,8 @@ type Config struct {
 	Logins authn.Logins
 	// GatewayNames says which Secrets and ConfigMaps the gateway may read; nil is none.
 	GatewayNames gatewayauth.Names
+	// NeedsPassword says which Secrets nodes may read for their BGP sessions; nil is none.
+	NeedsPassword nodeauth.NeedsPassword
 	// IngressProblems returns the annotations of an Ingress that have no effect, to warn its
 	// writers; nil is none.
 	IngressProblems func(*networkingv1.Ingress) []string
@@ -103,7 +107,7 @@ type Config struct {
 	// SecondaryServiceCIDR is the range of the other family; the zero value means that the cluster
 	// has one family.
 	SecondaryServiceCIDR netip.Prefix
-	// Definitions are CustomResourceDefinitions of the cluster, in YAML: see ensureDefinitions.
+	// Definitions are CustomResourceDefinitions of the cluster, in YAML: see definitions.Ensure.
 	Definitions [][]byte
 	// NodePorts is the range of node ports; the zero value means 30000-32767.
 	NodePorts PortRange
@@ -231,6 +235,19 @@ func (c *Config) serviceCIDRs() []netip.Prefix {
 	}
 	return out
 }
+
+// ProxyClientName is the common name of the certificate with which servers call extension API
+// servers. Those take the user from the headers of a request only when it comes with this name.
+// Where one CA is for all purposes, certificates of nodes and users have the same authority, and
+// must never carry it.
+const ProxyClientName = "barque:front-proxy"
+
+// FirstServiceAddress is the address of the kubernetes Service in a range of ClusterIPs; serving
+// certificates must be valid for it.
+func FirstServiceAddress(cidr netip.Prefix) netip.Addr { return services.FirstAddress(cidr) }
+
+// DNSServiceAddress is the address of cluster DNS in a range of ClusterIPs.
+func DNSServiceAddress(cidr netip.Prefix) netip.Addr { return services.DNSAddress(cidr) }
 
 func (c *Config) complete() error {
 	if (c.Revoked == nil) != (c.RevokedChanged == nil) {

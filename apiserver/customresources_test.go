@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	extensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,7 +27,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
-	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/apiserver/leaderterm"
 )
 
 // hangs bounds waits that only a hang exceeds.
@@ -182,9 +183,8 @@ func TestCustomResources(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ns := strings.ToLower(name)
-			if err := ensureNamespaces(t.Context(), c.client, ns); err != nil {
-				t.Fatal(err)
-			}
+			must(c.client.CoreV1().Namespaces().Create(t.Context(),
+				&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{}))(t)
 			test(t, c, c.dynamic(t).Resource(boatsOf).Namespace(ns))
 		})
 	}
@@ -618,7 +618,7 @@ func testCustomLeaderTerm(t *testing.T, c *cluster, _ dynamic.ResourceInterface)
 	cfg.WrapTransport = func(rt http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			r = r.Clone(r.Context())
-			r.Header.Set(storage.LeaderTermHeader, "1099511627776")
+			r.Header.Set(leaderterm.Header, "1099511627776")
 			return rt.RoundTrip(r)
 		})
 	}

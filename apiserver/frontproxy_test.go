@@ -21,6 +21,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/barque/barque/apiserver/authorizers"
+	"github.com/barque/barque/apiserver/bootstrap"
 	"github.com/barque/barque/apiserver/frontproxy"
 	"github.com/barque/barque/apiserver/logins"
 	"github.com/barque/barque/apiserver/logins/logintest"
@@ -144,7 +145,7 @@ func TestFrontProxy(t *testing.T) {
 	// Extension API servers accept headers from the names in the ConfigMap: servers alone.
 	var published *corev1.ConfigMap
 	await(t, "the leader publishes", func(ctx context.Context) (err error, ok bool) {
-		published, err = c.admin.CoreV1().ConfigMaps("kube-system").Get(ctx, extensionAuthentication,
+		published, err = c.admin.CoreV1().ConfigMaps("kube-system").Get(ctx, bootstrap.ExtensionAuthentication,
 			metav1.GetOptions{})
 		return err, err == nil
 	})

@@ -133,7 +133,7 @@ func TestMetrics(t *testing.T) {
 
 	services := aggregatorclient.NewForConfigOrDie(c.ca.client(t, c.host, admin())).ApiregistrationV1().APIServices()
 	name := metricsVersion.Version + "." + metricsVersion.Group
-	if err := c.registration.pass(ctx, c.client.Discovery().RESTClient()); err != nil {
+	if err := c.registration.Pass(ctx, c.client.Discovery().RESTClient()); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := services.Get(ctx, name, metav1.GetOptions{}); err == nil {
@@ -169,7 +169,7 @@ func TestMetrics(t *testing.T) {
 		return err, slices.Equal(got, []string{"theirs"})
 	})
 	// The registration of the cluster's own groups leaves it alone.
-	if err := c.registration.pass(ctx, c.client.Discovery().RESTClient()); err != nil {
+	if err := c.registration.Pass(ctx, c.client.Discovery().RESTClient()); err != nil {
 		t.Fatal(err)
 	}
 	if s := must(services.Get(ctx, name, metav1.GetOptions{}))(t); s.Spec.Service == nil {

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/apiserver/definitions"
 )
 
 const ownDefinition = `
@@ -28,14 +30,14 @@ spec:
 func TestOwnDefinitions(t *testing.T) {
 	c := startCluster(t)
 	client := c.admin.Discovery().RESTClient()
-	definitions := extensionsclient.NewForConfigOrDie(c.LoopbackConfig()).CustomResourceDefinitions()
+	stored := extensionsclient.NewForConfigOrDie(c.LoopbackConfig()).CustomResourceDefinitions()
 	ensure := func(edition, short, want string) {
 		t.Helper()
 		text := strings.NewReplacer(`"2"`, `"`+edition+`"`, "SHORT", short).Replace(ownDefinition)
-		if err := ensureDefinitions(t.Context(), client, [][]byte{[]byte(text)}); err != nil {
+		if err := definitions.Ensure(t.Context(), client, [][]byte{[]byte(text)}); err != nil {
 			t.Fatal(err)
 		}
-		have, err := definitions.Get(t.Context(), "things.example.com", metav1.GetOptions{})
+		have, err := stored.Get(t.Context(), "things.example.com", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,16 +49,16 @@ func TestOwnDefinitions(t *testing.T) {
 	ensure("2", "changed", "two")
 	ensure("10", "ten", "ten")
 	ensure("9", "nine", "ten")
-	have, err := definitions.Get(t.Context(), "things.example.com", metav1.GetOptions{})
+	have, err := stored.Get(t.Context(), "things.example.com", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	delete(have.Annotations, definitionEdition)
-	if _, err := definitions.Update(t.Context(), have, metav1.UpdateOptions{}); err != nil {
+	delete(have.Annotations, definitions.Edition)
+	if _, err := stored.Update(t.Context(), have, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	ensure("11", "eleven", "ten")
-	if err := ensureDefinitions(t.Context(), client, [][]byte{[]byte("kind: [")}); err == nil {
+	if err := definitions.Ensure(t.Context(), client, [][]byte{[]byte("kind: [")}); err == nil {
 		t.Error("a text that is no YAML is accepted")
 	}
 }
@@ -67,10 +69,10 @@ func TestOwnDefinitionsAreReplacedBesideTheirStatus(t *testing.T) {
 	c := startCluster(t)
 	client := c.admin.Discovery().RESTClient()
 	first := strings.Replace(ownDefinition, "SHORT", "two", 1)
-	if err := ensureDefinitions(t.Context(), client, [][]byte{[]byte(first)}); err != nil {
+	if err := definitions.Ensure(t.Context(), client, [][]byte{[]byte(first)}); err != nil {
 		t.Fatal(err)
 	}
-	definitions := extensionsclient.NewForConfigOrDie(c.LoopbackConfig()).CustomResourceDefinitions()
+	stored := extensionsclient.NewForConfigOrDie(c.LoopbackConfig()).CustomResourceDefinitions()
 	config := rest.CopyConfig(c.LoopbackConfig())
 	meets := 0
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -78,7 +80,7 @@ func TestOwnDefinitionsAreReplacedBesideTheirStatus(t *testing.T) {
 			if r.Method == http.MethodPut && meets < 2 {
 				meets++
 				patch := `{"metadata":{"labels":{"meets":"` + strings.Repeat("x", meets) + `"}}}`
-				if _, err := definitions.Patch(r.Context(), "things.example.com", types.MergePatchType, []byte(patch),
+				if _, err := stored.Patch(r.Context(), "things.example.com", types.MergePatchType, []byte(patch),
 					metav1.PatchOptions{}); err != nil {
 					return nil, err
 				}
@@ -91,10 +93,10 @@ func TestOwnDefinitionsAreReplacedBesideTheirStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	later := strings.NewReplacer(`"2"`, `"3"`, "SHORT", "three").Replace(ownDefinition)
-	if err := ensureDefinitions(t.Context(), met.Discovery().RESTClient(), [][]byte{[]byte(later)}); err != nil {
+	if err := definitions.Ensure(t.Context(), met.Discovery().RESTClient(), [][]byte{[]byte(later)}); err != nil {
 		t.Fatal(err)
 	}
-	have, err := definitions.Get(t.Context(), "things.example.com", metav1.GetOptions{})
+	have, err := stored.Get(t.Context(), "things.example.com", metav1.GetOptions{})
 	if err != nil || meets != 2 || have.Spec.Names.ShortNames[0] != "three" {
 		t.Errorf("it was not replaced after %d conflicts: %v, %v", meets, have.Spec.Names, err)
 	}

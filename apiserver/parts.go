@@ -12,12 +12,13 @@ import (
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 
 	"github.com/barque/barque/apiserver/authn"
+	"github.com/barque/barque/apiserver/componentstatus"
 	"github.com/barque/barque/apiserver/objectcache"
 	"github.com/barque/barque/apiserver/rawlist"
 	"github.com/barque/barque/apiserver/resource"
+	"github.com/barque/barque/apiserver/restoptions"
 	"github.com/barque/barque/apiserver/reviews"
 	"github.com/barque/barque/apiserver/services"
-	"github.com/barque/barque/apiserver/storage"
 )
 
 // rawListCache bounds, in bytes, the cache of objects for lists.
@@ -28,12 +29,12 @@ type parts struct {
 	resources []resource.Resource
 	scheme    *runtime.Scheme
 	codecs    serializer.CodecFactory
-	storage   *storage.RESTOptions
+	storage   *restoptions.Getter
 	services  *services.Resolver
 	counts    flowcontrolrequest.StorageObjectCountTracker
 	admission admission.Interface
 
-	storageConfig storage.RESTOptionsConfig
+	storageConfig restoptions.Config
 }
 
 func (s *Server) newParts(sec *security) (*parts, error) {
@@ -41,7 +42,7 @@ func (s *Server) newParts(sec *security) (*parts, error) {
 	p.resources = append(p.resources, s.cfg.Resources...)
 	p.resources = append(p.resources, reviews.Authentication(sec.tokens, s.cfg.ServiceAccounts.Audiences)...)
 	p.resources = append(p.resources, reviews.Authorization(sec.reviews, sec.rules)...)
-	p.resources = append(p.resources, newComponentStatuses(s.cfg.ReadyChecks))
+	p.resources = append(p.resources, componentstatus.Resource(s.cfg.ReadyChecks))
 	if k := resource.Find[corev1.Pod](p.resources); k != nil {
 		p.resources = append(p.resources, bindings(k))
 	}
@@ -58,7 +59,7 @@ func (s *Server) newParts(sec *security) (*parts, error) {
 		return nil, err
 	}
 	p.codecs = newCodecs(p.scheme)
-	p.storageConfig = storage.RESTOptionsConfig{
+	p.storageConfig = restoptions.Config{
 		Backend:      s.cfg.Store,
 		Scheme:       p.scheme,
 		Serializer:   serializer.NewCodecFactory(p.scheme),
@@ -66,12 +67,12 @@ func (s *Server) newParts(sec *security) (*parts, error) {
 		Transformers: s.cfg.Transformers,
 		// Events are written far more than watched, and expire.
 		Uncached: []schema.GroupResource{corev1.Resource("events")},
-		Objects:  objectcache.New(storage.DefaultObjectCache), // of the libraries' storages, too
+		Objects:  objectcache.New(objectcache.DefaultSize), // of the libraries' storages, too
 		RawLists: rawlist.NewCache(rawListCache),
 		Logger:   s.logger,
 	}
 	s.caches = []ager{p.storageConfig.Objects, p.storageConfig.RawLists}
-	if p.storage, err = storage.NewRESTOptions(p.storageConfig); err != nil {
+	if p.storage, err = restoptions.New(p.storageConfig); err != nil {
 		return nil, fmt.Errorf("storage: %w", err)
 	}
 	if err := s.wireServices(p); err != nil {

@@ -28,6 +28,7 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/barque/barque/apiserver/rawlist"
+	"github.com/barque/barque/apiserver/restoptions"
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/raftstore"
 )
@@ -44,8 +45,8 @@ func newRawKinds(t testing.TB, w *trips) []rawKind {
 	backend := raftstore.NewInMemory(raftstore.Options{})
 	t.Cleanup(func() { _ = backend.Close() })
 	resources := DefaultResources()
-	options, err := storage.NewRESTOptions(
-		storage.RESTOptionsConfig{Backend: backend, Scheme: w.scheme, Serializer: serializer.NewCodecFactory(w.scheme)})
+	options, err := restoptions.New(
+		restoptions.Config{Backend: backend, Scheme: w.scheme, Serializer: serializer.NewCodecFactory(w.scheme)})
 	if err != nil {
 		t.Fatal(err)
 	}

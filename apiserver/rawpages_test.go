@@ -29,6 +29,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/barque/barque/apiserver/rawlist"
+	"github.com/barque/barque/apiserver/restoptions"
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/raftstore"
 )
@@ -77,13 +78,13 @@ type rawMaps struct {
 }
 
 // newRawMaps makes it. cached objects are kept decoded.
-func newRawMaps(t testing.TB, room int, cached bool, change ...func(*storage.RESTOptionsConfig)) *rawMaps {
+func newRawMaps(t testing.TB, room int, cached bool, change ...func(*restoptions.Config)) *rawMaps {
 	t.Helper()
 	w := newTrips(t)
 	store := raftstore.NewInMemory(raftstore.Options{})
 	t.Cleanup(func() { _ = store.Close() })
 	backend := &askedBackend{Backend: store}
-	config := storage.RESTOptionsConfig{
+	config := restoptions.Config{
 		Backend: backend, Scheme: w.scheme, Serializer: serializer.NewCodecFactory(w.scheme),
 		RawLists: rawlist.NewCache(room),
 		Uncached: []schema.GroupResource{},
@@ -94,7 +95,7 @@ func newRawMaps(t testing.TB, room int, cached bool, change ...func(*storage.RES
 	for _, c := range change {
 		c(&config)
 	}
-	options := must(storage.NewRESTOptions(config))(t)
+	options := must(restoptions.New(config))(t)
 	of := must(options.GetRESTOptions(corev1.Resource("configmaps"), &corev1.ConfigMap{}))(t)
 	k := &rawMaps{rawKind{newList: func() runtime.Object { return &corev1.ConfigMapList{} }}, backend}
 	k.GroupVersionKind, k.resource = corev1.SchemeGroupVersion.WithKind("ConfigMap"), corev1.Resource("configmaps")
@@ -374,7 +375,7 @@ func (sealed) TransformerForResource(schema.GroupResource) value.Transformer {
 
 // TestRawListsOfEncryptedKinds: the stored bytes are not the sent ones.
 func TestRawListsOfEncryptedKinds(t *testing.T) {
-	k := newRawMaps(t, 1<<20, true, func(c *storage.RESTOptionsConfig) { c.Transformers = sealed{} })
+	k := newRawMaps(t, 1<<20, true, func(c *restoptions.Config) { c.Transformers = sealed{} })
 	k.create(t, 3, 10)
 	list := must(k.raw(t, apistorage.ListOptions{Predicate: apistorage.Everything, Recursive: true}))(t)
 	if maps, ok := list.(*corev1.ConfigMapList); !ok || len(maps.Items) != 3 {

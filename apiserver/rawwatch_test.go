@@ -30,6 +30,7 @@ import (
 
 	"github.com/barque/barque/apiserver/objectcache"
 	"github.com/barque/barque/apiserver/rawlist"
+	"github.com/barque/barque/apiserver/restoptions"
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/raftstore"
 )
@@ -49,10 +50,10 @@ func newWatchKinds(t testing.TB, w *trips) []watchKind {
 	backend := raftstore.NewInMemory(raftstore.Options{})
 	t.Cleanup(func() { _ = backend.Close() })
 	options := must(
-		storage.NewRESTOptions(
-			storage.RESTOptionsConfig{Backend: backend, Scheme: w.scheme,
+		restoptions.New(
+			restoptions.Config{Backend: backend, Scheme: w.scheme,
 				Serializer: serializer.NewCodecFactory(w.scheme)}))(t)
-	lists, objects := rawlist.NewCache(rawListCache), objectcache.New(storage.DefaultObjectCache)
+	lists, objects := rawlist.NewCache(rawListCache), objectcache.New(objectcache.DefaultSize)
 	var kinds []watchKind
 	for _, r := range DefaultResources() {
 		gr := r.GroupVersionResource().GroupResource()
@@ -390,8 +391,8 @@ func BenchmarkWatchEvents(b *testing.B) {
 	backend := raftstore.NewInMemory(raftstore.Options{})
 	b.Cleanup(func() { _ = backend.Close() })
 	options := must(
-		storage.NewRESTOptions(
-			storage.RESTOptionsConfig{Backend: backend, Scheme: w.scheme,
+		restoptions.New(
+			restoptions.Config{Backend: backend, Scheme: w.scheme,
 				Serializer: serializer.NewCodecFactory(w.scheme)}))(b)
 	of := must(options.GetRESTOptions(corev1.Resource("pods"), &corev1.Pod{}))(b)
 	config := storage.Config{
@@ -399,7 +400,7 @@ func BenchmarkWatchEvents(b *testing.B) {
 		GroupResource: corev1.Resource("pods"),
 		New:           func() runtime.Object { return &corev1.Pod{} },
 		NewList:       func() runtime.Object { return &corev1.PodList{} },
-		RawLists:      rawlist.NewCache(rawListCache), Objects: objectcache.New(storage.DefaultObjectCache),
+		RawLists:      rawlist.NewCache(rawListCache), Objects: objectcache.New(objectcache.DefaultSize),
 	}
 	s := must(storage.New(config))(b)
 	from := fmt.Sprint(must(s.GetCurrentResourceVersion(b.Context()))(b))
@@ -448,8 +449,8 @@ func BenchmarkMarkedWrites(b *testing.B) {
 			backend := raftstore.NewInMemory(raftstore.Options{})
 			b.Cleanup(func() { _ = backend.Close() })
 			options := must(
-				storage.NewRESTOptions(
-					storage.RESTOptionsConfig{Backend: backend, Scheme: w.scheme,
+				restoptions.New(
+					restoptions.Config{Backend: backend, Scheme: w.scheme,
 						Serializer: serializer.NewCodecFactory(w.scheme)}))(b)
 			of := must(options.GetRESTOptions(corev1.Resource("pods"), &corev1.Pod{}))(b)
 			config := storage.Config{
@@ -457,7 +458,7 @@ func BenchmarkMarkedWrites(b *testing.B) {
 				GroupResource: corev1.Resource("pods"),
 				New:           func() runtime.Object { return &corev1.Pod{} },
 				NewList:       func() runtime.Object { return &corev1.PodList{} },
-				Objects:       objectcache.New(storage.DefaultObjectCache),
+				Objects:       objectcache.New(objectcache.DefaultSize),
 			}
 			if way == "marked" {
 				config.RawLists = rawlist.NewCache(rawListCache)

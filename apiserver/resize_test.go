@@ -2,22 +2,13 @@ package apiserver
 
 import (
 	"context"
-	"errors"
-	"net/http"
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apiserver/pkg/server/healthz"
-
-	barqueresource "github.com/barque/barque/apiserver/resource"
 )
 
 // testResize binds a pod in the older way, and changes its resources.
@@ -90,41 +81,5 @@ func testComponents(t *testing.T, c *cluster) {
 	if _, err := c.admin.CoreV1().ComponentStatuses().Get(t.Context(), "none",
 		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("a component that is not there: %v", err)
-	}
-}
-
-func TestComponentStatuses(t *testing.T) {
-	components := newComponentStatuses([]healthz.HealthChecker{
-		healthz.NamedCheck("store", func(*http.Request) error { return nil }),
-		healthz.NamedCheck("node", func(*http.Request) error { return errors.New("no runtime") }),
-	}).(*barqueresource.Computed)
-	storage := must(components.Storage())(t).(componentStatuses)
-	table := func(options *metainternalversion.ListOptions) (rows [][]any) {
-		list := must(storage.List(t.Context(), options))(t)
-		for _, row := range must(storage.ConvertToTable(t.Context(), list, nil))(t).Rows {
-			rows = append(rows, row.Cells)
-		}
-		return rows
-	}
-	store, node := []any{"store", "Healthy", "ok", ""}, []any{"node", "Unhealthy", "", "no runtime"}
-	for name, c := range map[string]struct {
-		options *metainternalversion.ListOptions
-		want    [][]any
-	}{
-		"all": {nil, [][]any{store, node}},
-		"by name": {
-			&metainternalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", "node")},
-			[][]any{node}},
-		"by label": {&metainternalversion.ListOptions{LabelSelector: labels.SelectorFromSet(labels.Set{"a": "b"})},
-			nil},
-	} {
-		if diff := cmp.Diff(c.want, table(c.options)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
-	}
-	one := must(storage.Get(t.Context(), "node", nil))(t).(*corev1.ComponentStatus)
-	if one.Name != "node" || one.Conditions[0].Status != corev1.ConditionFalse ||
-		one.Conditions[0].Error != "no runtime" {
-		t.Errorf("node: %+v", one)
 	}
 }

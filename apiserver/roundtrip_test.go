@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/randfill"
 
 	"github.com/barque/barque/apiserver/resource"
+	"github.com/barque/barque/apiserver/restoptions"
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/raftstore"
 )
@@ -57,8 +58,8 @@ func newTrips(t testing.TB) *trips {
 	backend := raftstore.NewInMemory(raftstore.Options{})
 	t.Cleanup(func() { _ = backend.Close() })
 	w := &trips{scheme: scheme, codecs: newCodecs(scheme)}
-	options, err := storage.NewRESTOptions(
-		storage.RESTOptionsConfig{Backend: backend, Scheme: scheme, Serializer: serializer.NewCodecFactory(scheme)})
+	options, err := restoptions.New(
+		restoptions.Config{Backend: backend, Scheme: scheme, Serializer: serializer.NewCodecFactory(scheme)})
 	if err != nil {
 		t.Fatal(err)
 	}

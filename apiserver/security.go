@@ -176,7 +176,8 @@ func (s *Server) newAuthorizer(sec *security) error {
 	sec.rbac = rbac.NewAuthorizer(r.Roles().Lister(), r.RoleBindings().Lister(), r.ClusterRoles().Lister(),
 		r.ClusterRoleBindings().Lister())
 	pods, rules := s.informers.Core().V1().Pods().Informer(), nodeauth.RoleRules(rbac.NodeRules(), rbac.Allows)
-	nodes, err := nodeauth.New(pods, s.podsOf, s.requestNode(), s.nodeVolumes(), s.readVolume, rules)
+	nodes, err := nodeauth.New(pods, s.podsOf, s.requestNode(), s.nodeVolumes(), s.readVolume, s.cfg.NeedsPassword,
+		rules)
 	if err != nil {
 		return err
 	}

@@ -28,9 +28,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 	metricsfeatures "k8s.io/component-base/metrics/features"
 
+	"github.com/barque/barque/apiserver/apiservices"
+	"github.com/barque/barque/apiserver/bootstrap"
 	"github.com/barque/barque/apiserver/fairness"
+	"github.com/barque/barque/apiserver/fieldtypes"
 	"github.com/barque/barque/apiserver/gatewayauth"
 	"github.com/barque/barque/apiserver/healthchecks"
+	"github.com/barque/barque/apiserver/leaderterm"
 	"github.com/barque/barque/apiserver/nodeproxy"
 	"github.com/barque/barque/apiserver/openapi"
 	"github.com/barque/barque/apiserver/podparts"
@@ -39,7 +43,6 @@ import (
 	"github.com/barque/barque/apiserver/router"
 	"github.com/barque/barque/apiserver/secureport"
 	"github.com/barque/barque/apiserver/services"
-	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/apiserver/watchwriter"
 	"github.com/barque/barque/internal/caller"
 	"github.com/barque/barque/internal/cutoff"
@@ -56,7 +59,8 @@ const (
 type Server struct {
 	cfg          Config
 	chain        *chain
-	registration *registration
+	registration *apiservices.Registration
+	objects      *bootstrap.Objects
 	documents    *openapi.Service
 	loopback     *loopback
 	port         *secureport.Port
@@ -69,7 +73,6 @@ type Server struct {
 	closers      []func()
 	failing      *failing
 	synced       atomic.Bool // see unsynced
-	told         atomic.Pointer[proxyTold]
 	leads        atomic.Bool // LeaderRoutine runs
 	lasting      []lasting
 	logger       *slog.Logger
@@ -127,6 +130,7 @@ func New(cfg Config) (*Server, error) {
 	if s.registration, err = s.newRegistration(parts.scheme); err != nil {
 		return nil, err
 	}
+	s.objects = s.newObjects()
 	return s, nil
 }
 
@@ -163,7 +167,7 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 	c.StorageObjectCountTracker = parts.counts
 	limits := s.cfg.Limits
 	c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight = limits.InFlight, limits.MutatingInFlight
-	if limits.Fairness && s.hasFlows() {
+	if limits.Fairness && fairness.Served(s.serves) {
 		c.FlowControl = fairness.New(s.informers, s.client, limits.InFlight+limits.MutatingInFlight)
 	}
 	c.RequestTimeout = s.cfg.RequestTimeout
@@ -194,7 +198,7 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 	}
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		handler = s.withoutWritesUntilSynced(
-			storage.WithLeaderTermHeader(rawlist.Handler(watchwriter.Handler(s.withDocuments(handler)))), parts.codecs)
+			leaderterm.FromHeader(rawlist.Handler(watchwriter.Handler(s.withDocuments(handler)))), parts.codecs)
 		handler = gatewayauth.Bounded(handler)
 		for _, l := range s.lastingRequests(sec, c.LongRunningFunc) {
 			handler = l.Handler(handler)
@@ -232,7 +236,7 @@ func (s *Server) lastingRequests(sec *security, long request.LongRunningRequestC
 }
 
 func (s *Server) installResources(config *genericapiserver.Config, parts *parts) error {
-	types, err := newFieldTypes(parts.scheme)
+	types, err := fieldtypes.New(parts.scheme)
 	if err != nil {
 		return err
 	}

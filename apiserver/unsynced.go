@@ -15,7 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/barque/barque/apiserver/rbac"
-	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/apiserver/storeerror"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -67,7 +67,7 @@ func (s *Server) withoutWritesUntilSynced(next http.Handler, codecs runtime.Nego
 				err = fmt.Errorf("%w: %w", raftstore.ErrUnavailable, err)
 			}
 			gv := schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
-			responsewriters.ErrorNegotiated(storage.WriteError(err), codecs, gv, w, r)
+			responsewriters.ErrorNegotiated(storeerror.OfWrite(err), codecs, gv, w, r)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/apiserver/storeerror"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -32,7 +34,7 @@ var errElecting = fmt.Errorf("%w: an election is under way", raftstore.ErrUnavai
 
 func (c *cutOff) View(ctx context.Context, opts raftstore.ViewOptions) (raftstore.View, error) {
 	if why := c.why.Load(); why != nil && !opts.Stale {
-		if *why == errElecting {
+		if errors.Is(*why, errElecting) {
 			select {
 			case <-ctx.Done():
 				return nil, context.Cause(ctx)
@@ -72,7 +74,7 @@ func TestAServerThatIsStartedWithoutALeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := configs(c.admin) // admission would wait for ten seconds, and forbid it
-	if !apierrors.IsServiceUnavailable(err) || !apierrors.HasStatusCause(err, storage.CauseNoLeader) ||
+	if !apierrors.IsServiceUnavailable(err) || !apierrors.HasStatusCause(err, storeerror.CauseNoLeader) ||
 		!strings.Contains(err.Error(), "no leader has been known for 1m0s") {
 		t.Errorf("a write: %v", err)
 	}
@@ -114,7 +116,7 @@ func TestAServerThatIsStartedWithoutALeader(t *testing.T) {
 	}
 	// Once it is synced it reads the store once for a write, and no more.
 	cut(raftstore.ErrDiskFull)
-	if err := configs(c.admin); apierrors.ReasonForError(err) != storage.StatusReasonInsufficientStorage {
+	if err := configs(c.admin); apierrors.ReasonForError(err) != storeerror.StatusReasonInsufficientStorage {
 		t.Errorf("synced, and the disk is full: %v", err)
 	}
 }

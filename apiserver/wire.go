@@ -25,6 +25,8 @@ import (
 
 	"github.com/barque/barque/apiserver/groups/certificates"
 	"github.com/barque/barque/apiserver/groups/core"
+	"github.com/barque/barque/apiserver/groups/core/pod"
+	"github.com/barque/barque/apiserver/groups/core/service"
 	"github.com/barque/barque/apiserver/nodeauth"
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/apiserver/nodeproxy"
@@ -71,7 +73,7 @@ func (s *Server) wireServices(p *parts) error {
 		return nil
 	}
 	cfg := services.Config{
-		Backend: s.cfg.Store, CIDRs: s.cfg.serviceCIDRs(), Validate: core.ValidateServiceAddresses,
+		Backend: s.cfg.Store, CIDRs: s.cfg.serviceCIDRs(), Validate: service.ValidateAddresses,
 		FirstPort: int32(s.cfg.NodePorts.First), LastPort: int32(s.cfg.NodePorts.Last),
 	}
 	var err error
@@ -191,10 +193,10 @@ func (o nodeObjects) EndpointSlices(
 func (s *Server) wirePods(k *resource.Kind[corev1.Pod]) {
 	k.Wrap = nodeauth.NewPods
 	add(k, "ephemeralcontainers", func(st *resource.Storage) rest.Storage {
-		return subresources.NewEphemeralContainers(st, core.ValidateEphemeralContainers)
+		return subresources.NewEphemeralContainers(st, pod.ValidateEphemeralContainers)
 	})
 	add(k, "resize", func(st *resource.Storage) rest.Storage {
-		return subresources.NewResize(st, core.PrepareResize, core.ValidateResize)
+		return subresources.NewResize(st, pod.PrepareResize, pod.ValidateResize)
 	})
 	add(k, "eviction", func(st *resource.Storage) rest.Storage {
 		return subresources.NewEviction(st, s.client,

@@ -33,6 +33,7 @@ import (
 	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
+	"github.com/barque/barque/pki/identity"
 	"github.com/barque/barque/raftstore/rpc"
 )
 
@@ -319,8 +320,8 @@ func (b *building) issueFor(p pki.Purpose, r pki.Request) *tls.Certificate {
 
 func (b *building) issueBy(ca *pki.Authority, r pki.Request) *tls.Certificate {
 	b.Helper()
-	i, err := pki.NewIdentity(b.Context(),
-		pki.IdentityConfig{Name: r.CommonName, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+	i, err := identity.New(b.Context(),
+		identity.Config{Name: r.CommonName, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 			Issue: pki.TrustOf(ca).Signs(func() pki.Request { return r }, time.Now)})
 	if err != nil {
 		b.Fatal(err)

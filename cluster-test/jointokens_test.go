@@ -33,6 +33,7 @@ import (
 	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
+	"github.com/barque/barque/pki/identity"
 )
 
 // thief is a user with rights on Secrets of kube-system and on all paths beside the API's objects,
@@ -306,8 +307,8 @@ func (th *thief) forgedServer(t *testing.T) {
 	}
 	for by, want := range map[*pki.Authority]int{ca: http.StatusUnauthorized,
 		separateCAs(t, th.c.DataDir("s1"))[pki.Peers]: http.StatusForbidden} {
-		forged, err := pki.NewIdentity(t.Context(),
-			pki.IdentityConfig{Name: "forged", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		forged, err := identity.New(t.Context(),
+			identity.Config{Name: "forged", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 				Issue: pki.TrustOf(by).Signs(func() pki.Request {
 					return pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization},
 						Usage: pki.Client | pki.Server, Names: []string{"s1"}}

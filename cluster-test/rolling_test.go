@@ -181,8 +181,8 @@ const (
 	pause = 20 * time.Millisecond
 )
 
-func (r *rolling) mover(first int) *Mover {
-	m, err := r.NewMover(r.servers, first, callTimeout)
+func (r *rolling) failoverClient(first int) *FailoverClient {
+	m, err := r.NewFailoverClient(r.servers, first, callTimeout)
 	if err != nil {
 		panic(err) // the kubeconfig is the one that the test already uses
 	}
@@ -216,7 +216,7 @@ func (r *rolling) acknowledged(name string) {
 
 // write creates objects with client-go.
 func (r *rolling) write(ctx context.Context, i int) {
-	m := r.mover(i)
+	m := r.failoverClient(i)
 	for n := 0; ctx.Err() == nil; n++ {
 		name := fmt.Sprintf("w-%d-%d", i, n)
 		tries := 0
@@ -239,7 +239,7 @@ func (r *rolling) write(ctx context.Context, i int) {
 
 // read gets and lists with client-go.
 func (r *rolling) read(ctx context.Context, i int) {
-	m := r.mover(i)
+	m := r.failoverClient(i)
 	for n := 0; ctx.Err() == nil; n++ {
 		r.twice(ctx, "read", func() error {
 			return m.Kube(ctx, func(ctx context.Context, c kubernetes.Interface) error {
@@ -257,7 +257,7 @@ func (r *rolling) read(ctx context.Context, i int) {
 
 // plain creates and gets with net/http.
 func (r *rolling) plain(ctx context.Context, i int) {
-	m := r.mover(i)
+	m := r.failoverClient(i)
 	path := "/api/v1/namespaces/" + r.Namespace + "/configmaps"
 	for n := 0; ctx.Err() == nil; n++ {
 		name := fmt.Sprintf("p-%d-%d", i, n)
@@ -312,8 +312,8 @@ func (r *rolling) visit(ctx context.Context) {
 // follower watches, and goes on at the next server where it was when a watch ends.
 type follower struct {
 	*rolling
-	mover    *Mover
-	revision string
+	failoverClient *FailoverClient
+	revision       string
 
 	mu   sync.Mutex
 	seen []string
@@ -321,7 +321,7 @@ type follower struct {
 }
 
 func (r *rolling) newFollower(i int) *follower {
-	f := &follower{rolling: r, mover: r.mover(i)}
+	f := &follower{rolling: r, failoverClient: r.failoverClient(i)}
 	list, err := r.Client.CoreV1().ConfigMaps(r.Namespace).List(r.Context(),
 		metav1.ListOptions{LabelSelector: rollingLabel})
 	if err != nil {
@@ -335,7 +335,7 @@ func (f *follower) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		var stream *http.Response
 		f.twice(ctx, "watch", func() (err error) {
-			stream, err = f.mover.open(ctx, http.MethodGet,
+			stream, err = f.failoverClient.open(ctx, http.MethodGet,
 				"/api/v1/namespaces/"+f.Namespace+"/configmaps?watch=1&allowWatchBookmarks=true&labelSelector="+
 					rollingLabel+"&resourceVersion="+f.revision, nil)
 			if err == nil && stream.StatusCode != http.StatusOK {
@@ -353,7 +353,7 @@ func (f *follower) run(ctx context.Context) {
 			if !errors.Is(err, io.EOF) {
 				f.fail("a watch was cut off: %v", err)
 			}
-			f.mover.Move()
+			f.failoverClient.Move()
 		}
 		stream.Body.Close()
 	}
@@ -483,7 +483,7 @@ func (r *rolling) watchPorts(ctx context.Context, running *sync.WaitGroup) *port
 	// Each server is asked, and the first to report it counts.
 	for i := range r.servers {
 		running.Go(func() {
-			m := r.mover(i)
+			m := r.failoverClient(i)
 			for ctx.Err() == nil {
 				m.at = i
 				r.followEndpoints(ctx, m, func(address string) { note(p.left, address) })
@@ -496,7 +496,7 @@ func (r *rolling) watchPorts(ctx context.Context, running *sync.WaitGroup) *port
 
 // followEndpoints watches the endpoints of the kubernetes Service at one server until that ends,
 // and reports each server that is not among them.
-func (r *rolling) followEndpoints(ctx context.Context, m *Mover, absent func(address string)) {
+func (r *rolling) followEndpoints(ctx context.Context, m *FailoverClient, absent func(address string)) {
 	stream, err := m.open(ctx, http.MethodGet,
 		"/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?watch=1&labelSelector=kubernetes.io/service-name%3Dkubernetes", nil)
 	if err != nil {

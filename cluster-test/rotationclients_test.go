@@ -118,9 +118,9 @@ func (r *rotations) work() (finish func()) {
 		r.registers = append(r.registers, &register{name: fmt.Sprintf("w-%d", i)})
 	}
 	r.clients.last.Store(time.Now().UnixNano())
-	run := func(n int, client func(ctx context.Context, m *Mover, i int)) {
+	run := func(n int, client func(ctx context.Context, m *FailoverClient, i int)) {
 		for i := range n {
-			m, err := r.NewMover(r.voters, i, 5*time.Second)
+			m, err := r.NewFailoverClient(r.voters, i, 5*time.Second)
 			if err != nil {
 				r.Fatal(err)
 			}
@@ -130,13 +130,13 @@ func (r *rotations) work() (finish func()) {
 			})
 		}
 	}
-	run(writers, func(ctx context.Context, m *Mover, i int) {
+	run(writers, func(ctx context.Context, m *FailoverClient, i int) {
 		for n := 0; ctx.Err() == nil; n++ {
 			r.write(ctx, m, r.registers[i*each+n%each])
 			breathe(ctx)
 		}
 	})
-	run(len(r.voters), func(ctx context.Context, m *Mover, i int) {
+	run(len(r.voters), func(ctx context.Context, m *FailoverClient, i int) {
 		random := rand.New(rand.NewPCG(rand.Uint64(), 2))
 		for ctx.Err() == nil {
 			r.read(ctx, m, r.registers[random.IntN(len(r.registers))])
@@ -167,7 +167,7 @@ func (r *rotations) work() (finish func()) {
 }
 
 // write reads a register, and writes its next number if it is as it was read.
-func (r *rotations) write(ctx context.Context, m *Mover, g *register) {
+func (r *rotations) write(ctx context.Context, m *FailoverClient, g *register) {
 	var is *corev1.Secret
 	floor := g.begun()
 	without := r.clients.without.Load()
@@ -200,7 +200,7 @@ func (r *rotations) write(ctx context.Context, m *Mover, g *register) {
 	}
 }
 
-func (r *rotations) read(ctx context.Context, m *Mover, g *register) {
+func (r *rotations) read(ctx context.Context, m *FailoverClient, g *register) {
 	floor := g.begun()
 	var is *corev1.Secret
 	err := m.Kube(ctx, func(ctx context.Context, c kubernetes.Interface) (err error) {
@@ -215,7 +215,7 @@ func (r *rotations) read(ctx context.Context, m *Mover, g *register) {
 }
 
 // readRotated reads a Secret that no client writes.
-func (r *rotations) readRotated(ctx context.Context, m *Mover, i int) {
+func (r *rotations) readRotated(ctx context.Context, m *FailoverClient, i int) {
 	var is *corev1.Secret
 	err := m.Kube(ctx, func(ctx context.Context, c kubernetes.Interface) (err error) {
 		is, err = c.CoreV1().Secrets(r.Namespace).Get(ctx, rotatedName(i), metav1.GetOptions{})

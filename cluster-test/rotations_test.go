@@ -118,7 +118,7 @@ func newRotations(s *Space) *rotations {
 		s.Fatal(err)
 	}
 	for _, p := range servers {
-		m, err := s.NewMover([]Process{p}, 0, deadline)
+		m, err := s.NewFailoverClient([]Process{p}, 0, deadline)
 		if err != nil {
 			s.Fatal(err)
 		}

@@ -324,7 +324,7 @@ func (w *upgradeWork) finish() {
 
 // work runs one Job after the other.
 func (w *upgradeWork) work(ctx, admitted context.Context, i int) {
-	m := w.mover(i)
+	m := w.failoverClient(i)
 	for n := 0; admitted.Err() == nil; n++ {
 		w.gate.RLock()
 		w.job(ctx, m, fmt.Sprintf("job-%d-%d", i, n))
@@ -333,7 +333,7 @@ func (w *upgradeWork) work(ctx, admitted context.Context, i int) {
 }
 
 // job runs a Job to its end. Its only pod may neither fail nor be made twice.
-func (w *upgradeWork) job(ctx context.Context, m *Mover, name string) {
+func (w *upgradeWork) job(ctx context.Context, m *FailoverClient, name string) {
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: batchv1.JobSpec{BackoffLimit: ptr.To[int32](0), Template: corev1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "work"}},
@@ -421,7 +421,7 @@ func setCoreDefaults(config *rest.Config) *rest.Config {
 // must come once, in order.
 func (w *upgradeWork) followLogs(ctx, admitted context.Context, i int, pod string) {
 	next, since := 0, (*metav1.Time)(nil)
-	m := w.mover(i)
+	m := w.failoverClient(i)
 	for admitted.Err() == nil {
 		stream, err := m.Client().CoreV1().Pods(w.Namespace).GetLogs(pod,
 			&corev1.PodLogOptions{Follow: true, Timestamps: true, SinceTime: since}).Stream(admitted)

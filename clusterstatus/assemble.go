@@ -92,7 +92,7 @@ type assembly struct {
 func (a *assembly) nodes() {
 	for _, v := range a.base.Nodes {
 		a.members[v.Node] = &MemberStatus{Name: v.Node, Role: v.Role, Address: v.Address, API: v.API, Zone: v.Zone,
-			Version: v.Version, Gossip: v.State, GossipPort: v.GossipPort, Since: v.Since, Ills: v.Ills}
+			Version: v.Version, Gossip: v.State, GossipPort: v.GossipPort, Since: v.Since, Faults: v.Faults}
 	}
 }
 

@@ -419,12 +419,12 @@ func TestWarnings(t *testing.T) {
 			w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: pki.RoleAgent, State: gossip.Dead, Since: Noon})
 		}, Degraded, Attention, "a1", "agent a1 shows no life since 2026-11-20T12:00:00Z",
 			"barque kubectl delete node a1"},
-		"it is ill": {func(w *world) { w.Nodes[1].Ills = []string{"runtime", "disk"} }, Degraded, Attention, "s2",
+		"it is ill": {func(w *world) { w.Nodes[1].Faults = []string{"runtime", "disk"} }, Degraded, Attention, "s2",
 			"a fault of its runtime, disk", lookAtServer},
 		"an agent is locked out": {func(w *world) {
 			w.Nodes = append(w.Nodes,
 				NodeView{Node: "a1", Role: pki.RoleAgent, State: gossip.Alive, Since: Noon,
-					Ills: []string{"certificates"}})
+					Faults: []string{"certificates"}})
 		}, Degraded, Attention, "a1", "agent a1 is locked out", "barque cert readmit a1"},
 		"gossip is deaf": {func(w *world) { w.Nodes[2].State = gossip.Dead }, Degraded, Attention, "s3",
 			"answers, but gossip takes it for dead", "open port 6445, TCP and UDP, between the nodes"},
@@ -534,7 +534,7 @@ func TestALeaderThatIsElectedAgain(t *testing.T) {
 func TestUnreadyNodesWithAWarning(t *testing.T) {
 	w := newWorld()
 	w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: pki.RoleAgent, State: gossip.Dead, Since: Noon})
-	w.Nodes[1].Ills = []string{"runtime"}
+	w.Nodes[1].Faults = []string{"runtime"}
 	w.silence("s3", "refused")
 	w.reports["s1"].Former = []FormerServer{{Name: "s4"}}
 	for _, name := range []string{"a1", "s2", "s3", "s4"} {

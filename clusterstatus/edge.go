@@ -18,6 +18,8 @@ type EdgeStatus struct {
 	// Routes are faults of Ingresses and of objects of the Gateway API. MoreRoutes are not listed.
 	Routes     []RouteFault `json:"routes,omitempty"`
 	MoreRoutes int          `json:"moreRoutes,omitempty"`
+	// BGP is nil without sessions.
+	BGP *BGPStatus `json:"bgp,omitempty"`
 }
 
 // PoolStatus is an AddressPool.
@@ -39,8 +41,8 @@ type WaitingService struct {
 	Gateway string `json:"gateway,omitempty"`
 }
 
-// object is what the user has made that waits, with its kind.
-func (s *WaitingService) object() (kind, name string) {
+// Object is what the user has made that waits, with its kind.
+func (s *WaitingService) Object() (kind, name string) {
 	if s.Gateway != "" {
 		return "Gateway", s.Gateway
 	}
@@ -63,16 +65,16 @@ type Conflict struct {
 	Last    time.Time `json:"last"`
 }
 
-// poolExhausted is the reason of a Service for which no pool has a free address.
-const poolExhausted = "PoolExhausted"
+// PoolExhausted is the reason of a Service for which no pool has a free address.
+const PoolExhausted = "PoolExhausted"
 
 // conflictOver is the age of a conflict that does not last: each is reported once a minute.
 const conflictOver = 5 * time.Minute
 
 func (c *Conflict) over(now time.Time) bool { return now.Sub(c.Last) >= conflictOver }
 
-// warnsOfConflict reports whether the status has a warning of a server's conflict.
-func (s *ClusterStatus) warnsOfConflict(server string) bool {
+// WarnsOfConflict reports whether the status has a warning of a server's conflict.
+func (s *ClusterStatus) WarnsOfConflict(server string) bool {
 	return s != nil && slices.ContainsFunc(s.Members, func(m MemberStatus) bool {
 		return m.Name == server && slices.ContainsFunc(m.Conflicts, func(c Conflict) bool { return !c.over(s.Time) })
 	})
@@ -101,10 +103,11 @@ func (w *warner) edge() {
 				"the AddressPool %s gives no addresses: %s", p.Name, p.Problem)
 		}
 	}
+	w.bgp(e.BGP)
 	var waiting, gateways []string
 	for _, s := range e.Waiting {
-		if s.Reason == poolExhausted {
-			if kind, name := s.object(); kind == "Service" {
+		if s.Reason == PoolExhausted {
+			if kind, name := s.Object(); kind == "Service" {
 				waiting = append(waiting, name)
 			} else {
 				gateways = append(gateways, name)
@@ -131,45 +134,8 @@ func someNames(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:shownNames], ", "), len(names)-shownNames)
 }
 
-// mostEdge bounds the doctor's findings on Services, and those on routes.
-const mostEdge = 20
-
-// edge adds findings on Services that wait for an address, and on routes.
-func (e *Examination) edge() {
-	of := e.Status.Edge
-	if of == nil {
-		return
-	}
-	found, more := 0, of.MoreRoutes
-	for _, s := range of.Waiting {
-		if s.Reason == poolExhausted { // the status has it
-			continue
-		}
-		if found++; found > mostEdge {
-			more++
-			continue
-		}
-		kind, object := s.object()
-		namespace, name, _ := strings.Cut(object, "/")
-		e.Add(Warning{Severity: Attention,
-			Mend: "barque kubectl -n " + namespace + " describe " + strings.ToLower(kind) + " " + name,
-			Text: fmt.Sprintf("%s %s waits for an address%s (%s): %s", kind, object, since(s.Since), s.Reason,
-				s.Message)})
-	}
-	for i, r := range of.Routes {
-		if i >= mostEdge {
-			more += len(of.Routes) - i
-			break
-		}
-		e.Add(Warning{Severity: Attention, Mend: r.Mend, Text: r.Object + ": " + r.Text})
-	}
-	if more > 0 {
-		e.Note("%s of Services of type LoadBalancer and of routes are not listed: barque cluster status -o json",
-			terminal.Plural(more, "more fault", "more faults"))
-	}
-}
-
-func since(at time.Time) string {
+// SinceText is the end of a sentence: since when; empty when that is not known.
+func SinceText(at time.Time) string {
 	if at.IsZero() {
 		return ""
 	}

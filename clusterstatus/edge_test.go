@@ -1,13 +1,9 @@
 package clusterstatus
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/barque/barque/network/faults"
 )
 
 // TestEdgeWarnings: the status warns of what the cluster owes its users, and of nothing that a user
@@ -60,60 +56,5 @@ func TestEdgeWarnings(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
-	}
-}
-
-// TestConflictsOfNodes: the doctor has the conflicts of agents from their events, and those of
-// servers once.
-func TestConflictsOfNodes(t *testing.T) {
-	e := Examination{Time: Noon, Network: []faults.Fault{
-		{Node: "a1", Reason: faults.AddressConflict, Text: "node a1: a conflict", Mend: faults.MendConflict},
-		{Node: "s1", Reason: faults.AddressConflict, Text: "node s1: a conflict", Mend: faults.MendConflict},
-		{Node: "s2", Reason: faults.AddressConflict, Text: "node s2: a conflict", Mend: faults.MendConflict},
-		{Node: "a2", Reason: faults.AddressConflict, Text: "node a2: a former conflict"},
-	}, Status: &ClusterStatus{Time: Noon, Members: []MemberStatus{
-		{Name: "s1", Conflicts: []Conflict{{Last: Noon}}},
-		{Name: "s2", Conflicts: []Conflict{{Last: Noon.Add(-conflictOver)}}},
-	}}}
-	e.network()
-	var got []string
-	for _, w := range e.Findings {
-		got = append(got, w.Text)
-		if w.Mend != faults.MendConflict || w.On != "" {
-			t.Errorf("%+v", w)
-		}
-	}
-	if !slices.Equal(got, []string{"node a1: a conflict", "node s2: a conflict"}) ||
-		!slices.Equal(e.Notes, []string{"node a2: a former conflict"}) {
-		t.Errorf("%q, notes %q", got, e.Notes)
-	}
-}
-
-// TestEdgeFindings: the doctor has what the status leaves to users, within bounds.
-func TestEdgeFindings(t *testing.T) {
-	e := Examination{Status: &ClusterStatus{Edge: &EdgeStatus{MoreRoutes: 1, Waiting: []WaitingService{
-		{Service: "ns/full", Reason: "PoolExhausted"},
-		{Service: "ns/web", Reason: "PortInUse", Message: "the port 80/TCP is in use", Since: Noon},
-	}}}}
-	for i := range mostEdge + 2 {
-		e.Status.Edge.Routes = append(e.Status.Edge.Routes,
-			RouteFault{Object: fmt.Sprintf("Ingress ns/%d", i), Text: "there is no Service", Mend: "barque kubectl"})
-	}
-	e.edge()
-	if len(e.Findings) != 1+mostEdge {
-		t.Fatalf("%d findings", len(e.Findings))
-	}
-	want := Warning{Severity: Attention,
-		Text: "Service ns/web waits for an address since " + Noon.UTC().Format(time.RFC3339) +
-			" (PortInUse): the port 80/TCP is in use",
-		Mend: "barque kubectl -n ns describe service web"}
-	if e.Findings[0] != want {
-		t.Errorf("%+v, want %+v", e.Findings[0], want)
-	}
-	if got := e.Findings[1]; got.Text != "Ingress ns/0: there is no Service" || got.Mend != "barque kubectl" {
-		t.Errorf("%+v", got)
-	}
-	if len(e.Notes) != 1 || !strings.HasPrefix(e.Notes[0], "3 more faults") {
-		t.Errorf("%q", e.Notes)
 	}
 }

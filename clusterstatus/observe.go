@@ -30,7 +30,7 @@ type Observation struct {
 // ViewOf is how gossip sees a member.
 func ViewOf(m gossip.Member) NodeView {
 	v := NodeView{Node: m.Name, Role: m.Role, Address: m.Addr.Addr().String(), GossipPort: m.Addr.Port(),
-		Zone: m.Facts.Zone, Version: m.Facts.Version, State: m.State, Since: m.Since, Ills: m.Facts.Health.Ills()}
+		Zone: m.Facts.Zone, Version: m.Facts.Version, State: m.State, Since: m.Since, Faults: m.Facts.Health.Faults()}
 	if m.Role == pki.RoleServer {
 		v.API = netip.AddrPortFrom(m.Addr.Addr(), m.Facts.APIPort).String()
 	}

@@ -70,7 +70,7 @@ var promises = map[string][]func(w *world){
 		func(w *world) { w.unready("foreign", "") },
 		func(w *world) { w.agent("a1", "v1", "v1"); w.unregistered("a1", pki.RoleAgent) },
 		func(w *world) { w.unregistered("s2", pki.RoleServer) },
-		func(w *world) { w.Nodes[1].Ills = []string{"kubelet"} },
+		func(w *world) { w.Nodes[1].Faults = []string{"kubelet"} },
 		func(w *world) {
 			w.agents(gossip.Alive, "a1")
 			w.reports["s1"].Profiles = []AgentProfile{{"a1", "none", "cis"}}

@@ -160,7 +160,7 @@ type MemberStatus struct {
 	Since      time.Time    `json:"gossipSince,omitzero"`
 	GossipPort uint16       `json:"gossipPort,omitempty"`
 	// faults that it finds in itself: kubelet, runtime, network, disk, memory, pids, certificates
-	Ills    []string     `json:"ills,omitempty"`
+	Faults  []string     `json:"ills,omitempty"`
 	Voter   bool         `json:"voter"`
 	Store   *StoreStatus `json:"store,omitempty"`   // servers that answer
 	Problem string       `json:"problem,omitempty"` // why Store is missing
@@ -255,9 +255,9 @@ type NodeView struct {
 	Version    string       `json:"version"`
 	State      gossip.State `json:"state"`
 	Since      time.Time    `json:"since,omitzero"`
-	// Ills are faults that the node finds in itself: kubelet, runtime, network, disk, memory, pids,
-	// certificates (the servers refuse them).
-	Ills []string `json:"ills,omitempty"`
+	// Faults are those that the node finds in itself: kubelet, runtime, network, disk, memory,
+	// pids, certificates (the servers refuse them).
+	Faults []string `json:"ills,omitempty"`
 	// Silent is set if a server did not answer this one directly, though others may have reached
 	// it. Heard is the time of the last answer, and RTTSeconds its round trip; absent if gossip has
 	// not probed.

@@ -28,6 +28,9 @@ func WriteStatus(w io.Writer, on terminal.Screen, s *ClusterStatus) error {
 	for _, text := range addressTexts(s.Addresses) {
 		line("addresses", text, terminal.Plain)
 	}
+	if s.Edge != nil && s.Edge.BGP != nil {
+		line("bgp", s.Edge.BGP.Text(), terminal.Plain)
+	}
 	if s.ExchangeUnderWay() {
 		line("keys",
 			fmt.Sprintf("%s is being exchanged, for %s: %s", ExchangeOf(s.CA), ageText(s.Time.Sub(s.CA.Since)),
@@ -199,9 +202,9 @@ func WriteMembers(w io.Writer, on terminal.Screen, s *ClusterStatus) error {
 			joinedCell(m.Joined), {Text: m.Version}}
 		if st := m.Store; st != nil {
 			row[3] = behindCell(st)
-			row[4] = terminal.Cell{Text: secondsText(st.DiskP50Seconds) + "/" + secondsText(st.DiskP99Seconds)}
+			row[4] = terminal.Cell{Text: SecondsText(st.DiskP50Seconds) + "/" + SecondsText(st.DiskP99Seconds)}
 			if st.LastContactSeconds != nil {
-				row[6] = terminal.Cell{Text: secondsText(*st.LastContactSeconds)}
+				row[6] = terminal.Cell{Text: SecondsText(*st.LastContactSeconds)}
 			}
 			row[7], row[8], row[9] = terminal.Cell{Text: fmt.Sprint(st.Revision)},
 				terminal.Cell{Text: fmt.Sprint(st.Term)}, terminal.Cell{Text: fmt.Sprint(st.Applied)}
@@ -258,7 +261,7 @@ func behindCell(st *StoreStatus) terminal.Cell {
 	}
 	text := fmt.Sprint(st.LagEntries)
 	if st.LagEntries > 0 && st.LagSeconds != nil {
-		text += ", " + secondsText(*st.LagSeconds)
+		text += ", " + SecondsText(*st.LagSeconds)
 	}
 	return terminal.Cell{Text: text}
 }
@@ -356,7 +359,7 @@ func wayCell(from *MemberStatus, to string) terminal.Cell {
 		case way.Error != "":
 			parts, how = append(parts, "cut"), terminal.Bad
 		case way.RTTSeconds != nil:
-			parts = append(parts, secondsText(*way.RTTSeconds))
+			parts = append(parts, SecondsText(*way.RTTSeconds))
 		}
 	}
 	if state, ok := view(from, to); ok {
@@ -371,8 +374,8 @@ func wayCell(from *MemberStatus, to string) terminal.Cell {
 	return terminal.Cell{Text: strings.Join(parts, ", "), How: how}
 }
 
-// secondsText writes a short time for people.
-func secondsText(s float64) string {
+// SecondsText writes a short time for people.
+func SecondsText(s float64) string {
 	d := time.Duration(s * float64(time.Second))
 	switch {
 	case d < 10*time.Millisecond:

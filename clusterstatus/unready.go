@@ -67,7 +67,7 @@ func (w *warner) unready() {
 				w.by.Look(n.Name, n.Role)+w.lostForGood("barque kubectl delete node "+n.Name),
 				"agent %s is not Ready since %s, and no server sees it by gossip: %s", n.Name,
 				n.Since.UTC().Format(time.RFC3339), n.Why)
-		case m == nil || m.Gossip != gossip.Alive || m.Problem != "" || len(m.Ills) > 0 || starts:
+		case m == nil || m.Gossip != gossip.Alive || m.Problem != "" || len(m.Faults) > 0 || starts:
 			// A former or silent server, a dead agent and an ill node have their own warnings.
 		case n.Missing:
 			w.add(Attention, n.Name, n.Name, w.by.Look(n.Name, n.Role),

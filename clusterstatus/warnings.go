@@ -65,7 +65,7 @@ func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status, by Proc
 	for i := range s.Members {
 		m := &s.Members[i]
 		w.absent(m)
-		w.ills(m)
+		w.faults(m)
 		if m.Store != nil {
 			w.store(m, statuses[m.Name])
 			w.machine(m)
@@ -184,25 +184,25 @@ func (w *warner) former() {
 	}
 }
 
-// ills warns of the faults that a living node reports of itself.
-func (w *warner) ills(m *MemberStatus) {
+// faults warns of the faults that a living node reports of itself.
+func (w *warner) faults(m *MemberStatus) {
 	if m.Gossip != gossip.Alive {
 		return
 	}
-	var ills []string
-	for _, ill := range m.Ills {
+	var faults []string
+	for _, ill := range m.Faults {
 		if ill != gossip.LockedOutName {
-			ills = append(ills, ill)
+			faults = append(faults, ill)
 			continue
 		}
 		w.add(Attention, m.Name, "",
 			"barque cert readmit "+m.Name+"; or, when its machine was set up anew, on "+m.Name+": "+rejoin,
 			"agent %s is locked out: the servers refuse its certificates, which were revoked. Its pods go on, and nobody manages them", m.Name)
 	}
-	if len(ills) > 0 {
+	if len(faults) > 0 {
 		// A kubelet that is ill may not have a Node to describe.
 		w.add(Attention, m.Name, m.Name, w.by.Look(m.Name, m.Role), "node %s reports a fault of its %s", m.Name,
-			strings.Join(ills, ", "))
+			strings.Join(faults, ", "))
 	}
 }
 

@@ -6,6 +6,7 @@
 //   - hold decides which node answers for an address, and for how long.
 //   - services reads from Services which addresses these are, and which nodes may answer.
 //   - announce answers for the addresses that this node holds, by ARP and NDP.
+//   - bgp announces addresses to routers, from all nodes that may take their packets.
 //   - redirect leads the API's own address to this server's API while it is held.
 //   - gateway routes requests, by objects of the Gateway API and by Ingresses.
 //

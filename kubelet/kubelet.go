@@ -151,7 +151,7 @@ type Config struct {
 
 	// Found is called with the node's faults after each check: every ten seconds, and more often
 	// while the node is not ready. It may be nil.
-	Found func(Ills)
+	Found func(Faults)
 	// Moved is called when the internal addresses differ from those of the Node object. It
 	// may be nil.
 	Moved func(before, now []string)
@@ -162,8 +162,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Ills are the faults that a node finds with itself.
-type Ills = node.Ills
+// Faults are the faults that a node finds with itself.
+type Faults = node.Faults
 
 // Kubelet is one node's agent.
 type Kubelet struct {
@@ -532,7 +532,7 @@ func (k *Kubelet) services(namespace string) []*v1.Service {
 	}
 	list, err := k.config.Services.Services(namespace).List(labels.Everything())
 	if err != nil {
-		k.config.Logger.Warn("cannot list services", "namespace", namespace, "error", err)
+		k.config.Logger.Warn("cannot list services", "namespace", namespace, "err", err)
 	}
 	if namespace != metav1.NamespaceDefault {
 		if api, err := k.config.Services.Services(metav1.NamespaceDefault).Get("kubernetes"); err == nil {

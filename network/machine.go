@@ -47,7 +47,7 @@ func (n *Network) watchMachine(ctx context.Context) error {
 		}
 		return nil
 	}, func(err error) {
-		n.config.Logger.Warn("network: cannot check the node's addresses", "error", err)
+		n.config.Logger.Warn("network: cannot check the node's addresses", "err", err)
 	})
 	return moved
 }
@@ -92,14 +92,14 @@ func (t *connectionTable) look() {
 		return
 	case !t.unknown:
 		t.unknown = true
-		n.config.Logger.Warn("network: the number of tracked connections is unknown", "error", err)
+		n.config.Logger.Warn("network: the number of tracked connections is unknown", "err", err)
 	}
 	if t.roomy {
 		return
 	}
 	t.roomy = true
 	if err := faults.MakeRoom(runtime.NumCPU()); err != nil {
-		n.config.Logger.Warn("network: the kernel's table of connections stays as it is", "error", err)
+		n.config.Logger.Warn("network: the kernel's table of connections stays as it is", "err", err)
 	}
 }
 

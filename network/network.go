@@ -385,7 +385,7 @@ func (n *Network) runLinks(ctx context.Context) error {
 		return nil // ctx ended
 	}
 	pace.Run(ctx, reconcilePace, n.trigger, n.reconcile, func(err error) {
-		n.config.Logger.Error("network: cannot bring links and routes up to date, trying again", "error", err)
+		n.config.Logger.Error("network: cannot bring links and routes up to date, trying again", "err", err)
 	})
 	return nil
 }

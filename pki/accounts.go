@@ -68,7 +68,7 @@ func (b Bundle) accounts(keys []crypto.Signer) (a accounts, err error) {
 		}
 		var signer crypto.Signer
 		for _, key := range keys {
-			if samePublicKey(key.Public(), public) {
+			if SamePublicKey(key.Public(), public) {
 				signer = key
 			}
 		}

@@ -61,7 +61,7 @@ func newAuthority(der []byte, key crypto.Signer) (*Authority, error) {
 	if !cert.IsCA {
 		return nil, fmt.Errorf("certificate %q is not a CA's", cert.Subject.CommonName)
 	}
-	if key != nil && !samePublicKey(key.Public(), cert.PublicKey) {
+	if key != nil && !SamePublicKey(key.Public(), cert.PublicKey) {
 		return nil, errors.New("the CA key does not belong to the CA certificate")
 	}
 	return &Authority{cert: cert, pem: encodePEM("CERTIFICATE", der), key: key}, nil
@@ -221,7 +221,8 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-func samePublicKey(a, b crypto.PublicKey) bool {
+// SamePublicKey reports whether two public keys are the same.
+func SamePublicKey(a, b crypto.PublicKey) bool {
 	comparable, ok := a.(interface{ Equal(crypto.PublicKey) bool })
 	return ok && comparable.Equal(b)
 }

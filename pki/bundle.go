@@ -291,8 +291,8 @@ func parseCertificate(data []byte) (*x509.Certificate, error) {
 	return x509.ParseCertificate(der)
 }
 
-// splitPEM returns the DER of all certificates in the text.
-func splitPEM(data []byte) ([][]byte, error) {
+// SplitPEM returns the DER of all certificates in the text.
+func SplitPEM(data []byte) ([][]byte, error) {
 	var out [][]byte
 	for {
 		block, rest := pem.Decode(data)

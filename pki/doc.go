@@ -1,5 +1,5 @@
 // Package pki is the cluster's certificate authority, with all keys and certificates that it
-// issues.
+// issues. Package identity, below it, holds issued certificates and renews them.
 //
 // A cluster has a CA for each purpose, or two during an exchange. Their keys are on every server
 // (mode 0600, in the data directory's pki folder) and never on an agent. The CA for clients signs
@@ -12,12 +12,10 @@
 //	Purpose    the use of a CA's certificates, and the servers that accept these
 //	Bundle     the CAs that a cluster trusts, and the issuing one; public, with a generation
 //	Trust      the current Bundle, with this machine's keys
-//	Identity   a key with its current certificate
-//	Upkeep     renews certificates before they expire
 //
 // Invariants:
 //   - a file with a private key is at every moment unreadable for other users than its owner;
 //   - certificates in use are renewed in place, before they expire, without a restart. Servers and
-//     clients ask an Identity for the current certificate, and a Trust for the CAs;
+//     clients ask an identity.Identity for the current certificate, and a Trust for the CAs;
 //   - nothing here opens a connection; the caller carries a signing request to a server.
 package pki

@@ -360,7 +360,7 @@ func (a *Authority) path(along []*x509.Certificate) (out []*x509.Certificate) {
 			})
 		}
 	}
-	follow(func(cert *x509.Certificate) bool { return samePublicKey(a.cert.PublicKey, cert.PublicKey) })
+	follow(func(cert *x509.Certificate) bool { return SamePublicKey(a.cert.PublicKey, cert.PublicKey) })
 	return out
 }
 

@@ -345,7 +345,7 @@ func TestExternalAnchor(t *testing.T) {
 			anchor := trust.Issuer().Certificate()
 			if !selfSigned(anchor) || !bytes.Equal(anchor.RawSubject, cert.RawSubject) ||
 				!bytes.Equal(anchor.SubjectKeyId, cert.SubjectKeyId) ||
-				!samePublicKey(anchor.PublicKey, cert.PublicKey) {
+				!SamePublicKey(anchor.PublicKey, cert.PublicKey) {
 				t.Errorf("the anchor is %v of %v", anchor.Subject, anchor.Issuer)
 			}
 			if !anchor.NotAfter.Equal(ends) || anchor.MaxPathLen != 0 || !anchor.MaxPathLenZero ||

@@ -76,9 +76,9 @@ func nth(i int, cert *x509.Certificate) string {
 }
 
 func checkChain(chain []*x509.Certificate, key crypto.Signer, now time.Time) error {
-	if !samePublicKey(key.Public(), chain[0].PublicKey) {
+	if !SamePublicKey(key.Public(), chain[0].PublicKey) {
 		for i, cert := range chain {
-			if samePublicKey(key.Public(), cert.PublicKey) {
+			if SamePublicKey(key.Public(), cert.PublicKey) {
 				return unfit("the key belongs to %s: begin the chain with that one, then its issuer", nth(i, cert))
 			}
 		}

@@ -108,7 +108,7 @@ func FuzzAuthority(f *testing.F) {
 		if err != nil || a.key == nil {
 			return
 		}
-		if !samePublicKey(a.key.Public(), a.cert.PublicKey) {
+		if !SamePublicKey(a.key.Public(), a.cert.PublicKey) {
 			t.Errorf("%q goes with %q", certPEM, keyPEM)
 		}
 	})

@@ -217,7 +217,7 @@ func TestTheCompanyVouchesForNoBuiltInCA(t *testing.T) {
 	for _, step := range []string{"a built-in one issues", "settled"} {
 		advance(t, trust)
 		for _, cert := range trust.Bundle().along() {
-			if samePublicKey(cert.PublicKey, trust.Issuer().cert.PublicKey) {
+			if SamePublicKey(cert.PublicKey, trust.Issuer().cert.PublicKey) {
 				t.Errorf("%s: %v has signed the CA %v", step, cert.Issuer, cert.Subject)
 			}
 		}

@@ -1,17 +1,11 @@
 package pki
 
 import (
-	"context"
-	"crypto"
 	"crypto/ed25519"
-	"crypto/tls"
 	"crypto/x509"
 	"io"
 	"log/slog"
 	"math"
-	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -109,7 +103,7 @@ func TestRequestsAreSignedByTheirKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	if cert := parse(t, certPEM); cert.Subject.CommonName != "system:node:a" ||
-		!samePublicKey(cert.PublicKey, key.Public()) {
+		!SamePublicKey(cert.PublicKey, key.Public()) {
 		t.Fatalf("certificate is of %v", cert.Subject)
 	}
 	forged := slices.Clone(request.Raw)
@@ -206,96 +200,6 @@ func TestCredential(t *testing.T) {
 		if _, err := ca.VerifyCredential(data[:i], now); err == nil {
 			t.Fatalf("a credential cut off at byte %d was accepted", i)
 		}
-	}
-}
-
-func TestIdentityKeepsAGoodCertificateFromDisk(t *testing.T) {
-	ca := newCA(t)
-	key, err := GenerateKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "node.crt")
-	issued := 0
-	config := IdentityConfig{Name: "n1", Key: key, Path: path, Now: time.Now, Logger: quiet(),
-		Issue: func(ctx context.Context, k crypto.Signer) ([]byte, error) {
-			issued++
-			return ca.Issue(Request{CommonName: "n1", Usage: Client}, k.Public(), time.Now())
-		}}
-	for range 2 {
-		if _, err := NewIdentity(t.Context(), config); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if issued != 1 {
-		t.Fatalf("issued %d certificates; the one on disk was good", issued)
-	}
-	if err := os.WriteFile(path, []byte("torn"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := NewIdentity(t.Context(), config); err != nil || issued != 2 {
-		t.Fatalf("a torn file: issued %d in all, err %v", issued, err)
-	}
-}
-
-// An identity without a fixed key has a new key with each certificate. A stolen key does not fit
-// the next one.
-func TestKeysAreRenewedWithTheirCertificates(t *testing.T) {
-	trust := TrustOf(newCA(t))
-	config := IdentityConfig{Name: "s1", Now: time.Now, Logger: quiet(),
-		Issue: trust.Signs(func() Request { return Request{CommonName: "s1", Usage: Server} }, time.Now)}
-	i, err := NewIdentity(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := i.Certificate()
-	if err := i.Renew(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	after := i.Certificate()
-	own, ok := after.PrivateKey.(crypto.Signer)
-	if !ok || samePublicKey(before.Leaf.PublicKey, after.Leaf.PublicKey) ||
-		!samePublicKey(own.Public(), after.Leaf.PublicKey) {
-		t.Errorf("the key is the same, or not that of the certificate")
-	}
-	config.Path = filepath.Join(t.TempDir(), "s1.crt")
-	if _, err := NewIdentity(t.Context(), config); err == nil {
-		t.Error("a certificate is kept in a file, and its key is not")
-	}
-}
-
-func TestHandshakeWithIssuedCertificates(t *testing.T) {
-	ca := newCA(t)
-	identity := func(name string, usage Usage, names ...string) *Identity {
-		key, err := GenerateKey()
-		if err != nil {
-			t.Fatal(err)
-		}
-		i, err := NewIdentity(t.Context(), IdentityConfig{Name: name, Key: key, Now: time.Now, Logger: quiet(),
-			Issue: TrustOf(ca).Signs(func() Request { return Request{CommonName: name, Usage: usage, Names: names} },
-				time.Now)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return i
-	}
-	server, client := identity("s1", Server, "127.0.0.1"), identity("c", Client)
-	a, b := net.Pipe()
-	defer a.Close()
-	defer b.Close()
-	result := make(chan error, 1)
-	go func() {
-		result <- tls.Server(a,
-			&tls.Config{GetCertificate: server.GetCertificate, ClientAuth: tls.RequireAndVerifyClientCert,
-				ClientCAs: ca.Pool()}).Handshake()
-	}()
-	if err := tls.Client(b,
-		&tls.Config{ServerName: "127.0.0.1", RootCAs: ca.Pool(),
-			GetClientCertificate: client.GetClientCertificate}).Handshake(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-result; err != nil {
-		t.Fatal(err)
 	}
 }
 

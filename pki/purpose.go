@@ -162,7 +162,7 @@ func newCircle(texts []string, keys []crypto.Signer) (*circle, error) {
 		}
 		c.pool.AddCert(ca.cert)
 		for _, key := range keys {
-			if samePublicKey(key.Public(), ca.cert.PublicKey) {
+			if SamePublicKey(key.Public(), ca.cert.PublicKey) {
 				ca.key = key
 			}
 		}

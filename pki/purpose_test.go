@@ -55,7 +55,7 @@ func leafFor(t *testing.T, trust *Trust, p Purpose) *x509.Certificate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if more, err := splitPEM(text); err != nil || p != Clients && trust.Bundle().Step == Settled && len(more) != 1 {
+	if more, err := SplitPEM(text); err != nil || p != Clients && trust.Bundle().Step == Settled && len(more) != 1 {
 		t.Errorf("%d certificates are sent for %s: %v", len(more), p, err)
 	}
 	leaf, err := parseCertificate(text)

@@ -102,7 +102,7 @@ func (t Token) Key() (ed25519.PrivateKey, error) {
 
 // Pinned returns that CA of the PEM text which the token pins.
 func (t Token) Pinned(caPEM []byte) (*Authority, error) {
-	ders, err := splitPEM(caPEM)
+	ders, err := SplitPEM(caPEM)
 	if err != nil {
 		return nil, fmt.Errorf("CA certificate of the cluster: %w", err)
 	}

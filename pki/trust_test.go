@@ -105,7 +105,7 @@ func issued(t *testing.T, trust *Trust) []*x509.Certificate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ders, err := splitPEM(certPEM)
+	ders, err := SplitPEM(certPEM)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +307,7 @@ func TestKeysOfServiceAccountsInAnExchange(t *testing.T) {
 	verifies := func(sign crypto.Signer, at time.Time) bool {
 		own, others := trust.AccountKeys(at)
 		return slices.ContainsFunc(append(others, own.Public()),
-			func(k crypto.PublicKey) bool { return samePublicKey(k, sign.Public()) })
+			func(k crypto.PublicKey) bool { return SamePublicKey(k, sign.Public()) })
 	}
 	now := time.Now()
 	old, others := trust.AccountKeys(now)
@@ -321,7 +321,7 @@ func TestKeysOfServiceAccountsInAnExchange(t *testing.T) {
 	_, others = trust.AccountKeys(now)
 	next := others[0]
 	advance(t, trust)
-	if sign, _ := trust.AccountKeys(now); sign == nil || !samePublicKey(sign.Public(), next) ||
+	if sign, _ := trust.AccountKeys(now); sign == nil || !SamePublicKey(sign.Public(), next) ||
 		!verifies(old, now.AddDate(9, 0, 0)) {
 		t.Error("issuing: the new one does not sign, or the old one does not verify, however long the step takes")
 	}

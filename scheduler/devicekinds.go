@@ -59,7 +59,7 @@ func (t *term) catchUpDevices(ctx context.Context) error {
 		var err error
 		if list, err = t.client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx,
 			metav1.ListOptions{}); err != nil {
-			t.log.Warn("cannot list resource claims at the start of the term; trying again", "error", err)
+			t.log.Warn("cannot list resource claims at the start of the term; trying again", "err", err)
 		}
 		return err == nil
 	})

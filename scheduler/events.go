@@ -138,7 +138,7 @@ func (r *recorder) writeLast(ctx context.Context, seen *lru.Cache, in <-chan *v1
 func (r *recorder) writeOne(ctx context.Context, seen *lru.Cache, e *v1.Event) (err error) {
 	defer func() {
 		if err != nil {
-			r.log.Debug("cannot write an event", "namespace", e.Namespace, "pod", e.InvolvedObject.Name, "error", err)
+			r.log.Debug("cannot write an event", "namespace", e.Namespace, "pod", e.InvolvedObject.Name, "err", err)
 		}
 	}()
 	key := eventKey{e.InvolvedObject.UID, e.Reason, e.Message}

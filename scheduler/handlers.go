@@ -64,7 +64,7 @@ func (t *term) watch(ctx context.Context) (stop func(), err error) {
 		}
 		undo = append(undo, func() {
 			if err := w.informer.RemoveEventHandler(reg); err != nil {
-				t.log.Error("cannot remove the scheduler's informer handler", "error", err)
+				t.log.Error("cannot remove the scheduler's informer handler", "err", err)
 			}
 		})
 		synced = append(synced, reg.HasSynced)
@@ -219,7 +219,7 @@ func (t *term) podInfo(pod *v1.Pod) *framework.PodInfo {
 	info, err := framework.NewPodInfo(pod)
 	if err != nil {
 		t.log.Warn("pod has an affinity that does not parse; ignoring it",
-			"namespace", pod.Namespace, "pod", pod.Name, "error", err)
+			"namespace", pod.Namespace, "pod", pod.Name, "err", err)
 	}
 	return info
 }

@@ -95,7 +95,7 @@ func (t *term) bind(
 	}
 	t.meters.tried(resultError, profile.Name(), t.cfg.Clock.Since(began))
 	t.log.Warn("binding failed; trying the pod again",
-		"namespace", pod.Namespace, "pod", pod.Name, "node", node, "error", err)
+		"namespace", pod.Namespace, "pod", pod.Name, "node", node, "err", err)
 	t.events.event(pod, v1.EventTypeWarning, "FailedScheduling", "Binding",
 		fmt.Sprintf("binding to %s failed: %v", node, err))
 	if latest, err := t.pods.Pods(pod.Namespace).Get(pod.Name); err == nil && latest.UID == pod.UID && t.waits(latest) {
@@ -154,7 +154,7 @@ func (t *term) failed(
 	var fit *framework.FitError
 	if !errors.As(err, &fit) {
 		t.meters.tried(resultError, profile.Name(), t.cfg.Clock.Since(began))
-		t.log.Error("cannot schedule a pod", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
+		t.log.Error("cannot schedule a pod", "namespace", pod.Namespace, "pod", pod.Name, "err", err)
 		t.queue.Retry(p)
 		// The pod keeps its nominated node.
 		t.report(ctx, pod, v1.PodReasonSchedulerError, err.Error(), t.nominees.Node(pod.UID))

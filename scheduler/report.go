@@ -41,7 +41,7 @@ func (t *term) patchStatus(ctx context.Context, pod *v1.Pod, c v1.PodCondition, 
 	}
 	t.writes.do(pod.UID, func() {
 		if err := t.patch(ctx, pod, status); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
-			t.log.Warn("cannot write a pod's status", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
+			t.log.Warn("cannot write a pod's status", "namespace", pod.Namespace, "pod", pod.Name, "err", err)
 		}
 	})
 }
@@ -86,7 +86,7 @@ func (t *term) evict(ctx context.Context, victim, preemptor *v1.Pod, done func(e
 			t.events.event(victim, v1.EventTypeNormal, "Preempted", "Preempting",
 				fmt.Sprintf("Preempted by pod %s on node %s", preemptor.UID, victim.Spec.NodeName))
 		case !apierrors.IsNotFound(err):
-			t.log.Warn("cannot preempt a pod", "namespace", victim.Namespace, "pod", victim.Name, "error", err)
+			t.log.Warn("cannot preempt a pod", "namespace", victim.Namespace, "pod", victim.Name, "err", err)
 		}
 		done(err)
 	})
@@ -98,7 +98,7 @@ func (t *term) denominate(ctx context.Context, pod *v1.Pod) {
 	t.writes.do(pod.UID, func() {
 		err := t.patch(ctx, pod, map[string]any{"nominatedNodeName": ""})
 		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
-			t.log.Warn("cannot clear a pod's nominated node", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
+			t.log.Warn("cannot clear a pod's nominated node", "namespace", pod.Namespace, "pod", pod.Name, "err", err)
 		}
 	})
 	t.queue.Wake(pod.UID)

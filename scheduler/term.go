@@ -171,7 +171,7 @@ func (t *term) catchUp(ctx context.Context) error {
 	err := t.until(ctx, 100*time.Millisecond, func() (done bool) {
 		var err error
 		if list, err = t.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{}); err != nil {
-			t.log.Warn("cannot list pods at the start of the term; trying again", "error", err)
+			t.log.Warn("cannot list pods at the start of the term; trying again", "err", err)
 		}
 		return err == nil
 	})

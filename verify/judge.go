@@ -43,8 +43,8 @@ type judge struct {
 	Verdict
 	log    *history.Log
 	calls  []Call
-	heard  history.Told // the newest revision in any answer, by time
-	later  []moment     // by time: the lowest revision of the writes that began at this time or later
+	heard  history.NewestAnswer // the newest revision in any answer, by time
+	later  []moment             // by time: the lowest revision of the writes that began at this time or later
 	writes map[*Call]*history.Write
 }
 
@@ -91,10 +91,10 @@ func (j *judge) watcher(w *Watch) {
 		into.Begin(p.from, entries(p.items))
 		for _, e := range p.events {
 			if e.Kind == Progress {
-				into.Told(e.Item.Revision)
+				into.Received(e.Item.Revision)
 			} else {
 				j.Events++
-				into.Told(e.Item.Revision, history.Event{Kind: history.Kind(e.Kind), Item: e.Item.entry()})
+				into.Received(e.Item.Revision, history.Event{Kind: history.Kind(e.Kind), Item: e.Item.entry()})
 			}
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/apiserver/storeerror"
 	"github.com/barque/barque/internal/exitcode"
 )
 
@@ -16,7 +16,7 @@ import (
 
 // WithoutLeader gives an error its exit code when it is such an answer of the API.
 func WithoutLeader(err error) error {
-	if !NoLeader(err) && apierrors.HasStatusCause(err, storage.CauseNoLeader) {
+	if !NoLeader(err) && apierrors.HasStatusCause(err, storeerror.CauseNoLeader) {
 		return &exitcode.Error{Code: exitcode.NoQuorum, Err: err}
 	}
 	return err
@@ -40,7 +40,7 @@ func Unchanged(err error) error {
 // refusedBy is the error of a refusal in the API's form.
 func refusedBy(status *metav1.Status) error {
 	err := &RefusalError{int(status.Code), status.Message}
-	if apierrors.HasStatusCause(&apierrors.StatusError{ErrStatus: *status}, storage.CauseNoLeader) {
+	if apierrors.HasStatusCause(&apierrors.StatusError{ErrStatus: *status}, storeerror.CauseNoLeader) {
 		return &exitcode.Error{Code: exitcode.NoQuorum, Err: err}
 	}
 	return err

@@ -18,6 +18,7 @@ import (
 	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/membership/revocation"
 	"github.com/barque/barque/pki"
+	"github.com/barque/barque/pki/identity"
 )
 
 // TestRevokedJudges: a client judges by the entries of a server as the server does. A server of an
@@ -47,8 +48,8 @@ func TestRevokedJudges(t *testing.T) {
 		t.Fatal(err)
 	}
 	for revision, revoked := range map[uint64]bool{5: true, 6: false} {
-		i, err := pki.NewIdentity(t.Context(),
-			pki.IdentityConfig{Name: "ann", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		i, err := identity.New(t.Context(),
+			identity.Config{Name: "ann", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 				Issue: pki.TrustOf(ca).Signs(func() pki.Request {
 					return pki.Request{CommonName: "ann", Usage: pki.Client, Revision: revision}
 				}, time.Now)})

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/aes"
 
+	"github.com/barque/barque/apiserver/restoptions"
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/internal/scope"
 	"github.com/barque/barque/raftstore"
@@ -93,7 +94,7 @@ type Transformers struct {
 	places map[schema.GroupResource]string // beginnings of the keys of resources that are not custom
 }
 
-var _ storage.Placed = (*Transformers)(nil)
+var _ restoptions.Placed = (*Transformers)(nil)
 
 // New returns the transformers with the keys. guard is the key of the store at which their state
 // is.

@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/apiserver/restoptions"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -35,7 +35,7 @@ type Objects struct {
 const writers = 16
 
 // everything is the prefix of all objects.
-const everything = storage.DefaultPrefix + "/"
+const everything = restoptions.DefaultPrefix + "/"
 
 // forms knows the form in which each object is to be, by one Epoch and one content of the file:
 // objects that were rewritten by two of them would be in two forms.

@@ -23,7 +23,7 @@ var never = []schema.GroupResource{
 // Never reports whether a resource cannot be encrypted.
 func Never(resource schema.GroupResource) bool { return slices.Contains(never, resource) }
 
-// Place implements storage.Placed.
+// Place implements restoptions.Placed.
 func (t *Transformers) Place(resource schema.GroupResource, prefix string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

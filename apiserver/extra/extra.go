@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/apiserver/storeerror"
 	"github.com/barque/barque/internal/caller"
 	"github.com/barque/barque/internal/clusterusers"
 	"github.com/barque/barque/raftstore"
@@ -105,6 +105,6 @@ func Unavailable(w http.ResponseWriter, err error) {
 		Status:   metav1.StatusFailure, Code: http.StatusServiceUnavailable,
 		Reason: metav1.StatusReasonServiceUnavailable, Message: err.Error(),
 		Details: &metav1.StatusDetails{
-			Causes: []metav1.StatusCause{{Type: storage.CauseNoLeader, Message: err.Error()}}},
+			Causes: []metav1.StatusCause{{Type: storeerror.CauseNoLeader, Message: err.Error()}}},
 	})
 }

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -20,6 +21,12 @@ import (
 
 // manager is the field manager that kube-apiserver has for the objects of every cluster.
 const manager = "api-priority-and-fairness-config-producer-v1"
+
+// Served reports whether a server serves the kinds that configure priority and fairness.
+func Served(serves func(schema.GroupVersionResource) bool) bool {
+	v1 := flowcontrolv1.SchemeGroupVersion
+	return serves(v1.WithResource("flowschemas")) && serves(v1.WithResource("prioritylevelconfigurations"))
+}
 
 // Ensure creates the priority levels and flow schemas that every cluster has, and repairs them. It
 // compares with the informers, so no request is made while all is right.

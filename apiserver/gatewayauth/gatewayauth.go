@@ -1,6 +1,6 @@
-// Package gatewayauth lets the gateway of the nodes read the Secrets that a listener names and may
-// use, and the ConfigMaps with CAs that a BackendTLSPolicy names, one by one, and no others. What
-// else the gateway reads is in its role.
+// Package gatewayauth lets the gateway of the nodes read the Secrets that a listener or a Gateway
+// names and may use, and the ConfigMaps with CAs that a BackendTLSPolicy or a Gateway names, one by
+// one, and no others. What else the gateway reads is in its role.
 package gatewayauth
 
 import (

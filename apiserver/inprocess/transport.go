@@ -94,7 +94,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	case <-w.headed:
 	case <-w.body.broken: // before there was a header
 		err := w.body.why()
-		if err == io.ErrUnexpectedEOF {
+		if errors.Is(err, io.ErrUnexpectedEOF) {
 			err = io.EOF // as when a connection is closed
 		}
 		return nil, err

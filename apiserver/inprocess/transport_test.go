@@ -78,7 +78,7 @@ func TestRequest(t *testing.T) {
 
 func TestResponseOfNothing(t *testing.T) {
 	client, _ := serving(t, func(_ http.ResponseWriter, r *http.Request) {
-		if n, err := r.Body.Read(make([]byte, 1)); n != 0 || err != io.EOF || r.ContentLength != 0 {
+		if n, err := r.Body.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) || r.ContentLength != 0 {
 			t.Errorf("the body of a request without one: %d, %v", n, err)
 		}
 	})
@@ -131,7 +131,7 @@ func TestStream(t *testing.T) {
 				if err := <-ended; err == nil {
 					t.Error("the handler could write after the client had left")
 				}
-				if n, err := answer.Body.Read(make([]byte, 1)); n != 0 || err == nil || err == io.EOF {
+				if n, err := answer.Body.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, io.EOF) {
 					t.Errorf("the client reads %d bytes, %v", n, err)
 				}
 			})
@@ -164,7 +164,7 @@ func TestSlowReader(t *testing.T) {
 		for buffer := make([]byte, 700); ; { // it never empties the response, until the end
 			n, err := answer.Body.Read(buffer)
 			got = append(got, buffer[:n]...)
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			if err != nil {
@@ -230,7 +230,7 @@ func TestBeforeAndAfter(t *testing.T) {
 		default:
 		}
 		transport.Close()
-		if err := <-reads; err != io.ErrUnexpectedEOF {
+		if err := <-reads; !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("a stream ends with the server: %v", err)
 		}
 	})
@@ -252,7 +252,7 @@ func TestAbort(t *testing.T) {
 	} else if errors.Is(err, io.EOF) { // the client was later than the handler
 		err = io.ErrUnexpectedEOF
 	}
-	if err != io.ErrUnexpectedEOF {
+	if !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("after the header: %v", err)
 	}
 }

@@ -34,6 +34,7 @@ type Authorizer struct {
 	requests RequestNode
 	volumes  Volumes
 	read     ReadVolume
+	peering  NeedsPassword
 	newest   *newest
 	rules    func(authorizer.Attributes) bool
 }
@@ -48,16 +49,20 @@ type Volumes interface {
 // ReadVolume reads a volume from the store. It returns nil for one that is not there.
 type ReadVolume func(ctx context.Context, name string) (*corev1.PersistentVolume, error)
 
+// NeedsPassword reports whether a node needs a Secret, by its namespace and name, for a session
+// with a BGPPeer. It is nil where there are none.
+type NeedsPassword func(node, namespace, name string) bool
+
 // RequestNode returns the node that has made a PodCertificateRequest; "" if it is not known.
 type RequestNode func(namespace, name string) (node string)
 
 // New returns an authorizer over the pods of an informer that has not been started, and those that
 // list returns. requests returns the node of a request for a certificate, volumes the volumes of
-// claims, both as far as informers know them, and read reads a volume from the store. rules reports
-// whether the role of nodes allows a request.
+// claims, both as far as informers know them, and read reads a volume from the store. peering knows
+// the Secrets of BGP sessions. rules reports whether the role of nodes allows a request.
 func New(
 	pods cache.SharedIndexInformer, list ListPods, requests RequestNode, volumes Volumes, read ReadVolume,
-	rules func(authorizer.Attributes) bool,
+	peering NeedsPassword, rules func(authorizer.Attributes) bool,
 ) (*Authorizer, error) {
 	err := pods.AddIndexers(cache.Indexers{nodeIndex: func(obj any) ([]string, error) {
 		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
@@ -69,7 +74,7 @@ func New(
 		return nil, fmt.Errorf("indexing pods by node: %w", err)
 	}
 	return &Authorizer{pods: pods.GetIndexer(), requests: requests, volumes: volumes, read: read,
-		newest: newNewest(list), rules: rules}, nil
+		peering: peering, newest: newNewest(list), rules: rules}, nil
 }
 
 // Authorize implements authorizer.Authorizer. It returns an error if the decision needs the store,
@@ -120,7 +125,8 @@ func (a *Authorizer) refuse(ctx context.Context, node string, attrs authorizer.A
 			}
 			return a.needsPod(ctx, node, attrs, refersTo(attrs.GetResource()))
 		case "secrets":
-			if attrs.GetVerb() == "get" && a.ofVolume(node, attrs.GetNamespace(), attrs.GetName()) {
+			if attrs.GetVerb() == "get" && (a.ofVolume(node, attrs.GetNamespace(), attrs.GetName()) ||
+				a.peering != nil && a.peering(node, attrs.GetNamespace(), attrs.GetName())) {
 				return "", nil
 			}
 			return a.needsPod(ctx, node, attrs, refersTo(attrs.GetResource()))

@@ -39,6 +39,9 @@ func newAuthorizer(t *testing.T, list ListPods) *Authorizer {
 		return map[string]string{"ns/mine": "n1", "ns/other": "n2"}[namespace+"/"+name]
 	}
 	a, err := New(informer, list, requests, volumesOf{}, volumesOf{}.read,
+		func(node, namespace, name string) bool {
+			return node == "n1" && namespace == "kube-system" && name == "bgp"
+		},
 		func(attrs authorizer.Attributes) bool { return attrs.GetVerb() != "escalate" })
 	if err != nil {
 		t.Fatal(err)
@@ -332,5 +335,25 @@ func TestAuthorize(t *testing.T) {
 	impostor.User = &user.DefaultInfo{Name: "system:node:n1"}
 	if got, _, _ := a.Authorize(t.Context(), impostor); got != authorizer.DecisionNoOpinion {
 		t.Errorf("a user outside of system:nodes: %v", got)
+	}
+}
+
+// TestPasswordsOfSessions: a node gets the Secret that a BGPPeer of it names, and no other one.
+func TestPasswordsOfSessions(t *testing.T) {
+	a := newAuthorizer(t, func(context.Context, string) ([]*corev1.Pod, error) { return nil, nil })
+	for _, c := range []struct {
+		node, verb, namespace, name string
+		want                        bool
+	}{
+		{"n1", "get", "kube-system", "bgp", true}, {"n2", "get", "kube-system", "bgp", false},
+		{"n1", "get", "kube-system", "other", false}, {"n1", "get", "ns", "bgp", false},
+		{"n1", "watch", "kube-system", "bgp", false}, {"n1", "list", "kube-system", "", false},
+		{"n1", "update", "kube-system", "bgp", false},
+	} {
+		got, reason, err := a.Authorize(t.Context(), authorizer.AttributesRecord{User: kubelet(c.node), Verb: c.verb,
+			Namespace: c.namespace, Resource: "secrets", Name: c.name, ResourceRequest: true})
+		if err != nil || (got == authorizer.DecisionAllow) != c.want {
+			t.Errorf("%+v: %v (%s) %v", c, got, reason, err)
+		}
 	}
 }

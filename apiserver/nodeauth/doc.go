@@ -1,6 +1,7 @@
 // Package nodeauth authorizes kubelets. A kubelet has the permissions of the role system:node,
 // narrowed to the needs of its own pods. It reads a Secret, ConfigMap or claim for devices that a
-// pod bound to its node refers to, and the volume of a pod's claim. It requests tokens of the
+// pod bound to its node refers to, and the volume of a pod's claim. It reads the Secret that a
+// BGPPeer of its node names, for the password of the session. It requests tokens of the
 // service accounts of its pods. It lists only its own pods and the requests for certificates that
 // it has made for them. Of the pods of other nodes it sees labels, addresses and named ports, for
 // network policies. The NodeRestriction admission narrows its writes further.

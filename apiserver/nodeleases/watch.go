@@ -2,6 +2,7 @@ package nodeleases
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -202,11 +203,10 @@ func (w *watcher) send(e watch.Event) bool {
 
 // fail sends the client the error that ends the watch.
 func (w *watcher) fail(err error) bool {
-	var status metav1.Status
-	if known, ok := err.(apierrors.APIStatus); ok {
+	status := apierrors.NewInternalError(err).Status()
+	var known apierrors.APIStatus
+	if errors.As(err, &known) {
 		status = known.Status()
-	} else {
-		status = apierrors.NewInternalError(err).Status()
 	}
 	w.send(watch.Event{Type: watch.Error, Object: &status})
 	return false

@@ -2,6 +2,7 @@ package nodeproxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -109,7 +110,7 @@ func (l *wholeLog) WriteTo(w io.Writer) (int64, error) {
 	from := &failing{Reader: l.ReadCloser}
 	n, err := io.Copy(struct{ io.Writer }{w}, from)
 	// A client that has left needs no error. The log of the server would name each one.
-	if left := context.Cause(l.ctx) == context.Canceled; from.err != nil && !left {
+	if left := errors.Is(context.Cause(l.ctx), context.Canceled); from.err != nil && !left {
 		if buffered, ok := w.(http.Flusher); ok {
 			buffered.Flush() // the client gets all that came
 		}

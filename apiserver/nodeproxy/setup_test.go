@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -253,7 +254,8 @@ func (r *responder) Object(code int, _ runtime.Object) { r.w.WriteHeader(code) }
 
 func (r *responder) Error(err error) {
 	code := http.StatusBadGateway
-	if status, ok := err.(apierrors.APIStatus); ok {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
 		code = int(status.Status().Code)
 	}
 	http.Error(r.w, err.Error(), code)

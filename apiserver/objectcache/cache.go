@@ -12,6 +12,9 @@ import (
 	"github.com/barque/barque/internal/generations"
 )
 
+// DefaultSize is how many bytes of decoded objects a server keeps, unless it is configured.
+const DefaultSize = 64 << 20
+
 const (
 	shards = 16
 	// objectCost is the memory of an Object beside the object itself, rounded up.

@@ -178,6 +178,7 @@ func NodeRules() []rbacv1.PolicyRule {
 		on("", verbs("get"), "serviceaccounts"),
 		on("node.k8s.io", readVerbs, "runtimeclasses"),
 		on("networking.k8s.io", readVerbs, "networkpolicies"),
+		on("edge.barque.io", verbs("list", "watch"), "addresspools", "bgppeers"),
 		on("", verbs("list", "watch"), "namespaces"),
 		on("resource.k8s.io", verbs("get"), "resourceclaims"),
 		on("resource.k8s.io", verbs("deletecollection"), "resourceslices"),

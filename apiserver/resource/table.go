@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -43,6 +44,20 @@ func Since(t metav1.Time, now time.Time) string {
 	}
 	return duration.HumanDuration(now.Sub(t.Time))
 }
+
+// None is the text of an empty cell.
+const None = "<none>"
+
+// OrNone prints a text, or that there is none.
+func OrNone(s string) string {
+	if s == "" {
+		return None
+	}
+	return s
+}
+
+// FormatLabels prints labels in order, or that there are none.
+func FormatLabels(set map[string]string) string { return OrNone(labels.Set(set).String()) }
 
 // tableConvertor prints objects and lists as the tables that kubectl get requests.
 type tableConvertor struct {

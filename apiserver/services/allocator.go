@@ -14,6 +14,7 @@ import (
 	"github.com/barque/barque/apiserver/allocator"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/apiserver/storeerror"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -142,7 +143,7 @@ func (a *Allocator) view(ctx context.Context) (raftstore.View, error) {
 		view, err = a.cfg.Backend.View(ctx, raftstore.ViewOptions{MinRevision: atLeast})
 	}
 	if err != nil {
-		return nil, storage.ReadError(err)
+		return nil, storeerror.OfRead(err)
 	}
 	return view, nil
 }

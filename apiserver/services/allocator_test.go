@@ -2,6 +2,7 @@ package services
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -50,8 +51,8 @@ func nodePorts(s *corev1.Service) []int32 {
 
 // cause is the field of the first cause of an error, or its code.
 func cause(err error) string {
-	status, ok := err.(apierrors.APIStatus)
-	if !ok || status.Status().Details == nil || len(status.Status().Details.Causes) == 0 {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil || len(status.Status().Details.Causes) == 0 {
 		return fmt.Sprint(err)
 	}
 	return status.Status().Details.Causes[0].Field

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/apiserver/storeerror"
 	"github.com/barque/barque/internal/balancers"
 	"github.com/barque/barque/raftstore"
 )
@@ -142,7 +143,7 @@ func (a *Allocator) ofBalanced(ctx context.Context, with *storage.Companion, was
 	// It may be for something that another server has freed since.
 	fresh, readErr := a.cfg.Backend.View(ctx, raftstore.ViewOptions{})
 	if readErr != nil {
-		return storage.ReadError(readErr)
+		return storeerror.OfRead(readErr)
 	}
 	return balance(with, fresh, was, is, moved, freed, taken)
 }

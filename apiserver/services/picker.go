@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
-	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/apiserver/storeerror"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -39,7 +39,7 @@ func (a *Allocator) pick(ctx context.Context, s *corev1.Service, fill func(*pick
 	}
 	s.Spec = *spec
 	if view, err = a.cfg.Backend.View(ctx, raftstore.ViewOptions{}); err != nil {
-		return storage.ReadError(err)
+		return storeerror.OfRead(err)
 	}
 	p, err := a.newPicker(ctx, s, view)
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/apiserver/leaderterm"
+	"github.com/barque/barque/apiserver/storeerror"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -63,7 +64,7 @@ type leak struct {
 func (r *repair) once(ctx context.Context) error {
 	view, err := r.a.cfg.Backend.View(ctx, raftstore.ViewOptions{})
 	if err != nil {
-		return storage.ReadError(err)
+		return storeerror.OfRead(err)
 	}
 	seen, err := r.a.inspect(ctx, view)
 	if err != nil {
@@ -80,11 +81,11 @@ func (r *repair) once(ctx context.Context) error {
 	}
 	done := 0
 	for _, txn := range plan.txns {
-		txn.Term = storage.LeaderTerm(ctx)
+		txn.Term = leaderterm.Of(ctx)
 		_, err := r.a.cfg.Backend.Commit(ctx, txn)
 		var changed *raftstore.ConflictError
 		if err != nil && !errors.As(err, &changed) {
-			return storage.WriteError(err)
+			return storeerror.OfWrite(err)
 		}
 		if err == nil {
 			done++

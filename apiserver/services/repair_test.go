@@ -15,7 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/apiserver/leaderterm"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -220,7 +220,7 @@ func TestRepairTellsOfConflicts(t *testing.T) {
 func TestRepairIsFenced(t *testing.T) {
 	r := newRepairing(t) // always in term 1
 	r.old(t, service("a", at("10.43.0.5")))
-	if err := r.repair.once(storage.WithLeaderTerm(context.Background(), 9)); err == nil {
+	if err := r.repair.once(leaderterm.With(context.Background(), 9)); err == nil {
 		t.Error("a deposed leader repaired")
 	}
 	if list, err := r.ips.List(request.WithNamespace(t.Context(), ""), nil); err != nil ||

@@ -20,8 +20,9 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/barque/barque/apiserver/groups"
-	"github.com/barque/barque/apiserver/groups/core"
+	coreservice "github.com/barque/barque/apiserver/groups/core/service"
 	"github.com/barque/barque/apiserver/resource"
+	"github.com/barque/barque/apiserver/restoptions"
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/raftstore"
 )
@@ -51,7 +52,7 @@ func newServer(t testing.TB, backend storage.Backend, change ...func(*Config)) *
 		}
 		uncached = append(uncached, r.GroupVersionResource().GroupResource())
 	}
-	options, err := storage.NewRESTOptions(storage.RESTOptionsConfig{
+	options, err := restoptions.New(restoptions.Config{
 		Backend: backend, Scheme: scheme, Serializer: serializer.NewCodecFactory(scheme), Uncached: uncached,
 	})
 	if err != nil {
@@ -67,7 +68,7 @@ func newServer(t testing.TB, backend storage.Backend, change ...func(*Config)) *
 	declared := resource.Find[corev1.Service](resources)
 	cfg := Config{
 		Backend: backend, CIDRs: []netip.Prefix{netip.MustParsePrefix(defaultRange)}, FirstPort: 30000, LastPort: 30011,
-		Validate:     core.ValidateServiceAddresses,
+		Validate:     coreservice.ValidateAddresses,
 		Services:     objects(corev1.Resource("services"), &corev1.Service{}, declared.Prefix),
 		Addresses:    objects(networkingv1.Resource("ipaddresses"), &networkingv1.IPAddress{}, ""),
 		ServiceCIDRs: objects(networkingv1.Resource("servicecidrs"), &networkingv1.ServiceCIDR{}, ""),

@@ -2,12 +2,10 @@ package storage
 
 import (
 	"context"
-	"fmt"
 	"path"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/barque/barque/raftstore"
@@ -51,39 +49,15 @@ func (s *Store) companionsOf(
 	return old, with, err
 }
 
-// Accompany sets the Companions of a resource. It is to be called before the resource is built.
-func (o *RESTOptions) Accompany(resource schema.GroupResource, with Companions) {
-	if o.companions == nil {
-		o.companions = make(map[schema.GroupResource]Companions)
-	}
-	o.companions[resource] = with
-}
-
 // Objects reads and writes objects of one resource for transactions of another one.
 type Objects struct {
 	store  *Store
 	prefix string
 }
 
-// Objects returns the Objects of a resource, of the type of an example. prefix is the prefix of its
-// keys where it is not the resource's own.
-func (o *RESTOptions) Objects(resource schema.GroupResource, example runtime.Object, prefix string) (*Objects, error) {
-	config, err := o.factory.NewConfig(resource, example)
-	if err != nil {
-		return nil, fmt.Errorf("no storage for %s: %w", resource, err)
-	}
-	if prefix == "" {
-		prefix = o.factory.ResourcePrefix(resource)
-	}
-	if o.cfg.Transformers != nil {
-		config.Transformer = o.cfg.Transformers.TransformerForResource(resource)
-	}
-	prefix = "/" + prefix + "/"
-	store, err := o.store(config, prefix, func() runtime.Object { return example.DeepCopyObject() }, nil, nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	return &Objects{store: store, prefix: path.Join(store.pathPrefix, prefix) + "/"}, nil
+// Objects returns the Objects of this resource.
+func (s *Store) Objects() *Objects {
+	return &Objects{store: s, prefix: path.Join(s.pathPrefix, s.resourcePrefix) + "/"}
 }
 
 // Prefix is the prefix of the keys of all objects.

@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	"github.com/barque/barque/apiserver/objectcache"
+	"github.com/barque/barque/apiserver/storeerror"
 	"github.com/barque/barque/raftstore"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,7 +23,7 @@ func (e *transformError) Unwrap() error { return e.err }
 // transformFailed is the answer for a value that could not be transformed back.
 func transformFailed(err error) error {
 	if isUnavailable(err) {
-		return ReadError(err)
+		return storeerror.OfRead(err)
 	}
 	return storage.NewInternalError(err)
 }

@@ -1,11 +1,16 @@
 // Package storage keeps Kubernetes API objects in Barque's datastore. It is the k8s.io/apiserver
-// storage.Interface over the contract of package raftstore, and the RESTOptionsGetter that puts it
-// under every registry. There is no watch cache over it: the store is in this process, and keeps
-// the history that watches need. Objects that are read often are kept decoded, in an objectcache.
+// storage.Interface over the contract of package raftstore. There is no watch cache over it: the
+// store is in this process, and keeps the history that watches need. Objects that are read often
+// are kept decoded, in an objectcache.
 //
-// It owns the mapping of objects to keys and values: where a resource's keys lie, how an object is
-// encoded (and encrypted, when a transformer is given), how revisions become resourceVersions, and
-// how the store's errors become API errors that a client can distinguish.
+// It owns the mapping of objects to keys and values: how an object is encoded (and encrypted, when
+// a transformer is given), and how revisions become resourceVersions. Packages beside it have the
+// parts that do not touch stored objects:
+//
+//	restoptions  puts a storage under each registry, and gives it its place among the keys
+//	fieldindex   wakes a watch for the objects with its value of a field
+//	storeerror   the store's errors as API errors that a client can distinguish
+//	leaderterm   the Raft term that fences the writes of leader-only work
 //
 // Invariants:
 //   - every write is guarded by the revision that it was computed from; nothing is overwritten

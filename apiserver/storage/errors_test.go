@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/barque/barque/apiserver/storeerror"
 	"github.com/barque/barque/raftstore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,29 +72,31 @@ func TestWriteErrors(t *testing.T) {
 		retryAfter string
 	}{
 		{"unavailable", fmt.Errorf("%w: no leader", raftstore.ErrUnavailable), 503,
-			metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, "1"},
+			metav1.StatusReasonServiceUnavailable, storeerror.CauseStoreUnavailable, "1"},
 		{"quarantined", fmt.Errorf("%w: why", raftstore.ErrQuarantined), 503, metav1.StatusReasonServiceUnavailable,
-			CauseStoreUnavailable, "1"},
-		{"closed", raftstore.ErrClosed, 503, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, "1"},
+			storeerror.CauseStoreUnavailable, "1"},
+		{"closed", raftstore.ErrClosed, 503, metav1.StatusReasonServiceUnavailable, storeerror.CauseStoreUnavailable, "1"},
 		// Nor does a user learn that there is no leader from a client that comes back again and
 		// again.
-		{"no leader for long", leaderless(), 503, metav1.StatusReasonServiceUnavailable, CauseNoLeader, ""},
+		{"no leader for long", leaderless(), 503, metav1.StatusReasonServiceUnavailable, storeerror.CauseNoLeader, ""},
 		{"no leader for long, deadline", fmt.Errorf("%w (%w)", leaderless(), context.DeadlineExceeded), 503,
-			metav1.StatusReasonServiceUnavailable, CauseNoLeader, ""},
+			metav1.StatusReasonServiceUnavailable, storeerror.CauseNoLeader, ""},
 		{"no leader, and it was proposed", fmt.Errorf("%w; then: %v", raftstore.ErrUnknownOutcome, leaderless()), 504,
-			metav1.StatusReasonTimeout, CauseOutcomeUnknown, ""},
+			metav1.StatusReasonTimeout, storeerror.CauseOutcomeUnknown, ""},
 		// A client with a Retry-After repeats the write by itself. It must not.
-		{"outcome unknown", raftstore.ErrUnknownOutcome, 504, metav1.StatusReasonTimeout, CauseOutcomeUnknown, ""},
-		{"deadline", context.DeadlineExceeded, 504, metav1.StatusReasonTimeout, CauseOutcomeUnknown, ""},
+		{"outcome unknown", raftstore.ErrUnknownOutcome, 504, metav1.StatusReasonTimeout,
+			storeerror.CauseOutcomeUnknown, ""},
+		{"deadline", context.DeadlineExceeded, 504, metav1.StatusReasonTimeout, storeerror.CauseOutcomeUnknown, ""},
 		{"deadline before it was proposed", fmt.Errorf("%w: %w", raftstore.ErrUnavailable, context.DeadlineExceeded),
-			503, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, "1"},
-		{"fenced", raftstore.ErrFenced, 409, metav1.StatusReasonConflict, CauseLeaderTermOver, ""},
+			503, metav1.StatusReasonServiceUnavailable, storeerror.CauseStoreUnavailable, "1"},
+		{"fenced", raftstore.ErrFenced, 409, metav1.StatusReasonConflict, storeerror.CauseLeaderTermOver, ""},
 		{"too large", raftstore.ErrTooLarge, 413, metav1.StatusReasonRequestEntityTooLarge, "", ""},
 		// Nor must it come back by itself when the store is full: a user has to delete objects
 		// first.
-		{"full disk", raftstore.ErrDiskFull, 507, StatusReasonInsufficientStorage, CauseDiskFull, ""},
-		{"full", &raftstore.NoSpaceError{Size: 9, Needed: 2, Limit: 10}, 507, StatusReasonInsufficientStorage,
-			CauseStoreFull, ""},
+		{"full disk", raftstore.ErrDiskFull, 507, storeerror.StatusReasonInsufficientStorage,
+			storeerror.CauseDiskFull, ""},
+		{"full", &raftstore.NoSpaceError{Size: 9, Needed: 2, Limit: 10}, 507,
+			storeerror.StatusReasonInsufficientStorage, storeerror.CauseStoreFull, ""},
 		{"anything else", errors.New("disk on fire"), 500, metav1.StatusReasonInternalError, "", ""},
 	}
 	for _, tt := range tests {
@@ -171,17 +174,6 @@ func TestReadErrors(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestAnAnswerIsMappedOnce: the error of a watch's first read is an answer already when the watch
-// ends with it.
-func TestAnAnswerIsMappedOnce(t *testing.T) {
-	for _, err := range []error{leaderless(), raftstore.ErrUnavailable, context.DeadlineExceeded} {
-		once := ReadError(err)
-		if twice := ReadError(fmt.Errorf("list: %w", once)); twice.Error() != once.Error() {
-			t.Errorf("%q has become %q", once, twice)
-		}
 	}
 }
 

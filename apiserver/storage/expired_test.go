@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -56,8 +57,8 @@ func TestContinueTokensExpireInAQuietStore(t *testing.T) {
 				if lived := time.Since(began); lived < 5*time.Minute {
 					t.Errorf("the token expired after %v", lived)
 				}
-				status, ok := err.(apierrors.APIStatus)
-				if !ok || !apierrors.IsResourceExpired(err) || status.Status().Continue == "" {
+				var status apierrors.APIStatus
+				if !errors.As(err, &status) || !apierrors.IsResourceExpired(err) || status.Status().Continue == "" {
 					t.Fatalf("the expired token: %v", err)
 				}
 				rest, seen := &example.PodList{}, page

@@ -7,12 +7,12 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/barque/barque/apiserver/fieldindex"
 	"github.com/barque/barque/apiserver/rawlist"
 	"github.com/barque/barque/raftstore"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -124,7 +124,13 @@ func TestAnIndexedWatchTellsWhatAPlainOneTells(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, envOptions{cached: true, indexes: true})
 	failing := &endingWatches{Backend: e.backend}
-	e.raw.index.follow = failing.Watch
+	config, err := e.raw.indexConfig("spec.nodeName",
+		func(obj runtime.Object) string { return obj.(*example.Pod).Spec.NodeName })
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Follow = failing.Watch
+	e.raw.index = fieldindex.New(config)
 	plain := newEnv(t, envOptions{backend: e.backend, cached: true})
 	random := rand.New(rand.NewPCG(1, 2))
 	nodes := []string{"", "a", "b", "c"}
@@ -254,7 +260,7 @@ func TestASlowIndexedWatchMissesNothing(t *testing.T) {
 	from := e.place(t, "p", "a")
 	w := e.watch(t, ofNode("a"), from)
 	e.awaitIndex(t)
-	const changes = 3 * (indexQueue + watchBuffer)
+	const changes = 3 * (fieldindex.QueueLength + watchBuffer)
 	for range changes {
 		e.place(t, "p", "a")
 	}
@@ -274,55 +280,13 @@ func TestASlowIndexedWatchMissesNothing(t *testing.T) {
 func (e *env) awaitIndex(t testing.TB) {
 	t.Helper()
 	for limit := time.Now().Add(hang); ; {
-		e.raw.index.mu.Lock()
-		in := len(e.raw.index.watches)
-		e.raw.index.mu.Unlock()
-		if in > 0 {
+		if values, _ := e.raw.index.Stats(); values > 0 {
 			return
 		}
 		if time.Now().After(limit) {
 			t.Fatal("the watch has not entered the index")
 		}
 		<-time.After(time.Millisecond) // brief: the interval of a poll
-	}
-}
-
-// TestAWatchIsWokenForItsNodeAlone counts the changes that the watch of a node without pods has to
-// check while others get theirs.
-func TestAWatchIsWokenForItsNodeAlone(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, envOptions{cached: true, indexes: true})
-	from := e.place(t, "p", "busy")
-	w, err := e.raw.index.watch("/pods/", "idle", from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	next := make(chan raftstore.Batch, 1)
-	go func() { // ends with the batch, or with Close
-		for {
-			batch, err := w.Next(e.ctx)
-			if err != nil {
-				close(next)
-				return
-			}
-			next <- batch
-		}
-	}()
-	e.awaitIndex(t)
-	e.place(t, "warm", "idle") // it may still read history
-	for batch := range next {
-		if strings.HasSuffix(batch.Events[0].Item.Key, "/warm") {
-			break
-		}
-	}
-	for range 50 {
-		e.place(t, "p", "busy")
-	}
-	e.place(t, "mine", "idle")
-	batch := <-next
-	if len(batch.Events) != 1 || !strings.HasSuffix(batch.Events[0].Item.Key, "/mine") {
-		t.Errorf("woken for %+v", batch.Events)
 	}
 }
 
@@ -498,10 +462,8 @@ func TestAListHasWhatItsIndexCouldNotRead(t *testing.T) {
 	if names, err := list(); err != nil || !slices.Equal(names, []string{"before"}) {
 		t.Errorf("after a deletion: listed %v, %v", names, err)
 	}
-	e.raw.index.mu.Lock()
-	defer e.raw.index.mu.Unlock()
-	if n := len(e.raw.index.unread); n != 0 {
-		t.Errorf("the index still knows %d objects that it could not read", n)
+	if _, unread := e.raw.index.Stats(); unread != 0 {
+		t.Errorf("the index still knows %d objects that it could not read", unread)
 	}
 }
 
@@ -510,99 +472,7 @@ func (e *env) indexHas(t testing.TB, revision uint64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(e.ctx, hang)
 	defer cancel()
-	if _, _, ok := e.raw.index.list(ctx, "/pods/", "a", revision); !ok {
+	if _, _, ok := e.raw.index.List(ctx, "/pods/", "a", revision); !ok {
 		t.Fatalf("the index has not come to revision %d", revision)
-	}
-}
-
-// TestAListDoesNotWaitForAnIndexThatHasEnded closes a storage while a list waits for its index.
-func TestAListDoesNotWaitForAnIndexThatHasEnded(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, envOptions{cached: true, indexes: true})
-	from := e.place(t, "p", "a")
-	e.watch(t, ofNode("a"), from)
-	e.awaitIndex(t)
-	done := make(chan bool, 1)
-	go func() { // ends with the index
-		_, _, ok := e.raw.index.list(e.ctx, "/pods/", "a", from+1000)
-		done <- ok
-	}()
-	select {
-	case ok := <-done:
-		t.Fatalf("it did not wait, and has found %t", ok)
-	case <-time.After(50 * time.Millisecond): // brief: it waits in all likelihood; else it still ends
-	}
-	e.raw.Close()
-	select {
-	case ok := <-done:
-		if ok {
-			t.Error("an index that has ended has told what it does not know")
-		}
-	case <-time.After(hang):
-		t.Fatal("the list waits for an index that has ended")
-	}
-}
-
-// TestAnIndexedWatchOwesABookmark requests progress while history is read, and an event comes
-// before it: the watch goes on with the index then, which has to send the progress.
-func TestAnIndexedWatchOwesABookmark(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, envOptions{cached: true, indexes: true})
-	from := e.place(t, "p", "a")
-	e.watch(t, ofNode("a"), from)
-	e.awaitIndex(t)
-	newest := e.place(t, "p", "a")
-	e.indexHas(t, newest)
-	w, err := e.raw.index.watch("/pods/", "a", from) // it begins with history
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	w.RequestProgress()
-	ctx, cancel := context.WithTimeout(e.ctx, hang)
-	defer cancel()
-	for i, events := range []int{1, 0} {
-		batch, err := w.Next(ctx)
-		if err != nil {
-			t.Fatalf("batch %d: %v", i, err)
-		}
-		if len(batch.Events) != events || batch.Revision != newest {
-			t.Errorf("batch %d has %d events of revision %d, want %d of %d", i, len(batch.Events), batch.Revision,
-				events, newest)
-		}
-	}
-}
-
-// TestAnIndexedWatchPollsHistory has a watch that begins with history take all without waiting.
-func TestAnIndexedWatchPollsHistory(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, envOptions{cached: true, indexes: true})
-	from := e.place(t, "p", "a")
-	e.watch(t, ofNode("a"), from)
-	e.awaitIndex(t)
-	newest := from
-	for range 5 {
-		newest = e.place(t, "p", "a")
-	}
-	e.indexHas(t, newest)
-	w, err := e.raw.index.watch("/pods/", "a", from) // it begins with history
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	for revision := from + 1; revision <= newest; revision++ {
-		if batch, has := w.Poll(); !has || batch.Revision != revision || len(batch.Events) != 1 {
-			t.Fatalf("polled %t, %d events of revision %d, want one of %d", has, len(batch.Events), batch.Revision,
-				revision)
-		}
-	}
-	if batch, has := w.Poll(); has {
-		t.Errorf("polled revision %d after the newest, %d", batch.Revision, newest)
-	}
-	newest = e.place(t, "p", "a")
-	ctx, cancel := context.WithTimeout(e.ctx, hang)
-	defer cancel()
-	if batch, err := w.Next(ctx); err != nil || batch.Revision != newest {
-		t.Errorf("then came revision %d, %v, want %d", batch.Revision, err, newest)
 	}
 }

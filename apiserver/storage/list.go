@@ -10,6 +10,7 @@ import (
 
 	"github.com/barque/barque/apiserver/objectcache"
 	"github.com/barque/barque/apiserver/rawlist"
+	"github.com/barque/barque/apiserver/storeerror"
 	"github.com/barque/barque/raftstore"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -83,7 +84,7 @@ func (s *Store) listView(
 	case pinned > 0:
 		view, err := s.viewAt(ctx, verb, pinned)
 		if errors.Is(err, raftstore.ErrCompacted) {
-			return nil, expiredList(err, continueKey, prefix)
+			return nil, storeerror.ExpiredList(err, continueKey, prefix)
 		}
 		return view, err
 	case continueKey != "":
@@ -98,11 +99,11 @@ func (s *Store) listView(
 func (s *Store) indexed(
 	ctx context.Context, prefix string, recursive bool, pred *storage.SelectionPredicate, view raftstore.View,
 ) (keys []string, as raftstore.View, ok bool) {
-	value, ok := s.index.wanted(pred)
+	value, ok := s.index.Wanted(pred)
 	if !ok || !recursive {
 		return nil, nil, false
 	}
-	keys, revision, ok := s.index.list(ctx, prefix, value, view.Revision())
+	keys, revision, ok := s.index.List(ctx, prefix, value, view.Revision())
 	if !ok || revision == view.Revision() {
 		return keys, view, ok
 	}
@@ -234,7 +235,7 @@ func (l *listing) indexName() string {
 	if l.keys == nil {
 		return ""
 	}
-	return storage.FieldIndex(l.store.index.field)
+	return storage.FieldIndex(l.store.index.Field())
 }
 
 // len is how many objects the list has by now.

@@ -2,7 +2,12 @@ package storage
 
 import (
 	"bytes"
+	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/apis/example"
 )
 
 // TestPiece: allocated memory is kept when it is written as a whole, and any other write is copied,
@@ -40,5 +45,28 @@ func TestPiece(t *testing.T) {
 	clear(buffer)
 	if !bytes.Equal(foreign.data, []byte("abc")) {
 		t.Errorf("foreign: %q", foreign.data)
+	}
+}
+
+// TestEncodedOnce: the memory in which the encoder of a server's codec has put an object is stored
+// without a copy.
+func TestEncodedOnce(t *testing.T) {
+	s := open(t, newBackend(t), 0)
+	pod := &example.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"label": strings.Repeat("x", 100)}}}
+	encoder, ok := s.encoder.(runtime.EncoderWithAllocator)
+	if !ok {
+		t.Fatalf("a %T takes no memory", s.encoder)
+	}
+	var to piece
+	if err := encoder.EncodeWithAllocator(pod, &to, &to); err != nil {
+		t.Fatal(err)
+	}
+	want, err := runtime.Encode(s.codec, pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(to.data, want) || to.given != nil {
+		t.Errorf("%q was copied, or is not %q", to.data, want)
 	}
 }

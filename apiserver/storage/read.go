@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/barque/barque/apiserver/storeerror"
 	"github.com/barque/barque/raftstore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/conversion"
@@ -109,7 +110,7 @@ func (s *Store) viewAny(ctx context.Context, verb string) (raftstore.View, error
 		if errors.Is(err, raftstore.ErrLeaderless) {
 			// A client that accepts any state, as informers do, waits with a retry and keeps its
 			// state.
-			err = apierrors.NewTooManyRequests(neverRead+": "+err.Error(), retryAfterSeconds)
+			err = apierrors.NewTooManyRequests(neverRead+": "+err.Error(), storeerror.RetryAfterSeconds)
 		}
 		return view, err
 	}
@@ -141,7 +142,7 @@ func (s *Store) viewAt(ctx context.Context, verb string, revision uint64) (rafts
 func (s *Store) tooLarge(revision, newest uint64) error {
 	retry := 0
 	if s.objects != nil {
-		retry = retryAfterSeconds
+		retry = storeerror.RetryAfterSeconds
 	}
 	return storage.NewTooLargeResourceVersionError(revision, newest, retry)
 }
@@ -164,7 +165,7 @@ func (s *Store) decode(
 	endpointsrequest.TrackDecodeLatency(ctx, time.Since(start))
 	if err != nil {
 		metrics.RecordDecodeError(s.groupResource)
-		s.log.Debug("stored object cannot be decoded", "key", key, "revision", revision, "error", err)
+		s.log.Debug("stored object cannot be decoded", "key", key, "revision", revision, "err", err)
 		if s.nameCorrupt && !(s.custom && isCustomObject(data)) {
 			err = &corruptError{what: "it cannot be decoded", revision: revision, err: err}
 		}

@@ -28,12 +28,12 @@ func TestAWatchGoesOnAtAServerThatHasJustStarted(t *testing.T) {
 		}
 		return out.ResourceVersion
 	}
-	old := open(t, RESTOptionsConfig{Backend: backend})
+	old := open(t, backend, 0)
 	seen := create(old, "seen")
 	create(old, "missed")
 	last := create(old, "missed-too")
 
-	fresh := open(t, RESTOptionsConfig{Backend: backend, ProgressInterval: 20 * time.Millisecond})
+	fresh := open(t, backend, 20*time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	follow := func(from string) watch.Interface {
@@ -140,12 +140,12 @@ func TestCatchingUpMissesNothing(t *testing.T) {
 		return out.ResourceVersion
 	}
 	const missed, live, clients = 200, 300, 8
-	old := open(t, RESTOptionsConfig{Backend: backend})
+	old := open(t, backend, 0)
 	from := create(old, 0)
 	for i := range missed {
 		create(old, 1+i)
 	}
-	fresh := open(t, RESTOptionsConfig{Backend: backend, ProgressInterval: 5 * time.Millisecond})
+	fresh := open(t, backend, 5*time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var watching sync.WaitGroup

@@ -6,7 +6,6 @@ import (
 	"errors"
 
 	"github.com/barque/barque/raftstore"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/value"
 )
@@ -37,17 +36,6 @@ func isUnavailable(err error) bool {
 	_, is := errors.AsType[*UnavailableError](err)
 	return is
 }
-
-// Placed is a value.ResourceTransformers that needs to know where the objects of a resource are.
-type Placed interface {
-	value.ResourceTransformers
-	// Place is called when the storage of a resource is made. The prefix begins the keys of its
-	// objects. It is not called for custom resources: see CustomResourcePrefix.
-	Place(resource schema.GroupResource, prefix string)
-}
-
-// CustomResourcePrefix begins the keys of a custom resource's objects, below DefaultPrefix.
-func CustomResourcePrefix(of schema.GroupResource) string { return of.Group + "/" + of.Resource }
 
 // Enciphered begins each value that a transformer has changed, by convention of Kubernetes.
 const Enciphered = "k8s:enc:"

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/example"
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	"k8s.io/apiserver/pkg/features"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/storage"
 	storagetesting "k8s.io/apiserver/pkg/storage/testing"
 	"k8s.io/apiserver/pkg/storage/value"
@@ -126,7 +127,7 @@ func (e *env) start(t testing.TB) {
 		ProgressInterval: time.Second,
 	}
 	if e.cached {
-		config.Objects = objectcache.New(DefaultObjectCache)
+		config.Objects = objectcache.New(objectcache.DefaultSize)
 	}
 	if e.cached && e.opts.indexes {
 		config.Triggers = storage.IndexerFuncs{
@@ -143,6 +144,43 @@ func (e *env) start(t testing.TB) {
 		raw.transformer = e.reads
 	}
 	e.raw, e.store = raw, raw
+}
+
+// open makes a storage of pods as a server's registry has it. progress may be 0.
+func open(t *testing.T, backend Backend, progress time.Duration) *Store {
+	t.Helper()
+	s, err := New(Config{
+		Backend:          backend,
+		Codec:            serverCodec(t),
+		New:              func() runtime.Object { return &example.Pod{} },
+		NewList:          func() runtime.Object { return &example.PodList{} },
+		Objects:          objectcache.New(objectcache.DefaultSize),
+		Prefix:           "/registry",
+		ResourcePrefix:   "/pods",
+		GroupResource:    pods,
+		ProgressInterval: progress,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// serverCodec is a codec as a server makes it for the objects of a kind.
+func serverCodec(t *testing.T) runtime.Codec {
+	t.Helper()
+	_, codecs := newExampleScheme()
+	codec, _, err := serverstorage.NewStorageCodec(serverstorage.StorageCodecConfig{
+		StorageMediaType:  runtime.ContentTypeProtobuf,
+		StorageSerializer: codecs,
+		StorageVersion:    examplev1.SchemeGroupVersion,
+		MemoryVersion:     example.SchemeGroupVersion,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return codec
 }
 
 func podAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {

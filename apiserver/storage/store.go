@@ -11,8 +11,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/barque/barque/apiserver/fieldindex"
+	"github.com/barque/barque/apiserver/leaderterm"
 	"github.com/barque/barque/apiserver/objectcache"
 	"github.com/barque/barque/apiserver/rawlist"
+	"github.com/barque/barque/apiserver/storeerror"
 	"github.com/barque/barque/raftstore"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -64,6 +67,8 @@ type Config struct {
 	// BookmarkInterval is how often a watch that allows bookmarks gets one; 0 means
 	// DefaultBookmarkInterval.
 	BookmarkInterval time.Duration
+	// EstimateSizes makes Stats return the average size of the objects.
+	EstimateSizes bool
 	// Companions adds operations to the transaction of each write; nil adds nothing.
 	Companions Companions
 	// Logger gets errors that no answer can have; nil discards it.
@@ -72,7 +77,7 @@ type Config struct {
 
 // Store is a storage.Interface for the objects of one resource. Each watch has a goroutine, which
 // ends when the watch is stopped or its context is done. One with a trigger has another one from
-// the first watch for a value of it on (index.go), which ends with Close.
+// the first watch for a value of it on (package fieldindex), which ends with Close.
 type Store struct {
 	backend        Backend
 	codec          runtime.Codec
@@ -89,7 +94,7 @@ type Store struct {
 	bookmarks      time.Duration
 	log            *slog.Logger
 	objects        *objectcache.Space // nil when nothing decoded is kept
-	index          *index             // nil without a trigger
+	index          *fieldindex.Index  // nil without a trigger
 	plain          bool               // values are stored as they are encoded
 	format         *rawlist.Format    // nil when nothing is answered with stored bytes
 	unread         unread             // of marked objects
@@ -160,20 +165,25 @@ func New(cfg Config) (*Store, error) {
 	if s.bookmarks == 0 {
 		s.bookmarks = DefaultBookmarkInterval
 	}
+	s.estimateSize.Store(cfg.EstimateSizes)
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.log = s.log.With("resource", s.groupResource.String())
 	if cfg.Objects != nil {
 		s.objects = cfg.Objects.Space()
 		for field, value := range cfg.Triggers {
-			s.index = newIndex(s, field, value)
+			index, err := s.indexConfig(field, value)
+			if err != nil {
+				return nil, err
+			}
+			s.index = fieldindex.New(index)
 			if s.format != nil {
 				s.format.Find(field, value)
 			}
 			break
 		}
 	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
-	s.log = s.log.With("resource", s.groupResource.String())
 	return s, nil
 }
 
@@ -265,7 +275,7 @@ func (s *Store) view(ctx context.Context, verb string, opts raftstore.ViewOption
 		s.caughtUp.Store(true)
 	}
 	if err != nil && !errors.Is(err, raftstore.ErrCompacted) && !errors.Is(err, raftstore.ErrFutureRevision) {
-		err = ReadError(err)
+		err = storeerror.OfRead(err)
 	}
 	return view, err
 }
@@ -293,7 +303,7 @@ func (s *Store) firstRevision(ctx context.Context) (raftstore.View, error) {
 		Require: []raftstore.Precondition{{Key: firstKey}},
 		Ops: []raftstore.Op{
 			{Kind: raftstore.Put, Key: firstKey, Value: []byte(time.Now().UTC().Format(time.RFC3339))}},
-		Term: LeaderTerm(ctx),
+		Term: leaderterm.Of(ctx),
 	})
 	var written *raftstore.ConflictError // by another server
 	if err != nil && !errors.As(err, &written) {
@@ -334,7 +344,7 @@ func (s *Store) Close() {
 	}
 	s.mu.Unlock()
 	if s.index != nil {
-		s.index.close()
+		s.index.Close()
 	}
 }
 

@@ -31,7 +31,7 @@ func TestWhatIsGoneLeavesWhatIs(t *testing.T) {
 		New:              func() runtime.Object { return &corev1.ConfigMap{} },
 		NewList:          func() runtime.Object { return &corev1.ConfigMapList{} },
 		RawLists:         rawlist.NewCache(1 << 20),
-		Objects:          objectcache.New(DefaultObjectCache),
+		Objects:          objectcache.New(objectcache.DefaultSize),
 		ResourcePrefix:   "/configmaps/",
 		GroupResource:    corev1.Resource("configmaps"),
 		ProgressInterval: time.Second,

@@ -5,50 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"testing"
 
+	"github.com/barque/barque/apiserver/leaderterm"
 	"github.com/barque/barque/raftstore"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 )
-
-func TestLeaderTermHeader(t *testing.T) {
-	tests := []struct {
-		name   string
-		values []string
-		code   int
-		term   uint64
-	}{
-		{"absent", nil, 200, 0},
-		{"a term", []string{"42"}, 200, 42},
-		{"not a number", []string{"leader"}, 400, 0},
-		{"negative", []string{"-1"}, 400, 0},
-		// Zero would mean "not fenced": a leader that sends it is wrong.
-		{"zero", []string{"0"}, 400, 0},
-		{"two", []string{"1", "2"}, 400, 0},
-		{"empty", []string{""}, 400, 0},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			var term uint64
-			handler := WithLeaderTermHeader(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				term = LeaderTerm(r.Context())
-			}))
-			request := httptest.NewRequest(http.MethodPost, "/", nil)
-			for _, value := range tt.values {
-				request.Header.Add(LeaderTermHeader, value)
-			}
-			recorder := httptest.NewRecorder()
-			handler.ServeHTTP(recorder, request)
-			if recorder.Code != tt.code || term != tt.term {
-				t.Errorf("answered %d with term %d, want %d with %d", recorder.Code, term, tt.code, tt.term)
-			}
-		})
-	}
-}
 
 // termBackend notes the term of each transaction.
 type termBackend struct {
@@ -66,7 +31,7 @@ func TestEveryWriteCarriesTheTerm(t *testing.T) {
 	e := newEnv(t, envOptions{})
 	terms := &termBackend{Backend: e.backend}
 	e.raw.backend = terms
-	ctx := WithLeaderTerm(e.ctx, 7)
+	ctx := leaderterm.With(e.ctx, 7)
 	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}
 	if err := e.store.Create(ctx, "/pods/ns/p", pod, nil, 0); err != nil {
 		t.Fatal(err)
@@ -88,12 +53,12 @@ func TestEveryWriteCarriesTheTerm(t *testing.T) {
 func TestOldTermIsRefused(t *testing.T) {
 	e := newEnv(t, envOptions{})
 	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}
-	err := e.store.Create(WithLeaderTerm(e.ctx, 9), "/pods/ns/p", pod, nil, 0)
+	err := e.store.Create(leaderterm.With(e.ctx, 9), "/pods/ns/p", pod, nil, 0)
 	if response, _ := answer(t, err); response.StatusCode != http.StatusConflict {
 		t.Fatalf("answered %d, want 409: %v", response.StatusCode, err)
 	}
 	pod = &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}
-	if err := e.store.Create(WithLeaderTerm(e.ctx, 1), "/pods/ns/p", pod, nil, 0); err != nil {
+	if err := e.store.Create(leaderterm.With(e.ctx, 1), "/pods/ns/p", pod, nil, 0); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -108,7 +73,7 @@ func TestDeposedLeaderIsFenced(t *testing.T) {
 	}
 	write := func(through int, term uint64, name string) error {
 		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
-		return stores[through].store.Create(WithLeaderTerm(t.Context(), term), "/pods/ns/"+name, pod, nil, 0)
+		return stores[through].store.Create(leaderterm.With(t.Context(), term), "/pods/ns/"+name, pod, nil, 0)
 	}
 	// A busy machine may hold elections of its own: a write that must be retried is, in the new
 	// term.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/barque/barque/apiserver/storeerror"
 	"github.com/barque/barque/raftstore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
@@ -39,7 +40,7 @@ func TestListsWithoutALeaderFromTheStart(t *testing.T) {
 	backend := &cutOff{Backend: newBackend(t)}
 	cut := func(err error) { backend.why.Store(&err) }
 	cut(leaderless())
-	store := open(t, RESTOptionsConfig{Backend: backend})
+	store := open(t, backend, 0)
 	everything, labelled, first := storage.Everything, storage.Everything, storage.Everything
 	labelled.Label = labels.SelectorFromSet(labels.Set{"label": "a"})
 	first.Limit = 500
@@ -60,7 +61,7 @@ func TestListsWithoutALeaderFromTheStart(t *testing.T) {
 	} {
 		response, err := list(opts)
 		if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") != "" ||
-			!apierrors.HasStatusCause(err, CauseNoLeader) {
+			!apierrors.HasStatusCause(err, storeerror.CauseNoLeader) {
 			t.Errorf("%s: answered %d, Retry-After %q: %v", name, response.StatusCode,
 				response.Header.Get("Retry-After"), err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/apiserver/objectcache"
+	"github.com/barque/barque/apiserver/storeerror"
 	"github.com/barque/barque/apiserver/watchwriter"
 	"github.com/barque/barque/raftstore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -240,8 +241,8 @@ func sizeOf(batch raftstore.Batch) (size int) {
 
 // open returns the source of the watch.
 func (w *watcher) open() (raftstore.Watcher, error) {
-	if value, ok := w.store.index.wanted(&w.pred); ok && w.recursive && !w.own {
-		return w.store.index.watch(w.key, value, w.after)
+	if value, ok := w.store.index.Wanted(&w.pred); ok && w.recursive && !w.own {
+		return w.store.index.Watch(w.key, value, w.after)
 	}
 	opts := raftstore.WatchOptions{Prefix: w.key, After: w.after}
 	if w.progress {
@@ -339,7 +340,7 @@ func (w *watcher) initialView(ctx context.Context) (raftstore.View, error) {
 	}
 	view, err := w.store.view(ctx, "list", raftstore.ViewOptions{})
 	if err == nil && w.after > view.Revision() {
-		err = storage.NewTooLargeResourceVersionError(w.after, view.Revision(), retryAfterSeconds)
+		err = storage.NewTooLargeResourceVersionError(w.after, view.Revision(), storeerror.RetryAfterSeconds)
 	}
 	return view, err
 }
@@ -560,9 +561,9 @@ func errorEvent(err error) watch.Event {
 	)
 	switch {
 	case errors.Is(err, raftstore.ErrCompacted):
-		status = expired(messageWatchExpired, err)
+		status = storeerror.ExpiredWatch(err)
 	case errors.Is(err, raftstore.ErrUnavailable):
-		errors.As(ReadError(err), &status)
+		errors.As(storeerror.OfRead(err), &status)
 	case errors.As(err, &deleted):
 		status = &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status:  metav1.StatusFailure,

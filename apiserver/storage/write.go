@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/barque/barque/apiserver/leaderterm"
 	"github.com/barque/barque/apiserver/rawlist"
+	"github.com/barque/barque/apiserver/storeerror"
 	"github.com/barque/barque/raftstore"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -65,7 +67,7 @@ func (s *Store) put(
 			return nil, nil
 		case guard.Key != "" && conflict.Key == guard.Key:
 			if err := s.sealer.Renew(ctx); err != nil {
-				return nil, ReadError(err)
+				return nil, storeerror.OfRead(err)
 			}
 			continue // nothing was written, and the object is as it was
 		}
@@ -86,7 +88,7 @@ func (s *Store) write(
 ) (uint64, *raftstore.ConflictError, error) {
 	start := time.Now()
 	if err := s.begin(ctx); err != nil {
-		return 0, nil, WriteError(err)
+		return 0, nil, storeerror.OfWrite(err)
 	}
 	require := append(make([]raftstore.Precondition, 0, 2+len(with.Require)),
 		raftstore.Precondition{Key: op.Key, ModRevision: atRevision})
@@ -97,7 +99,7 @@ func (s *Store) write(
 	result, err := s.backend.Commit(ctx, raftstore.Txn{
 		Require: require,
 		Ops:     append([]raftstore.Op{op}, with.Ops...),
-		Term:    LeaderTerm(ctx),
+		Term:    leaderterm.Of(ctx),
 	})
 	var conflict *raftstore.ConflictError
 	if errors.As(err, &conflict) {
@@ -106,7 +108,7 @@ func (s *Store) write(
 	}
 	s.account(ctx, verb, start, err)
 	if err != nil {
-		return 0, nil, WriteError(err)
+		return 0, nil, storeerror.OfWrite(err)
 	}
 	return result.Revision, nil, nil
 }

@@ -68,7 +68,7 @@ func measureFailover(ctx context.Context, kills int) (_ []result, err error) {
 type failover struct {
 	*clustertest.Cluster
 	servers        []clustertest.Process
-	writer, second *clustertest.Mover
+	writer, second *clustertest.FailoverClient
 }
 
 func newFailover(ctx context.Context, c *clustertest.Cluster) (f *failover, err error) {
@@ -76,10 +76,10 @@ func newFailover(ctx context.Context, c *clustertest.Cluster) (f *failover, err 
 	if f.servers, err = c.Servers(ctx); err != nil {
 		return nil, err
 	}
-	if f.writer, err = c.NewMover(f.servers, 0, clientTimeout); err != nil {
+	if f.writer, err = c.NewFailoverClient(f.servers, 0, clientTimeout); err != nil {
 		return nil, err
 	}
-	if f.second, err = c.NewMover(f.servers, 1, clientTimeout); err != nil {
+	if f.second, err = c.NewFailoverClient(f.servers, 1, clientTimeout); err != nil {
 		return nil, err
 	}
 	progress("%d objects", objects)
@@ -234,7 +234,7 @@ func (f *failover) deploy(ctx context.Context, name string) (time.Time, error) {
 // awaitReplicaSet watches at one server, and sends the time at which it has seen the ReplicaSet of
 // the Deployment.
 func (f *failover) awaitReplicaSet(ctx context.Context, server int, deployment string) (<-chan time.Time, error) {
-	m, err := f.NewMover(f.servers[server:server+1], 0, time.Minute)
+	m, err := f.NewFailoverClient(f.servers[server:server+1], 0, time.Minute)
 	if err != nil {
 		return nil, err
 	}

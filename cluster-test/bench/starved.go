@@ -39,12 +39,12 @@ func measureStarved(ctx context.Context, pods, busy int) (_ []result, err error)
 	if err != nil {
 		return nil, err
 	}
-	writer, err := c.NewMover(servers, 0, starvedTimeout)
+	writer, err := c.NewFailoverClient(servers, 0, starvedTimeout)
 	if err != nil {
 		return nil, err
 	}
 	defer writer.Close()
-	maker, err := c.NewMover(servers, 1, starvedTimeout)
+	maker, err := c.NewFailoverClient(servers, 1, starvedTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func spin(ctx context.Context, running *sync.WaitGroup) error {
 
 // longestGap writes all the time until ctx ends, and returns the longest time between two
 // acknowledgements.
-func longestGap(ctx context.Context, writer *clustertest.Mover) (longest time.Duration) {
+func longestGap(ctx context.Context, writer *clustertest.FailoverClient) (longest time.Duration) {
 	last := time.Now()
 	for ctx.Err() == nil {
 		err := writer.Kube(ctx, func(ctx context.Context, c kubernetes.Interface) error {
@@ -166,7 +166,7 @@ func longestGap(ctx context.Context, writer *clustertest.Mover) (longest time.Du
 	return longest
 }
 
-func makePod(ctx context.Context, m *clustertest.Mover, i int) error {
+func makePod(ctx context.Context, m *clustertest.FailoverClient, i int) error {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("bench-%d", i), Labels: map[string]string{"bench": "pods"}},
 		Spec: corev1.PodSpec{TerminationGracePeriodSeconds: new(int64),

@@ -71,7 +71,7 @@ func (r *run) inject(number int) {
 	defer cancel()
 	wait := betweenFaults
 	if f.spares {
-		wait = max(wait, r.evictions.excused(time.Now()))
+		wait = max(wait, r.evictions.Excused(time.Now()))
 	}
 	schedule.Pause(ctx, wait)
 	if err := t.aim(ctx); err != nil {
@@ -89,12 +89,12 @@ func (r *run) inject(number int) {
 	} else {
 		r.settle(f)
 	}
-	r.evictions.end(time.Now())
+	r.evictions.End(time.Now())
 	span.Settled = r.Elapsed()
 	if !r.Failed() {
 		r.wait("the watch on every server has told of all changes of pods", r.allTold)
 	}
-	r.evictions.told(time.Now())
+	r.evictions.Told(time.Now())
 	r.Made(span)
 }
 
@@ -189,7 +189,7 @@ func (t *trial) say(format string, args ...any) { t.note = fmt.Sprintf(format, a
 func (t *trial) meet(nodes ...string) {
 	t.say("%s", strings.Join(nodes, ", "))
 	t.hit = append(t.hit, nodes...)
-	t.evictions.begin(time.Now(), nodes...)
+	t.evictions.Begin(time.Now(), nodes...)
 }
 
 // all returns all servers, the leader first.

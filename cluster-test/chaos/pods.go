@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/chaos/traces"
 	"github.com/barque/barque/cluster-test/netspace"
 	"github.com/barque/barque/cluster-test/schedule"
 )
@@ -105,8 +106,8 @@ func (r *run) startPods(ctx context.Context) (*pods, error) {
 		p.stop()
 		return nil, err
 	}
-	there, err := r.remains()
-	if kinds := there.blind(); err == nil && len(kinds) > 0 {
+	there, err := r.traces.Remains()
+	if kinds := there.Blind(); err == nil && len(kinds) > 0 {
 		err = fmt.Errorf("pods run, and nothing is seen of their %s: what is left of them would not be found",
 			strings.Join(kinds, " and "))
 	}
@@ -165,7 +166,7 @@ func (p *pods) whole(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var declared []runningPod
+	var declared []traces.Pod
 	for i := range list.Items {
 		pod := &list.Items[i]
 		if pod.DeletionTimestamp != nil {
@@ -174,12 +175,12 @@ func (p *pods) whole(ctx context.Context) error {
 		if !clustertest.Ready(pod) {
 			return fmt.Errorf("pod %s on %s is not ready", pod.Name, pod.Spec.NodeName)
 		}
-		declared = append(declared, runningPod{string(pod.UID), pod.Spec.NodeName})
+		declared = append(declared, traces.Pod{UID: string(pod.UID), Node: pod.Spec.NodeName})
 	}
 	if len(declared) != replicas+fixed {
 		return fmt.Errorf("%d pods are ready, want %d", len(declared), replicas+fixed)
 	}
-	running, err := p.run.runningPods()
+	running, err := p.run.traces.RunningPods()
 	if err != nil {
 		return err
 	}
@@ -187,16 +188,16 @@ func (p *pods) whole(ctx context.Context) error {
 }
 
 // asDeclared is nil when just those pods run that should.
-func asDeclared(running, declared []runningPod) error {
+func asDeclared(running, declared []traces.Pod) error {
 	var wrong []error
 	for _, pod := range running {
 		if !slices.Contains(declared, pod) {
-			wrong = append(wrong, fmt.Errorf("pod %s runs on %s, and should not", pod.uid, pod.node))
+			wrong = append(wrong, fmt.Errorf("pod %s runs on %s, and should not", pod.UID, pod.Node))
 		}
 	}
 	for _, pod := range declared {
 		if !slices.Contains(running, pod) {
-			wrong = append(wrong, fmt.Errorf("pod %s does not run on %s, and is called ready there", pod.uid, pod.node))
+			wrong = append(wrong, fmt.Errorf("pod %s does not run on %s, and is called ready there", pod.UID, pod.Node))
 		}
 	}
 	return errors.Join(wrong...)
@@ -277,16 +278,16 @@ func (p *pods) own(pod *corev1.Pod) {
 // watchTwins looks all the time for two pods of one fixed name that run.
 func (p *pods) watchTwins(ctx context.Context) {
 	for told := map[string]bool{}; ctx.Err() == nil; schedule.Pause(ctx, 250*time.Millisecond) {
-		running, err := p.run.runningPods()
+		running, err := p.run.traces.RunningPods()
 		if err != nil {
 			p.run.Fail("look for running pods: %v", err)
 			return
 		}
 		p.mu.Lock()
-		first := make(map[string]runningPod)
+		first := make(map[string]traces.Pod)
 		var twins []string
 		for _, r := range running {
-			name := p.owner[r.uid]
+			name := p.owner[r.UID]
 			if other, ok := first[name]; ok && name != "" && !told[name] {
 				told[name] = true
 				twins = append(twins, fmt.Sprintf("two pods %s run at once: %+v and %+v", name, other, r))

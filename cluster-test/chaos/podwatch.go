@@ -166,7 +166,7 @@ func (r *run) watchPods(ctx context.Context, s verify.Server, h *podHistory) {
 		missing, wrong := h.begin(list)
 		r.failWatch(s.Name, wrong)
 		for _, pod := range missing {
-			r.judge(r.evictions.missing(pod, time.Now()))
+			r.judge(r.evictions.Missing(pod, time.Now()))
 		}
 		for _, pod := range h.pods {
 			r.sawPod(pod, watch.Added)
@@ -222,9 +222,9 @@ func (r *run) sawPod(pod *corev1.Pod, kind watch.EventType) {
 	switch kind {
 	case watch.Added, watch.Modified:
 		r.pods.own(pod)
-		r.judge(r.evictions.there(pod, time.Now()))
+		r.judge(r.evictions.There(pod, time.Now()))
 	case watch.Deleted:
-		r.judge(r.evictions.gone(pod, time.Now()))
+		r.judge(r.evictions.Gone(pod, time.Now()))
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/barque/barque/cluster-test/chaos/traces"
 )
 
 // podAt is one of a Deployment's, at a revision.
@@ -173,34 +175,21 @@ func TestHasAll(t *testing.T) {
 
 // TestAsDeclared: just the pods of the API run, each where it should.
 func TestAsDeclared(t *testing.T) {
-	a, b := runningPod{"a", "s1"}, runningPod{"b", "s2"}
+	pod := func(uid, node string) traces.Pod { return traces.Pod{UID: uid, Node: node} }
+	a, b := pod("a", "s1"), pod("b", "s2")
 	for name, c := range map[string]struct {
-		running []runningPod
+		running []traces.Pod
 		wrong   string
 	}{
-		"as declared":   {[]runningPod{b, a}, ""},
-		"one is gone":   {[]runningPod{a}, "pod b does not run on s2"},
-		"one is left":   {[]runningPod{a, b, {"c", "s1"}}, "pod c runs on s1, and should not"},
-		"one is double": {[]runningPod{a, b, {"a", "s2"}}, "pod a runs on s2, and should not"},
+		"as declared":   {[]traces.Pod{b, a}, ""},
+		"one is gone":   {[]traces.Pod{a}, "pod b does not run on s2"},
+		"one is left":   {[]traces.Pod{a, b, pod("c", "s1")}, "pod c runs on s1, and should not"},
+		"one is double": {[]traces.Pod{a, b, pod("a", "s2")}, "pod a runs on s2, and should not"},
 		"nothing":       {nil, "pod a does not run on s1"},
 	} {
-		err := asDeclared(c.running, []runningPod{a, b})
+		err := asDeclared(c.running, []traces.Pod{a, b})
 		if (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-}
-
-// TestRemains: traces that are left are reported, and so are kinds without a trace while pods run.
-func TestRemains(t *testing.T) {
-	if err := (remains{}).err(); err != nil {
-		t.Error(err)
-	}
-	m := remains{processes: []string{"p"}, cgroups: []string{"c"}, rules: []string{"r"}}
-	if err := m.err(); err == nil || err.Error() != "p\nc\nr" {
-		t.Error(err)
-	}
-	if kinds := m.blind(); len(kinds) != 1 || kinds[0] != "mounts" {
-		t.Errorf("blind to %q", kinds)
 	}
 }

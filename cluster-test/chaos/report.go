@@ -16,7 +16,7 @@ func (r *run) report(w io.Writer) error {
 	for _, s := range r.servers {
 		t.Servers = append(t.Servers, s.Name)
 	}
-	orderly, forced := r.evictions.counts()
+	orderly, forced := r.evictions.Counts()
 	r.pods.mu.Lock()
 	t.Facts = []string{
 		fmt.Sprintf("%d servers, %d agents, %d faults of %d kinds", servers, agents, len(r.Spans()), len(r.cfg.Faults)),

@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/chaos/evictions"
+	"github.com/barque/barque/cluster-test/chaos/traces"
 	"github.com/barque/barque/cluster-test/disk"
 	"github.com/barque/barque/cluster-test/faultrun"
 	"github.com/barque/barque/verify"
@@ -55,9 +57,9 @@ type run struct {
 	probe    *verify.Probe // of this turn
 	pods     *pods
 	watchers *informerSet
-	rules    map[string]rules // of each node, before there was anything
+	traces   *traces.Nodes
 
-	evictions evictions
+	evictions *evictions.Judge
 	told      []*podHistory // of each server's watch
 
 	mu       sync.Mutex
@@ -78,7 +80,7 @@ func execute(ctx context.Context, cfg config) (_ *run, err error) {
 	}
 	starting, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
-	r := &run{cfg: cfg}
+	r := &run{cfg: cfg, evictions: evictions.New(monitorGrace, toleration*time.Second)}
 	r.Start(cfg.out)
 	r.cluster, err = clustertest.Up(starting, options)
 	if r.cluster == nil {
@@ -123,7 +125,7 @@ func (r *run) begin(ctx context.Context) (err error) {
 		r.servers = append(r.servers, s)
 	}
 	slices.SortFunc(r.servers, func(a, b verify.Server) int { return strings.Compare(a.Name, b.Name) })
-	if r.rules, err = r.allRules(); err != nil {
+	if r.traces, err = traces.New(r.cluster); err != nil {
 		return err
 	}
 	if _, err := r.cluster.Client.CoreV1().Namespaces().Create(ctx,

@@ -109,7 +109,7 @@ func (r *run) finish(ctx context.Context) {
 	r.oneState()
 	r.wait("every informer has what the store has", r.watchers.converged)
 	r.wait("the Deployment has its replicas, and its Service answers on every node", r.whole)
-	r.evictions.stop()
+	r.evictions.Stop()
 	r.pods.stop()
 	if err := r.cluster.Client.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil {
 		r.Fail("remove the namespace: %v", err)
@@ -124,8 +124,8 @@ func (r *run) finish(ctx context.Context) {
 	})
 	if gone {
 		r.wait("nothing is left of pods that are gone", func(context.Context) error {
-			left, err := r.remains()
-			return errors.Join(err, left.err())
+			left, err := r.traces.Remains()
+			return errors.Join(err, left.Err())
 		})
 	}
 }

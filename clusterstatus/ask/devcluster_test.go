@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/clusterstatus/examination"
 	"github.com/barque/barque/devcluster"
 	"github.com/barque/barque/raftstore"
 )
@@ -49,7 +50,7 @@ func TestMendsOfADevCluster(t *testing.T) {
 			t.Errorf("%s: %q, want %q", what, c.got, c.want)
 		}
 	}
-	e := clusterstatus.Examination{Procedures: p}
+	e := examination.Examination{Procedures: p}
 	e.Add(clusterstatus.Warning{On: "s1", Mend: p.Errors("s1"), Text: "x"})
 	if e.Findings[0].On != "" {
 		t.Errorf("a dev command is to be run on %s", e.Findings[0].On)

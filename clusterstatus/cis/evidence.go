@@ -29,8 +29,8 @@ type Server struct {
 	Name      string
 	Report    *ServerReport // nil: Silent says why
 	Silent    string
-	API       Door // the port of the API
-	Peer      Door // the port for other servers
+	API       PortProbe // the port of the API
+	Peer      PortProbe // the port for other servers
 	Profiling Opened
 	// Ports are those of Kubernetes' other processes: 10257, 10259.
 	Ports map[int]Port
@@ -124,8 +124,8 @@ type File struct {
 	GID  uint32      `json:"gid"`
 }
 
-// Door is a port as a caller without credentials sees it.
-type Door struct {
+// PortProbe is a port as a caller without credentials sees it.
+type PortProbe struct {
 	// Unreached is why nothing is known: the port was not reached.
 	Unreached string
 	// Anonymous is the status of a request for data without credentials.
@@ -173,7 +173,7 @@ type Node struct {
 	Silent  string
 	Foreign bool // it runs a kubelet of others
 	OS      string
-	Port    Door
+	Port    PortProbe
 	// ReadOnly is port 10255, and Proxy is port 10249, at the node's address.
 	ReadOnly, Proxy Port
 }

@@ -101,12 +101,14 @@ func hardened() *Evidence {
 			{Name: "s1", Report: report, Profiling: Opened{Asked: true},
 				Ports:   map[int]Port{10257: closed, 10259: closed},
 				Answers: &Answers{May: may, Probes: map[string]map[string]Probe{"default": refused}},
-				API: Door{Anonymous: 401, Verified: true, Subject: "barque-api", Issuer: "01",
+				API: PortProbe{Anonymous: 401, Verified: true, Subject: "barque-api", Issuer: "01",
 					AsksForCertificate: true},
-				Peer: Door{Verified: true, Subject: "s1", Issuer: "02", AsksForCertificate: true, DemandsIt: true}}},
+				Peer: PortProbe{Verified: true, Subject: "s1", Issuer: "02", AsksForCertificate: true,
+					DemandsIt: true}}},
 		Nodes: []Node{
 			{Name: "s1", Kubelet: kubelet, OS: "linux",
-				Port:     Door{Anonymous: 401, Verified: true, Subject: "system:node:s1", AsksForCertificate: true},
+				Port: PortProbe{Anonymous: 401, Verified: true, Subject: "system:node:s1",
+					AsksForCertificate: true},
 				ReadOnly: closed, Proxy: closed}},
 		Objects: &Objects{
 			RootCA: "-----BEGIN CERTIFICATE-----",
@@ -335,10 +337,11 @@ var parts = map[string]part{
 }
 
 func silentServer(name string) Server {
-	return Server{Name: name, Silent: "off", Unasked: "off", API: Door{Unreached: "off"}, Peer: Door{Unreached: "off"}}
+	return Server{Name: name, Silent: "off", Unasked: "off", API: PortProbe{Unreached: "off"},
+		Peer: PortProbe{Unreached: "off"}}
 }
 func silentNode(name string) Node {
-	return Node{Name: name, Silent: "off", Port: Door{Unreached: "off"}}
+	return Node{Name: name, Silent: "off", Port: PortProbe{Unreached: "off"}}
 }
 
 // TestEveryRowLooks: each row finds a fault of its own, and names what mends it; rows of users'

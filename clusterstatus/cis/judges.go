@@ -260,7 +260,7 @@ func accountKey(s *Server) Verdict {
 	return fail("there is none")
 }
 
-func peer(s *Server, judge func(*Door) Verdict) Verdict {
+func peer(s *Server, judge func(*PortProbe) Verdict) Verdict {
 	if s.Peer.Unreached != "" {
 		return unknown("%s", s.Peer.Unreached)
 	}
@@ -268,7 +268,7 @@ func peer(s *Server, judge func(*Door) Verdict) Verdict {
 }
 
 func peerTLS(s *Server) Verdict {
-	return peer(s, func(d *Door) Verdict {
+	return peer(s, func(d *PortProbe) Verdict {
 		if d.Plain {
 			return fail("the port speaks without TLS")
 		}
@@ -277,7 +277,7 @@ func peerTLS(s *Server) Verdict {
 }
 
 func peerDemandsCertificate(s *Server) Verdict {
-	return peer(s, func(d *Door) Verdict {
+	return peer(s, func(d *PortProbe) Verdict {
 		if d.Plain || !d.DemandsIt {
 			return fail("a caller without a certificate gets in")
 		}
@@ -286,7 +286,7 @@ func peerDemandsCertificate(s *Server) Verdict {
 }
 
 func peerVerified(s *Server) Verdict {
-	return peer(s, func(d *Door) Verdict {
+	return peer(s, func(d *PortProbe) Verdict {
 		if !d.Verified {
 			return fail("the certificate of %s is not of the cluster's CA", d.Subject)
 		}
@@ -373,7 +373,7 @@ func WeakSuites() []uint16 {
 	return weak
 }
 
-func strong(d *Door) Verdict {
+func strong(d *PortProbe) Verdict {
 	switch {
 	case d.Unreached != "":
 		return unknown("%s", d.Unreached)

@@ -20,6 +20,7 @@ import (
 	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/clusterstatus/ask"
+	"github.com/barque/barque/clusterstatus/examination"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/terminal"
@@ -27,7 +28,7 @@ import (
 
 // Examination holds the collected data and the findings.
 type Examination struct {
-	clusterstatus.Examination
+	examination.Examination
 	files   map[string]string // by name, of the cluster and of this machine
 	objects objects
 }
@@ -110,7 +111,7 @@ func (e *Examination) Err() error {
 
 // newExamination returns an examination without findings.
 func newExamination(by clusterstatus.Procedures) *Examination {
-	return &Examination{Examination: clusterstatus.Examination{Time: time.Now().UTC(), Procedures: by}}
+	return &Examination{Examination: examination.Examination{Time: time.Now().UTC(), Procedures: by}}
 }
 
 // Timeouts of the doctor. A server that does not answer costs no more, and delays no other request.

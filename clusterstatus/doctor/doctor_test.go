@@ -13,6 +13,7 @@ import (
 
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/clusterstatus/ask"
+	"github.com/barque/barque/clusterstatus/examination"
 	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/internal/exitcode"
@@ -28,7 +29,7 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 func TestDoctorThatCannotSay(t *testing.T) {
 	full := writerFunc(func([]byte) (int, error) { return 0, syscall.ENOSPC })
 	for _, e := range []*Examination{{},
-		{Examination: clusterstatus.Examination{Findings: []clusterstatus.Warning{{Text: "x"}}}}} {
+		{Examination: examination.Examination{Findings: []clusterstatus.Warning{{Text: "x"}}}}} {
 		if err := e.Write(full, terminal.Screen{}); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("%v", err)
 		}
@@ -42,17 +43,17 @@ func TestExitCodes(t *testing.T) {
 		return &clusterstatus.ClusterStatus{Health: h}
 	}
 	for name, c := range map[string]struct {
-		e    clusterstatus.Examination
+		e    examination.Examination
 		code int // 0: no error
 	}{
-		"healthy": {clusterstatus.Examination{Status: status(clusterstatus.Healthy)}, 0},
-		"something is found": {clusterstatus.Examination{Status: status(clusterstatus.Healthy), Findings: found},
+		"healthy": {examination.Examination{Status: status(clusterstatus.Healthy)}, 0},
+		"something is found": {examination.Examination{Status: status(clusterstatus.Healthy), Findings: found},
 			exitcode.Degraded},
-		"degraded": {clusterstatus.Examination{Status: status(clusterstatus.Degraded), Findings: found},
+		"degraded": {examination.Examination{Status: status(clusterstatus.Degraded), Findings: found},
 			exitcode.Degraded},
-		"without a quorum": {clusterstatus.Examination{Status: status(clusterstatus.NoQuorum), Findings: found},
+		"without a quorum": {examination.Examination{Status: status(clusterstatus.NoQuorum), Findings: found},
 			exitcode.NoQuorum},
-		"nobody has answered": {clusterstatus.Examination{Findings: found}, exitcode.NoAnswer},
+		"nobody has answered": {examination.Examination{Findings: found}, exitcode.NoAnswer},
 	} {
 		err := (&Examination{Examination: c.e}).Err()
 		code := 0

@@ -23,6 +23,7 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/internal/exitcode"
 )
 
@@ -294,7 +295,7 @@ func TestFlagsThatMayBeEmpty(t *testing.T) {
 				return
 			}
 			seen[f.Name] = true
-			if _, decided := mayBe[f.Name]; decided == slices.Contains(mayNotBeEmpty, f.Name) {
+			if _, decided := mayBe[f.Name]; decided == slices.Contains(command.MayNotBeEmpty, f.Name) {
 				t.Errorf("%s --%s: may it be empty, or not? Both lists say %v", c.CommandPath(), f.Name, decided)
 			}
 		})
@@ -303,7 +304,7 @@ func TestFlagsThatMayBeEmpty(t *testing.T) {
 		}
 	}
 	look(root())
-	for _, name := range append(slices.Sorted(maps.Keys(mayBe)), mayNotBeEmpty...) {
+	for _, name := range append(slices.Sorted(maps.Keys(mayBe)), command.MayNotBeEmpty...) {
 		if !seen[name] {
 			t.Errorf("no command has a flag --%s that takes text", name)
 		}

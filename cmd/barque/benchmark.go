@@ -19,7 +19,8 @@ import (
 	"github.com/barque/barque/adminapi/remote/evidence"
 	"github.com/barque/barque/apiserver/rbac"
 	"github.com/barque/barque/clusterstatus/cis"
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/command"
+	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/internal/filelock"
 	"github.com/barque/barque/internal/procstat"
 	"github.com/barque/barque/internal/terminal"
@@ -28,7 +29,7 @@ import (
 
 // benchmarkFlags are those of `barque check --profile`.
 type benchmarkFlags struct {
-	asker
+	command.Asker
 	profile string
 	local   *string // data directory of the node on this machine
 }
@@ -37,20 +38,20 @@ func addBenchmarkFlags(c *cobra.Command, dataDir *string) *benchmarkFlags {
 	b := &benchmarkFlags{local: dataDir}
 	flags := c.Flags()
 	flags.StringVar(&b.profile, "profile", "", "judge a running cluster by this benchmark: cis")
-	flags.StringVar(&b.kubeconfig, "kubeconfig", "", "with --profile: "+kubeconfigHelp)
-	flags.StringSliceVar(&b.servers, "server", nil,
+	flags.StringVar(&b.Kubeconfig, "kubeconfig", "", "with --profile: "+command.KubeconfigHelp)
+	flags.StringSliceVar(&b.Servers, "server", nil,
 		"with --profile: address of a server to ask instead of the kubeconfig's, HOST[:6443]; may be repeated")
-	flags.DurationVar(&b.timeout, "timeout", 5*time.Second, "with --profile: how long a server is waited for")
+	flags.DurationVar(&b.Timeout, "timeout", 5*time.Second, "with --profile: how long a server is waited for")
 	return b
 }
 
 // run judges the cluster, and prints the rows.
 func (b *benchmarkFlags) run(c *cobra.Command, args []string, format string) error {
-	b.dataDir = *b.local
-	if b.profile != node.ProfileCIS || len(args) > 0 {
-		return &usageError{c.CommandPath(), fmt.Errorf("--profile %q: want cis, and no machines", b.profile)}
+	b.DataDir = *b.local
+	if b.profile != options.ProfileCIS || len(args) > 0 {
+		return command.Usage(c, fmt.Errorf("--profile %q: want cis, and no machines", b.profile))
 	}
-	if err := b.check(c); err != nil {
+	if err := b.Check(c); err != nil {
 		return err
 	}
 	e, err := b.evidence(c.Context())
@@ -58,7 +59,7 @@ func (b *benchmarkFlags) run(c *cobra.Command, args []string, format string) err
 		return err
 	}
 	report := cis.Judge(e, serverHas())
-	if err := print(c, format, report, report.Write); err != nil {
+	if err := command.Print(c, format, report, report.Write); err != nil {
 		return err
 	}
 	if n := report.Failed(); n > 0 {
@@ -73,13 +74,13 @@ func (b *benchmarkFlags) evidence(ctx context.Context) (*cis.Evidence, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := b.config(); err != nil {
+	if _, err := b.Config(); err != nil {
 		if agent == nil {
 			return nil, err
 		}
 		return &cis.Evidence{Machine: agent}, nil
 	}
-	heard, err := b.ask(ctx)
+	heard, err := b.Ask(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +118,7 @@ func (b *benchmarkFlags) agent() (*cis.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := node.Options{DataDir: dir, Network: node.OwnNetwork}
+	o := options.Options{DataDir: dir, Network: options.OwnNetwork}
 	files, unknown := runningKubelet(dir)
 	o.KubeletFiles = files
 	place := o.Place()

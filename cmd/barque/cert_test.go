@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/adminapi"
+	"github.com/barque/barque/cmd/barque/operators"
 	"github.com/barque/barque/devcluster"
 	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/membership/credentials"
@@ -175,7 +176,7 @@ func TestCertRotateTellsItsEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // some wait a second for the next request
-			cmd := certCommand()
+			cmd := operators.CertCommand()
 			var out strings.Builder
 			cmd.SetOut(&out)
 			cmd.SetErr(&out)
@@ -223,7 +224,7 @@ func TestTheFlagsNameTheNextCA(t *testing.T) {
 				panic(err)
 			}
 		}
-		cmd := certCommand()
+		cmd := operators.CertCommand()
 		var out strings.Builder
 		cmd.SetOut(&out)
 		cmd.SetErr(&out)
@@ -253,7 +254,7 @@ func TestNoUserIsAddedWhoIsVoid(t *testing.T) {
 		{exchange.Status{}, false},
 		{exchange.Status{Step: pki.Spreading, Accounts: true}, false}, // the CA stays
 	} {
-		cmd := userCommand()
+		cmd := operators.UserCommand()
 		cmd.SetOut(io.Discard)
 		cmd.SetErr(io.Discard)
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/internal/terminal"
@@ -38,12 +39,12 @@ The exit code is 1 if a row fails or could not be judged. docs/cis.md has the ro
   barque check --role agent https://10.0.0.1:6443`,
 	}
 	w := addWayFlags(cmd)
-	format := outputFlag(cmd)
-	dataDir := cmd.Flags().String("data-dir", defaultDataDir, "where the node's data would be kept")
+	format := command.OutputFlag(cmd)
+	dataDir := cmd.Flags().String("data-dir", command.DefaultDataDir, "where the node's data would be kept")
 	rootDir := cmd.Flags().String("kubelet-root-dir", rootdir.Default, "where the volumes of pods would be")
 	benchmark := addBenchmarkFlags(cmd, dataDir)
 	cmd.RunE = func(c *cobra.Command, args []string) error {
-		if err := checkFormat(c, *format); err != nil {
+		if err := command.CheckFormat(c, *format); err != nil {
 			return err
 		}
 		if c.Flags().Changed("profile") {
@@ -64,7 +65,7 @@ The exit code is 1 if a row fails or could not be judged. docs/cis.md has the ro
 				missing++
 			}
 		}
-		err = print(c, *format, findings, func(w io.Writer) error { return writeFindings(w, findings) })
+		err = command.Print(c, *format, findings, func(w io.Writer) error { return writeFindings(w, findings) })
 		if err == nil && missing > 0 {
 			err = errors.New(terminal.Plural(missing, "thing is", "things are") + " missing")
 		}
@@ -95,14 +96,14 @@ func addWayFlags(c *cobra.Command) *wayFlags {
 // parse reads the role and the machines that the user has named.
 func (w *wayFlags) parse(c *cobra.Command, args []string) ([]path.Target, error) {
 	if w.role != roleServer && w.role != roleAgent {
-		return nil, &usageError{c.CommandPath(), fmt.Errorf("--role %q: want server or agent", w.role)}
+		return nil, command.Usage(c, fmt.Errorf("--role %q: want server or agent", w.role))
 	}
 	w.needs.Server = w.role == roleServer
 	var machines []path.Target
 	for _, arg := range args {
 		m, err := path.ParseTarget(arg)
 		if err != nil {
-			return nil, &usageError{c.CommandPath(), err}
+			return nil, command.Usage(c, err)
 		}
 		machines = append(machines, m)
 	}

@@ -1,12 +1,11 @@
 package main
 
 import (
-	"context"
 	"io"
-	"os"
-	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/barque/barque/cmd/barque/command"
 )
 
 // The proposals of a shell on Tab. `barque completion` prints the shell's script.
@@ -27,7 +26,7 @@ servers.`,
 		"powershell": (*cobra.Command).GenPowerShellCompletionWithDesc,
 	} {
 		cmd.AddCommand(
-			&cobra.Command{Use: shell, Short: "Print the script for " + shell, Args: noArgs,
+			&cobra.Command{Use: shell, Short: "Print the script for " + shell, Args: command.NoArgs,
 				ValidArgsFunction: cobra.NoFileCompletions,
 				RunE: func(
 					c *cobra.Command, _ []string,
@@ -37,9 +36,6 @@ servers.`,
 	}
 	return cmd
 }
-
-// completionPatience bounds how long a user waits for the names of servers.
-const completionPatience = 2 * time.Second
 
 // flagValues are the values of flags that have few.
 var flagValues = map[string][]string{
@@ -69,24 +65,6 @@ func addCompletions(cmd *cobra.Command) {
 	}
 }
 
-// completeServers proposes the names of the servers, for the first argument.
-func completeServers(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), completionPatience)
-	defer cancel()
-	kubeconfig := ""
-	if f := c.Flags().Lookup("kubeconfig"); f != nil {
-		kubeconfig = f.Value.String()
-	}
-	h, err := (&asker{kubeconfig: kubeconfig, dataDir: os.DevNull, timeout: completionPatience}).ask(ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	return h.Status().ServerNames(), cobra.ShellCompDirectiveNoFileComp
-}
-
 // nodeFlagNames are the flags of addNodeFlags without the token.
 var nodeFlagNames = []string{"data-dir", "name", "node-ip", "node-external-ip", "network", "overlay", "vxlan-vni",
 	"vxlan-port", "wireguard-port", "zone", "node-label", "node-taint", "gossip-port", "kubelet-port",
@@ -98,7 +76,8 @@ var nodeFlagNames = []string{"data-dir", "name", "node-ip", "node-external-ip", 
 	"profile",
 	"tls-min-version", "tls-cipher-suites", "max-unauthenticated-connections",
 	"max-unauthenticated-connections-per-source", "max-unauthenticated-connections-exempt",
-	"cloud-provider", "gateway", "gateway-http-port", "gateway-https-port", "gateway-ports", "gateway-trusted-proxies",
+	"cloud-provider", "gateway", "gateway-http-port", "gateway-https-port", "gateway-ports", "gateway-http3",
+	"gateway-trusted-proxies",
 	"gateway-proxy-protocol", "gateway-access-log"}
 
 // changedFlags returns the flags that the user has set, as arguments.

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/cmd/barque/settings"
 )
 
@@ -64,10 +65,10 @@ func withSettings(c *cobra.Command, role string) *settings.Loaded {
 	c.PreRunE = func(c *cobra.Command, args []string) error {
 		got, err := settings.Load(c.Flags(), settingsOf(role), settingsFile(c), os.Environ())
 		if err != nil {
-			return usage(c, err)
+			return command.Usage(c, err)
 		}
 		*loaded = *got
-		return refuseEmpty(c, args)
+		return command.RefuseEmpty(c, args)
 	}
 	return loaded
 }
@@ -118,14 +119,14 @@ func showConfigCommand(role string) *cobra.Command {
 		Short: "Print the settings that count for `barque " + role + "`, with the flags that follow",
 		Example: "  barque config show " + role + "\n" +
 			"  barque config show " + role + " --all -o yaml",
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
 	addRoleFlags(cmd, role)
 	all := cmd.Flags().Bool("all", false, "also those that have their defaults")
-	format := outputFlag(cmd)
+	format := command.OutputFlag(cmd)
 	loaded := withSettings(cmd, role)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		if err := checkFormat(c, *format); err != nil {
+		if err := command.CheckFormat(c, *format); err != nil {
 			return err
 		}
 		kind, shown := settingsOf(role), []shownSetting{}
@@ -150,7 +151,7 @@ func showConfigCommand(role string) *cobra.Command {
 		for name, from := range loaded.Unused {
 			fmt.Fprintf(c.ErrOrStderr(), "%v: %s has no effect on `barque %s`\n", from, name, role)
 		}
-		return print(c, *format, shown, func(w io.Writer) error { return writeSettings(w, shown) })
+		return command.Print(c, *format, shown, func(w io.Writer) error { return writeSettings(w, shown) })
 	}
 	return cmd
 }
@@ -186,12 +187,12 @@ func checkConfigCommand() *cobra.Command {
 		Short: "Check a file of settings, with its drop-ins, before a node starts with it",
 		Example: "  barque config check /etc/barque/config.yaml\n" +
 			"  barque config check --role agent config.yaml",
-		Args: exactArgs("FILE"),
+		Args: command.ExactArgs("FILE"),
 	}
 	role := cmd.Flags().String("role", roleServer, "server or agent: whose settings they are")
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		if *role != roleServer && *role != roleAgent {
-			return usage(c, fmt.Errorf("--role %q: want server or agent", *role))
+			return command.Usage(c, fmt.Errorf("--role %q: want server or agent", *role))
 		}
 		of := &cobra.Command{Use: *role}
 		f := addRoleFlags(of, *role)
@@ -199,7 +200,7 @@ func checkConfigCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := refuseEmpty(of, nil); err != nil {
+		if err := command.RefuseEmpty(of, nil); err != nil {
 			return errors.Unwrap(err)
 		}
 		o, err := f.complete(of)

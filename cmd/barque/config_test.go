@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/cmd/barque/settings"
 )
 
@@ -97,7 +98,7 @@ func TestWrongSettings(t *testing.T) {
 		{roleAgent, "log-level: loud", "loud"},
 	} {
 		_, err := run(t, c.role, "--config", settingsIn(t, c.file))
-		var wrong *usageError
+		var wrong *command.UsageError
 		if !errors.As(err, &wrong) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s with %q: %v, want %q", c.role, c.file, err, c.want)
 		}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/clusterstatus/ask"
+	"github.com/barque/barque/cmd/barque/command"
+	"github.com/barque/barque/cmd/barque/operators"
 	"github.com/barque/barque/devcluster"
 	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/terminal"
@@ -74,9 +76,9 @@ func (w *which) directory(c *cobra.Command) (string, error) {
 	}
 	if p, err := devcluster.Load(dir); err == nil && p.Name != w.name {
 		return "",
-			&usageError{c.CommandPath(),
+			command.Usage(c,
 				fmt.Errorf(
-					"the dev cluster in %s is named %q, not %q: omit --name, or give the directory of the other cluster with --dir", devcluster.FromHere(dir), p.Name, w.name)}
+					"the dev cluster in %s is named %q, not %q: omit --name, or give the directory of the other cluster with --dir", devcluster.FromHere(dir), p.Name, w.name))
 	}
 	return dir, nil
 }
@@ -97,7 +99,7 @@ func (w *which) commandLine(c *cobra.Command, args ...string) string {
 func devUpCommand(w *which) *cobra.Command {
 	var o devcluster.Options
 	var families []string
-	cmd := &cobra.Command{Use: "up", Short: "Make the cluster, or finish making it", Args: noArgs}
+	cmd := &cobra.Command{Use: "up", Short: "Make the cluster, or finish making it", Args: command.NoArgs}
 	cmd.Flags().IntVar(&o.Servers, "servers", 3, "how many servers")
 	cmd.Flags().IntVar(&o.Agents, "agents", 0, "how many agents")
 	cmd.Flags().StringSliceVar(&families, "ip-families", []string{string(devcluster.IPv4)},
@@ -149,7 +151,7 @@ func devUpCommand(w *which) *cobra.Command {
 
 // printWelcome shows the status and the next steps to a new user.
 func printWelcome(c *cobra.Command, p *devcluster.Plan) error {
-	status, err := fetchStatus(c.Context(), p.Kubeconfig())
+	status, err := operators.FetchStatus(c.Context(), p.Kubeconfig())
 	if err != nil {
 		return fmt.Errorf("the cluster does not answer: %w; `%s` shows its processes", err,
 			devcluster.CommandLine(p.Dir, "status"))
@@ -171,7 +173,7 @@ The kubeconfig is %[1]s; its address leads to a living server. Next:
 
 func devDownCommand(w *which) *cobra.Command {
 	return &cobra.Command{Use: "down",
-		Short: "Remove the cluster and all that it made; by its name, when its files are lost", Args: noArgs,
+		Short: "Remove the cluster and all that it made; by its name, when its files are lost", Args: command.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			d, err := w.directory(c)
 			if err != nil {
@@ -188,10 +190,10 @@ func devDownCommand(w *which) *cobra.Command {
 }
 
 func devStatusCommand(w *which) *cobra.Command {
-	cmd := &cobra.Command{Use: "status", Short: "Show the state of the nodes' processes", Args: noArgs}
-	format := outputFlag(cmd)
+	cmd := &cobra.Command{Use: "status", Short: "Show the state of the nodes' processes", Args: command.NoArgs}
+	format := command.OutputFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		if err := checkFormat(c, *format); err != nil {
+		if err := command.CheckFormat(c, *format); err != nil {
 			return err
 		}
 		d, err := w.directory(c)
@@ -202,7 +204,7 @@ func devStatusCommand(w *which) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return print(c, *format, s, func(w io.Writer) error {
+		return command.Print(c, *format, s, func(w io.Writer) error {
 			fmt.Fprintf(w, "cluster\t%s\nendpoint\t%s\nkubeconfig\t%s\n", s.Name, s.Endpoint, s.Kubeconfig)
 			if !s.Proxy {
 				fmt.Fprintf(w, "warning\tthe endpoint's proxy is dead; `%s` and `%s` make a new cluster\n",
@@ -226,7 +228,7 @@ func devStatusCommand(w *which) *cobra.Command {
 func devNodeCommand(
 	w *which, use, short, done string, run func(c *cobra.Command, dir, node string) error,
 ) *cobra.Command {
-	return &cobra.Command{Use: use + " NODE…", Short: short, Args: someArgs("NODE"),
+	return &cobra.Command{Use: use + " NODE…", Short: short, Args: command.SomeArgs("NODE"),
 		RunE: func(c *cobra.Command, nodes []string) error {
 			d, err := w.directory(c)
 			if err != nil {
@@ -269,7 +271,7 @@ func devKillCommand(w *which) *cobra.Command {
 
 func devPartitionCommand(w *which) *cobra.Command {
 	return &cobra.Command{Use: "partition NODE[,NODE…]",
-		Short: "Partition nodes from all others; nodes of one call still reach each other", Args: exactArgs("NODES"),
+		Short: "Partition nodes from all others; nodes of one call still reach each other", Args: command.ExactArgs("NODES"),
 		RunE: func(c *cobra.Command, args []string) error {
 			d, err := w.directory(c)
 			if err != nil {
@@ -285,7 +287,7 @@ func devPartitionCommand(w *which) *cobra.Command {
 }
 
 func devHealCommand(w *which) *cobra.Command {
-	return &cobra.Command{Use: "heal", Short: "End the partition", Args: noArgs,
+	return &cobra.Command{Use: "heal", Short: "End the partition", Args: command.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			d, err := w.directory(c)
 			if err != nil {
@@ -303,8 +305,8 @@ func devExecCommand(w *which) *cobra.Command {
 	return &cobra.Command{Use: "exec NODE -- COMMAND [ARG…]", Short: "Run a command in a node's network namespace",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return &usageError{c.CommandPath(),
-					errors.New("want a node and a command: barque dev exec s1 -- ip route")}
+				return command.Usage(c,
+					errors.New("want a node and a command: barque dev exec s1 -- ip route"))
 			}
 			return nil
 		},
@@ -315,13 +317,4 @@ func devExecCommand(w *which) *cobra.Command {
 			}
 			return devcluster.Exec(c.Context(), d, args[0], args[1:])
 		}}
-}
-
-// devCopyOf is the kubeconfig that a command uses, if it is one of a dev cluster.
-func devCopyOf(c *cobra.Command, given string) *devcluster.Copy {
-	path, err := findKubeconfig(given)
-	if err != nil {
-		return new(devcluster.Copy)
-	}
-	return devcluster.CopyAt(path, teller(c))
 }

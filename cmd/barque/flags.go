@@ -24,7 +24,9 @@ import (
 	"github.com/barque/barque/apiserver/encryption/provider"
 	"github.com/barque/barque/apiserver/logins"
 	"github.com/barque/barque/backups"
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/internal/sdnotify"
 	"github.com/barque/barque/internal/tail"
 	"github.com/barque/barque/kubelet/rootdir"
@@ -55,7 +57,7 @@ const smallestStoreMemory = 16 << 20
 
 // nodeFlags are the flags of a server and of an agent.
 type nodeFlags struct {
-	options                  node.Options
+	options                  options.Options
 	tokenFile                string
 	labels                   []string
 	logLevel                 string
@@ -69,16 +71,16 @@ type nodeFlags struct {
 
 func addNodeFlags(c *cobra.Command) *nodeFlags {
 	f := &nodeFlags{
-		options: node.Options{Settings: node.DefaultSettings(), Times: node.DefaultTimes(),
-			Tokens: node.DefaultTokenOptions(), Backups: backups.DefaultOptions()}}
+		options: options.Options{Settings: options.DefaultSettings(), Times: options.DefaultTimes(),
+			Tokens: options.DefaultTokenOptions(), Backups: backups.DefaultOptions()}}
 	o, flags := &f.options, c.Flags()
-	flags.StringVar(&o.DataDir, "data-dir", defaultDataDir, "where everything of this node is kept")
+	flags.StringVar(&o.DataDir, "data-dir", command.DefaultDataDir, "where everything of this node is kept")
 	flags.StringVar(&o.Name, "name", "", "name of this node (default: the host's)")
 	flags.StringSliceVar(&o.NodeIPs, "node-ip", nil,
 		"address at which other nodes reach this one, or one IPv4 and one IPv6 address (default: those of the default routes)")
 	flags.StringSliceVar(&o.NodeExternalIPs, "node-external-ip", nil,
 		"address that the Node object shows as its external one, or one of each family")
-	flags.StringVar(&o.Network, "network", node.OwnNetwork,
+	flags.StringVar(&o.Network, "network", options.OwnNetwork,
 		"provider of the pod network: barque, or none for a network plugin of your own, configured in /etc/cni/net.d; give it to all nodes")
 	flags.StringVar((*string)(&o.Overlay.Mode), "overlay", string(overlay.Auto),
 		"transport of pod traffic between nodes: auto uses VXLAN to nodes of other layer-2 networks, vxlan to all; auto-wireguard and wireguard encrypt it; none uses routes only")
@@ -169,11 +171,11 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 		"file with the key of that CA, for its owner only (mode 0600); not needed after the start")
 	flags.DurationVar(&o.CertificateLifetime, "certificate-lifetime", pki.LeafLifetime,
 		"how long certificates last that this server issues; they are renewed when two thirds of it are over")
-	flags.DurationVar(&o.CertificateGrace, "certificate-grace", node.DefaultCertificateGrace,
+	flags.DurationVar(&o.CertificateGrace, "certificate-grace", options.DefaultCertificateGrace,
 		"time after the expiry of its certificates in which an agent that was off gets new ones, while its Node exists; 0 is never")
 	flags.StringVar(&f.schedulerConfig, "scheduler-config-file", "",
 		"file with the scheduling policy, a KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1; give it to all servers")
-	flags.StringVar(&o.DefaultStorageClass, "default-storage-class", node.DefaultStorageClass,
+	flags.StringVar(&o.DefaultStorageClass, "default-storage-class", options.DefaultStorageClass,
 		"name of the StorageClass of local volumes that the cluster creates once, for claims without a class; none creates no class")
 	flags.StringSliceVar(&o.AgentCIDRs, "agent-cidr", nil,
 		"range of public addresses that joining agents may have although they call from another one, as through a load balancer; give it to all servers")
@@ -220,7 +222,7 @@ func addLimitFlags(c *cobra.Command, l *apiserver.Limits) {
 }
 
 // completeRootDir sets the kubelet's directory if the options have none.
-func completeRootDir(o *node.Options) error {
+func completeRootDir(o *options.Options) error {
 	if o.NoNode {
 		return nil
 	}
@@ -236,12 +238,12 @@ func completeRootDir(o *node.Options) error {
 }
 
 // complete reads the files that the flags refer to, and validates the flags.
-func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
+func (f *nodeFlags) complete(c *cobra.Command) (options.Options, error) {
 	if err := f.completeProfile(c); err != nil {
-		return f.options, &usageError{c.CommandPath(), err}
+		return f.options, command.Usage(c, err)
 	}
 	o := f.options
-	wrong := func(err error) (node.Options, error) { return o, &usageError{c.CommandPath(), err} }
+	wrong := func(err error) (options.Options, error) { return o, command.Usage(c, err) }
 	if f.tokenFile != "" {
 		if o.Token != "" {
 			return wrong(fmt.Errorf("give --token or --token-file, not both"))
@@ -344,15 +346,11 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 // smallestSnapshotEntries keeps a server from snapshotting all the time.
 const smallestSnapshotEntries = 100
 
-func newLogger(level slog.Level) *slog.Logger {
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-}
-
 // keptLog is how many bytes of its log a node keeps in memory, for `barque cluster doctor`.
 const keptLog = 2 << 20
 
 // nodeLogger is newLogger for a node, which keeps the end of its log.
-func nodeLogger(o *node.Options) *slog.Logger {
+func nodeLogger(o *options.Options) *slog.Logger {
 	kept := tail.New(keptLog)
 	o.Logs = kept
 	return slog.New(slog.NewTextHandler(io.MultiWriter(os.Stderr, kept), &slog.HandlerOptions{Level: o.LogLevel}))
@@ -368,7 +366,7 @@ of any one.`,
 		Example: `  barque server                                          # on the first machine
   barque token create --role server                      # there, prints a token
   barque server --join https://10.0.0.1:6443 --token T   # on the second and third`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
 	f := addRoleFlags(cmd, roleServer)
 	withSettings(cmd, roleServer)
@@ -378,7 +376,7 @@ of any one.`,
 			return err
 		}
 		if err := o.CheckServer(); err != nil {
-			return &usageError{c.CommandPath(), err}
+			return command.Usage(c, err)
 		}
 		return runNode(c.Context(), &o, nodeLogger(&o), node.RunServer, os.Args)
 	}
@@ -398,8 +396,8 @@ func addAgentFlags(c *cobra.Command, f *nodeFlags) {
 // runNode runs a node, and reports its state to systemd. A node that must be started again is
 // started with the arguments next.
 func runNode(
-	ctx context.Context, o *node.Options, logger *slog.Logger,
-	of func(context.Context, node.Options, *slog.Logger) error, next []string,
+	ctx context.Context, o *options.Options, logger *slog.Logger,
+	of func(context.Context, options.Options, *slog.Logger) error, next []string,
 ) error {
 	debug.SetTraceback("crash") // a crash ends by SIGABRT: exit code 2 is of wrong arguments alone
 	o.State = sdnotify.Take(logger)
@@ -434,7 +432,7 @@ func agentCommand() *cobra.Command {
 		Use:     "agent",
 		Short:   "Run an agent: a node that runs pods, without a part of the control plane",
 		Example: "  barque agent --server https://10.0.0.1:6443 --token T",
-		Args:    noArgs,
+		Args:    command.NoArgs,
 	}
 	f := addRoleFlags(cmd, roleAgent)
 	withSettings(cmd, roleAgent)
@@ -444,7 +442,7 @@ func agentCommand() *cobra.Command {
 			return err
 		}
 		// The next process does not rejoin: that is done then, and the token may be used up.
-		return runNode(c.Context(), &o, newLogger(o.LogLevel), node.RunAgent, withoutRejoin(os.Args))
+		return runNode(c.Context(), &o, command.NewLogger(o.LogLevel), node.RunAgent, withoutRejoin(os.Args))
 	}
 	return cmd
 }

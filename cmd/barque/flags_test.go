@@ -3,14 +3,14 @@ package main
 import (
 	"testing"
 
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/kubelet/rootdir"
 )
 
 // TestRootDir: a server without pods touches no directory of a kubelet, and any other node without
 // the flag has the default one.
 func TestRootDir(t *testing.T) {
-	for want, o := range map[string]node.Options{
+	for want, o := range map[string]options.Options{
 		"":              {DataDir: t.TempDir(), NoNode: true},
 		rootdir.Default: {DataDir: t.TempDir()},
 		"/x":            {DataDir: t.TempDir(), KubeletRootDir: "/x"},

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/node/options"
 )
 
 // gatewayFlags are those of the gateway that need reading.
@@ -17,9 +17,9 @@ type gatewayFlags struct {
 	trusted, proxyHeaders []string
 }
 
-func addGatewayFlags(c *cobra.Command, o *node.Options, f *gatewayFlags) {
+func addGatewayFlags(c *cobra.Command, o *options.Options, f *gatewayFlags) {
 	flags := c.Flags()
-	o.Gateway = node.DefaultGateway()
+	o.Gateway = options.DefaultGateway()
 	flags.BoolVar(&f.on, "gateway", true,
 		"run the gateway of Ingresses and of the Gateway API on this node; it opens a port when a route or listener needs it")
 	flags.Uint16Var(&o.Gateway.HTTPPort, "gateway-http-port", o.Gateway.HTTPPort,
@@ -28,6 +28,8 @@ func addGatewayFlags(c *cobra.Command, o *node.Options, f *gatewayFlags) {
 		"port of Ingresses with TLS; give it to all nodes")
 	flags.StringSliceVar(&f.ports, "gateway-ports", []string{"80", "443"},
 		"ports that listeners of Gateways may have at the nodes' addresses; give it to all nodes")
+	flags.BoolVar(&o.Gateway.HTTP3, "gateway-http3", o.Gateway.HTTP3,
+		"serve HTTP/3, too, at the UDP ports of listeners of HTTPS; give it to all nodes")
 	flags.StringSliceVar(&f.trusted, "gateway-trusted-proxies", nil,
 		"ranges of proxies before the gateway, whose X-Forwarded-For and X-Forwarded-Proto count; give it to all nodes")
 	flags.StringSliceVar(&f.proxyHeaders, "gateway-proxy-protocol", nil,
@@ -36,7 +38,7 @@ func addGatewayFlags(c *cobra.Command, o *node.Options, f *gatewayFlags) {
 		"file for a line of JSON for each request to the gateway of this node; it is rotated at 100 MB")
 }
 
-func (f *gatewayFlags) complete(o *node.Options) error {
+func (f *gatewayFlags) complete(o *options.Options) error {
 	o.NoGateway = !f.on
 	o.Gateway.Ports = nil
 	for _, text := range f.ports {

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/kubelet/containerd"
 	"github.com/barque/barque/kubelet/cri"
@@ -37,7 +37,7 @@ type runtimeFlags struct {
 
 func addRuntimeFlags(c *cobra.Command) *runtimeFlags {
 	f := &runtimeFlags{}
-	c.Flags().StringVar(&f.dataDir, "data-dir", defaultDataDir, "data directory of the node")
+	c.Flags().StringVar(&f.dataDir, "data-dir", command.DefaultDataDir, "data directory of the node")
 	c.Flags().StringVar(&f.endpoint, "container-runtime-endpoint", "",
 		"CRI socket of an existing containerd or CRI-O (default: the node's own containerd)")
 	return f
@@ -69,10 +69,10 @@ func (f *runtimeFlags) with(do func(runtime *cri.Client) error) error {
 }
 
 func imageListCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the images", Args: noArgs}
-	f, format := addRuntimeFlags(cmd), outputFlag(cmd)
+	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the images", Args: command.NoArgs}
+	f, format := addRuntimeFlags(cmd), command.OutputFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		if err := checkFormat(c, *format); err != nil {
+		if err := command.CheckFormat(c, *format); err != nil {
 			return err
 		}
 		return f.with(func(runtime *cri.Client) error {
@@ -80,13 +80,13 @@ func imageListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return print(c, *format, list, func(w io.Writer) error {
+			return command.Print(c, *format, list, func(w io.Writer) error {
 				fmt.Fprintln(w, "IMAGE\tID\tSIZE\tPINNED")
 				for _, image := range list {
 					for _, name := range image.Names {
 						id := strings.TrimPrefix(image.ID, "sha256:")
-						fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", name, id[:min(len(id), 12)], size(image.Bytes),
-							yes(image.Pinned))
+						fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", name, id[:min(len(id), 12)], command.Size(image.Bytes),
+							command.Yes(image.Pinned))
 					}
 				}
 				return nil
@@ -94,22 +94,6 @@ func imageListCommand() *cobra.Command {
 		})
 	}
 	return cmd
-}
-
-// size writes bytes with three digits or so.
-func size(n uint64) string {
-	unit := uint64(1)
-	for n/unit >= 10<<10 {
-		unit <<= 10
-	}
-	return resource.NewQuantity(int64(n/unit*unit), resource.BinarySI).String()
-}
-
-func yes(is bool) string {
-	if is {
-		return "yes"
-	}
-	return "no"
 }
 
 func imagePullCommand() *cobra.Command {
@@ -123,7 +107,7 @@ func imagePullCommand() *cobra.Command {
 			for _, name := range names {
 				full, err := images.Normalize(name)
 				if err != nil {
-					return &usageError{c.CommandPath(), fmt.Errorf("image %q: %w", name, err)}
+					return command.Usage(c, fmt.Errorf("image %q: %w", name, err))
 				}
 				fmt.Fprintf(c.ErrOrStderr(), "pulling %s\n", full)
 				ref, err := runtime.PullImage(c.Context(), full, nil, nil)
@@ -153,13 +137,13 @@ for a minute, or that run their pods through another containerd or CRI-O are rep
 other nodes have the images.`
 	f := addRuntimeFlags(cmd)
 	all := cmd.Flags().Bool("all-nodes", false, "import into all nodes of the cluster, through the API server")
-	kubeconfig := kubeconfigFlag(cmd)
+	kubeconfig := command.KubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, files []string) error {
 		if *all {
 			if c.Flags().Changed("data-dir") || c.Flags().Changed("container-runtime-endpoint") {
-				return &usageError{c.CommandPath(),
+				return command.Usage(c,
 					errors.New(
-						"--all-nodes takes the images through the API server: give neither --data-dir nor --container-runtime-endpoint")}
+						"--all-nodes takes the images through the API server: give neither --data-dir nor --container-runtime-endpoint"))
 			}
 			return importOnAll(c, *kubeconfig, files)
 		}
@@ -183,7 +167,7 @@ other nodes have the images.`
 
 // importOnAll imports files into all nodes. One that fails on some nodes ends the command.
 func importOnAll(c *cobra.Command, kubeconfig string, files []string) error {
-	client, _, err := newClient(kubeconfig)
+	client, _, err := command.NewClient(kubeconfig)
 	if err != nil {
 		return err
 	}

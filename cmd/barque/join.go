@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/adminapi/remote"
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/cmd/barque/settings"
 	"github.com/barque/barque/internal/check"
@@ -33,7 +34,7 @@ Without systemd, or by hand: barque server --join â€¦ or barque agent --server â
 		Example: `  barque cluster join https://10.0.0.1:6443 --token-file /root/token
   barque cluster join https://10.0.0.1:6443 --token-file /root/token --role agent
   barque cluster join https://10.0.0.1:6443 --token-file /root/token --dry-run`,
-		Args: exactArgs("https://SERVER:6443"),
+		Args: command.ExactArgs("https://SERVER:6443"),
 	}
 	j := &joining{flags: addNodeFlags(cmd)}
 	cmd.Flags().StringVar(&j.role, "role", roleServer, "role to join in: server or agent")
@@ -45,7 +46,7 @@ Without systemd, or by hand: barque server --join â€¦ or barque agent --server â
 	cmd.Flags().StringVar(&j.unitDir, "unit-dir", "/etc/systemd/system",
 		"directory of the systemd unit, which is written if it does not exist")
 	cmd.Flags().BoolVar(&j.dryRun, "dry-run", false, "only check, and write nothing")
-	j.format = outputFlag(cmd)
+	j.format = command.OutputFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, args []string) error { return j.run(c, args[0]) }
 	return cmd
 }
@@ -68,7 +69,7 @@ type prepared struct {
 }
 
 func (j *joining) run(c *cobra.Command, address string) error {
-	wrong := func(err error) error { return &usageError{c.CommandPath(), err} }
+	wrong := func(err error) error { return command.Usage(c, err) }
 	url, err := remote.ServerURL(address)
 	switch {
 	case err != nil:
@@ -76,7 +77,7 @@ func (j *joining) run(c *cobra.Command, address string) error {
 	case j.role != "server" && j.role != "agent":
 		return wrong(fmt.Errorf("--role %q: want server or agent", j.role))
 	}
-	if err := checkFormat(c, *j.format); err != nil {
+	if err := command.CheckFormat(c, *j.format); err != nil {
 		return err
 	}
 	j.flags.options.Join = url
@@ -116,7 +117,7 @@ func (j *joining) run(c *cobra.Command, address string) error {
 			return err
 		}
 	}
-	if err := print(c, *j.format, p, func(w io.Writer) error { return p.text(w) }); err != nil {
+	if err := command.Print(c, *j.format, p, func(w io.Writer) error { return p.text(w) }); err != nil {
 		return err
 	}
 	if !p.Ready {

@@ -14,6 +14,7 @@ import (
 	kubectlcmd "k8s.io/kubectl/pkg/cmd"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/internal/version"
 )
 
@@ -31,7 +32,7 @@ func kubectl(args []string) error {
 		func(arg string) bool { return arg == "--kubeconfig" || strings.HasPrefix(arg, "--kubeconfig=") })
 	if os.Getenv("KUBECONFIG") == "" && !given {
 		// Without one, kubectl's own search follows.
-		path, err := findKubeconfig("")
+		path, err := command.FindKubeconfig("")
 		if err == nil {
 			err = os.Setenv("KUBECONFIG", path)
 			if err != nil {

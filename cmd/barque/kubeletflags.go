@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/node/options"
 	kubeletconfig "github.com/barque/barque/kubelet/config"
 )
 
@@ -54,7 +54,7 @@ func addKubeletFlags(c *cobra.Command, f *kubeletFlags) {
 }
 
 // complete reads the files and puts the flags that were given over them.
-func (f *kubeletFlags) complete(c *cobra.Command, o *node.Options) error {
+func (f *kubeletFlags) complete(c *cobra.Command, o *options.Options) error {
 	// In the configuration 0 is an unset field, so the default would silently apply.
 	switch {
 	case c.Flags().Changed("max-pods") && f.maxPods < 1:

@@ -15,7 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/apiserver/klogs"
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/command"
+	"github.com/barque/barque/cmd/barque/node/options"
+	"github.com/barque/barque/cmd/barque/operators"
 	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/kubelet/containerd"
@@ -60,7 +62,7 @@ func interrupted(ctx context.Context, err error) error {
 // arguments, that of a coded error (see exitcode), and 1 for all other errors.
 func exitOn(err error) {
 	var child *exec.ExitError
-	var usage *usageError
+	var usage *command.UsageError
 	var coded interface{ ExitCode() int }
 	switch {
 	case err == nil:
@@ -68,8 +70,8 @@ func exitOn(err error) {
 	case errors.As(err, &child):
 		os.Exit(child.ExitCode())
 	case errors.As(err, &usage):
-		fmt.Fprintf(os.Stderr, "barque: %v\nSee `%s --help`.\n", err, usage.command)
-		os.Exit(node.ExitUsage)
+		fmt.Fprintf(os.Stderr, "barque: %v\nSee `%s --help`.\n", err, usage.Command)
+		os.Exit(options.ExitUsage)
 	case errors.As(err, &coded):
 		if err.Error() != "" { // else all is said
 			fmt.Fprintln(os.Stderr, "barque:", err)
@@ -80,15 +82,6 @@ func exitOn(err error) {
 		os.Exit(1)
 	}
 }
-
-// usageError is returned when the command line itself is wrong.
-type usageError struct {
-	command string
-	err     error
-}
-
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
 
 func root() *cobra.Command {
 	cmd := &cobra.Command{
@@ -107,21 +100,23 @@ installed.
 		SilenceUsage:  true,
 		Version:       version.String(),
 	}
-	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{c.CommandPath(), err} })
+	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return command.Usage(c, err) })
 	cmd.SetVersionTemplate("barque {{.Version}}\n")
-	cmd.AddCommand(serverCommand(), agentCommand(), clusterCommand(), snapshotCommand(), secretsEncryptCommand(),
-		tokenCommand(), userCommand(), certCommand(), auditCommand(), imageCommand(), ingressCommand(), proxyCommand(),
-		devCommand(), checkCommand(), verifyCommand(), versionCommand(), configCommand(), completionCommand(),
+	cmd.AddCommand(serverCommand(), agentCommand(), operators.ClusterCommand(clusterJoinCommand()),
+		operators.SnapshotCommand(), operators.SecretsEncryptCommand(), operators.TokenCommand(),
+		operators.UserCommand(), operators.CertCommand(), operators.AuditCommand(), imageCommand(),
+		operators.IngressCommand(), operators.ProxyCommand(), devCommand(), checkCommand(), operators.VerifyCommand(),
+		versionCommand(), configCommand(), completionCommand(),
 		&cobra.Command{Use: "kubectl", Short: "Run kubectl, with the cluster's kubeconfig unless another one is set",
 			DisableFlagParsing: true})
-	cmd.SetHelpCommand(helpCommand())
+	cmd.SetHelpCommand(command.HelpCommand())
 	cmd.InitDefaultHelpCmd()
 	cmd.CompletionOptions.DisableDefaultCmd = true // our command refuses unknown shells
 	addCompletions(cmd)
-	strict(cmd)
+	command.Strict(cmd)
 	cmd.PersistentPreRunE = func(c *cobra.Command, args []string) error {
 		klogs.Silence() // servers and agents send these lines to their own log
-		return refuseEmpty(c, args)
+		return command.RefuseEmpty(c, args)
 	}
 	return cmd
 }

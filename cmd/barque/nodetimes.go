@@ -3,24 +3,24 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/node/options"
 )
 
 // addTimeFlags adds the times of failure detection, with the names that they have in Kubernetes,
 // where it has them.
-func addTimeFlags(c *cobra.Command, t *node.Times) {
+func addTimeFlags(c *cobra.Command, t *options.Times) {
 	flags := c.Flags()
-	flags.BoolVar(&t.Fast, node.FlagFast, t.Fast,
+	flags.BoolVar(&t.Fast, options.FlagFast, t.Fast,
 		"probe every node once a second, so that a dead one is Unknown in less than 5 s; give it to all servers")
-	flags.DurationVar(&t.MonitorPeriod, node.FlagPeriod, t.MonitorPeriod,
-		"interval at which the nodes' signs of life are checked (1s with --"+node.FlagFast+")")
-	flags.DurationVar(&t.MonitorGrace, node.FlagGrace, t.MonitorGrace,
-		"how long a node may show no life before it counts as Unknown (3s with --"+node.FlagFast+")")
-	flags.DurationVar(&t.StartupGrace, node.FlagStartup, t.StartupGrace,
-		"the same for a node without any sign of life since this server started; no less than --"+node.FlagGrace+
+	flags.DurationVar(&t.MonitorPeriod, options.FlagPeriod, t.MonitorPeriod,
+		"interval at which the nodes' signs of life are checked (1s with --"+options.FlagFast+")")
+	flags.DurationVar(&t.MonitorGrace, options.FlagGrace, t.MonitorGrace,
+		"how long a node may show no life before it counts as Unknown (3s with --"+options.FlagFast+")")
+	flags.DurationVar(&t.StartupGrace, options.FlagStartup, t.StartupGrace,
+		"the same for a node without any sign of life since this server started; no less than --"+options.FlagGrace+
 			" if not given")
-	flags.DurationVar(&t.GoodbyeGrace, node.FlagGoodbye, t.GoodbyeGrace,
-		"the same for a node that said good-bye, as a restarting one does; no less than --"+node.FlagGrace+
+	flags.DurationVar(&t.GoodbyeGrace, options.FlagGoodbye, t.GoodbyeGrace,
+		"the same for a node that said good-bye, as a restarting one does; no less than --"+options.FlagGrace+
 			" if not given")
 	flags.Int64Var(&t.NotReadySeconds, "default-not-ready-toleration-seconds", t.NotReadySeconds,
 		"how long pods without such a toleration stay on a node that is not ready")

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/node/options"
 )
 
 // Grace periods without a flag are no shorter than the ordinary node's.
@@ -20,7 +20,7 @@ func TestGraces(t *testing.T) {
 		"--node-goodbye-grace-period 5m --fast-failure-detection": {
 			3 * time.Second, time.Minute, 5 * time.Minute},
 	} {
-		c, times := serverCommand(), node.DefaultTimes()
+		c, times := serverCommand(), options.DefaultTimes()
 		c.ResetFlags()
 		addTimeFlags(c, &times)
 		if err := c.ParseFlags(strings.Fields(line)); err != nil {
@@ -33,7 +33,7 @@ func TestGraces(t *testing.T) {
 			t.Errorf("%q: %v, want %v", line, got, want)
 		}
 	}
-	c, times := serverCommand(), node.DefaultTimes()
+	c, times := serverCommand(), options.DefaultTimes()
 	c.ResetFlags()
 	addTimeFlags(c, &times)
 	if err := c.ParseFlags([]string{"--node-goodbye-grace-period=0s"}); err != nil {

@@ -18,7 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/barque/barque/adminapi"
-	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/apiserver/storeerror"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/exitcode"
@@ -37,10 +37,10 @@ func (s *leaderless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(body)
 	}
 	err := &raftstore.LeaderlessError{For: raftstore.LeaderlessAfter, Reason: "no leader has been known for 10s"}
-	mapped := storage.ReadError(err)
+	mapped := storeerror.OfRead(err)
 	if r.Method != http.MethodGet {
 		s.changes++
-		mapped = storage.WriteError(err)
+		mapped = storeerror.OfWrite(err)
 	}
 	switch path := r.URL.Path; {
 	case path == adminapi.CAPath && r.Method == http.MethodGet:

@@ -9,7 +9,7 @@ import (
 
 	"github.com/barque/barque/apiserver/secureport"
 	"github.com/barque/barque/clusterstatus/cis"
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/node/options"
 )
 
 // hardenedFlags are the values that the profile cis gives to flags. A flag that this version, or an
@@ -46,7 +46,7 @@ func addProfileFlags(c *cobra.Command, f *nodeFlags) {
 }
 
 // addSecurityFlags adds flags of servers that the profile sets.
-func addSecurityFlags(c *cobra.Command, o *node.Options) {
+func addSecurityFlags(c *cobra.Command, o *options.Options) {
 	flags := c.Flags()
 	flags.StringSliceVar(&o.AnonymousPaths, "anonymous-paths", nil,
 		"paths of the API that are served without credentials; other requests without credentials get 401; all is every path, as far as RBAC allows system:anonymous (default: all); give it to all servers")
@@ -55,7 +55,7 @@ func addSecurityFlags(c *cobra.Command, o *node.Options) {
 }
 
 // completePaths checks the paths that are served without credentials.
-func completePaths(o *node.Options) error {
+func completePaths(o *options.Options) error {
 	if slices.Equal(o.AnonymousPaths, []string{"all"}) {
 		o.AnonymousPaths = nil
 	}
@@ -72,16 +72,16 @@ func completePaths(o *node.Options) error {
 func (f *nodeFlags) completeProfile(c *cobra.Command) error {
 	o := &f.options
 	o.ProfileGiven = c.Flags().Changed("profile")
-	if err := node.CheckProfile(o.Profile); err != nil {
+	if err := options.CheckProfile(o.Profile); err != nil {
 		return fmt.Errorf("--profile: %w", err)
 	}
 	if !o.ProfileGiven {
 		var err error
-		if o.Profile, err = node.RecordedProfile(o.DataDir); err != nil {
+		if o.Profile, err = options.RecordedProfile(o.DataDir); err != nil {
 			return err
 		}
 	}
-	if o.Profile == node.NoProfile {
+	if o.Profile == options.NoProfile {
 		o.Profile = ""
 	}
 	o.Settings.Profile = o.Profile

@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/node/options"
 )
 
 // optionsBy are the options of a node by its arguments.
-func optionsBy(t *testing.T, role string, args ...string) (node.Options, error) {
+func optionsBy(t *testing.T, role string, args ...string) (options.Options, error) {
 	t.Helper()
 	c := &cobra.Command{Use: role}
 	f := addNodeFlags(c)
@@ -47,8 +47,8 @@ func TestProfileSets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Profile != node.ProfileCIS || !o.ProfileGiven || o.Settings.Profile != node.ProfileCIS || o.Tokens.Extend ||
-		o.Admission.PodSecurity != "baseline" ||
+	if o.Profile != options.ProfileCIS || !o.ProfileGiven || o.Settings.Profile != options.ProfileCIS ||
+		o.Tokens.Extend || o.Admission.PodSecurity != "baseline" ||
 		!slices.Contains(o.AnonymousPaths, "/readyz") || !slices.Equal(o.Admission.Enable, hardenedPlugins) ||
 		!slices.Equal(o.Taints, []string{hardenedTaint}) {
 		t.Errorf("%+v", o)
@@ -60,7 +60,7 @@ func TestProfileSets(t *testing.T) {
 	if err != nil || len(agent.Taints) > 0 {
 		t.Errorf("%v, taints %v", err, agent.Taints)
 	}
-	for _, k := range []node.Options{o, agent} {
+	for _, k := range []options.Options{o, agent} {
 		if c := k.Kubelet; !*c.SeccompDefault || *c.PodPidsLimit != 4096 || !c.ProtectKernelDefaults ||
 			len(c.TLSCipherSuites) == 0 {
 			t.Errorf("the kubelet has %+v", c)

@@ -13,7 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/command"
+	"github.com/barque/barque/cmd/barque/node/options"
+	"github.com/barque/barque/cmd/barque/operators"
 	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/backup"
@@ -33,7 +35,7 @@ func run(t *testing.T, args ...string) (string, error) {
 
 // exitCode is the one with which exitOn would end the process.
 func exitCode(err error) int {
-	var usage *usageError
+	var usage *command.UsageError
 	var coded interface{ ExitCode() int }
 	switch {
 	case err == nil:
@@ -204,9 +206,9 @@ func TestUnsealedBackupsAreRefusedUnasked(t *testing.T) {
 		asked[0] != `{"unsealed":true}` {
 		t.Errorf("asked for %q: %v, %s", asked, err, out)
 	}
-	t.Setenv(keyVariable, "a passphrase that is long enough")
+	t.Setenv(operators.KeyVariable, "a passphrase that is long enough")
 	if _, err := run(t, "snapshot", "save", path+"2", "--unsealed", "--kubeconfig", kubeconfig); exitCode(err) != 2 ||
-		!strings.Contains(err.Error(), keyVariable) {
+		!strings.Contains(err.Error(), operators.KeyVariable) {
 		t.Errorf("with a key: exit code %d: %v", exitCode(err), err)
 	}
 }
@@ -215,7 +217,7 @@ func TestUnsealedBackupsAreRefusedUnasked(t *testing.T) {
 func TestSmallestStore(t *testing.T) {
 	for text, good := range map[string]bool{"2Gi": true, "16Mi": true, "2": false, "1Ki": false, "x": false} {
 		f := nodeFlags{
-			options: node.Options{Times: node.DefaultTimes(), APIPort: 6443, GossipPort: 7946, KubeletPort: 10250,
+			options: options.Options{Times: options.DefaultTimes(), APIPort: 6443, GossipPort: 7946, KubeletPort: 10250,
 				WireGuardPort: 51820}, storeMemory: text, logLevel: "info"}
 		if _, err := f.complete(serverCommand()); (err == nil) != good || (!good && exitCode(err) != 2) {
 			t.Errorf("%s: %v", text, err)

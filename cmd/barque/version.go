@@ -7,14 +7,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/internal/version"
 )
 
 func versionCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "version", Short: "Show the version", Args: noArgs}
-	format := outputFlag(cmd)
+	cmd := &cobra.Command{Use: "version", Short: "Show the version", Args: command.NoArgs}
+	format := command.OutputFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		if err := checkFormat(c, *format); err != nil {
+		if err := command.CheckFormat(c, *format); err != nil {
 			return err
 		}
 		info := struct {
@@ -23,7 +24,7 @@ func versionCommand() *cobra.Command {
 			Go         string `json:"go"`
 			Platform   string `json:"platform"`
 		}{version.Version, version.Kubernetes, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-		return print(c, *format, info, func(w io.Writer) error {
+		return command.Print(c, *format, info, func(w io.Writer) error {
 			_, err := fmt.Fprintf(w, "barque %s\nserves the API of Kubernetes %s\nbuilt with %s for %s\n", info.Version,
 				info.Kubernetes, info.Go, info.Platform)
 			return err

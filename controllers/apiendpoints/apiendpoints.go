@@ -103,19 +103,19 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 		}
 		return nil
 	})
-	t.watchmen = watchmen{
+	t.probers = probers{
 		probe: c.cfg.Ready, changed: func() { t.loop.Add(key) }, logger: c.cfg.Logger,
-		servers: map[netip.AddrPort]*watched{},
+		servers: map[netip.AddrPort]*probedServer{},
 	}
 	var wg sync.WaitGroup
-	defer t.watchmen.running.Wait()
+	defer t.probers.running.Wait()
 	defer wg.Wait() // it starts them
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	wg.Go(func() {
 		for {
 			changed := c.cfg.Servers.Changed()
-			t.watchmen.follow(ctx, c.cfg.Servers.Servers())
+			t.probers.follow(ctx, c.cfg.Servers.Servers())
 			t.loop.Add(key)
 			select {
 			case <-changed:
@@ -139,13 +139,13 @@ func ours(old, now *corev1.Endpoints) []runtime.Key {
 
 type term struct {
 	*Controller
-	client   kubernetes.Interface
-	loop     *runtime.Loop
-	watchmen watchmen
+	client  kubernetes.Interface
+	loop    *runtime.Loop
+	probers probers
 }
 
 func (t *term) reconcile(ctx context.Context, _ runtime.Key) (time.Duration, error) {
-	servers, unknown := t.watchmen.ready(t.cfg.Servers.Servers())
+	servers, unknown := t.probers.ready(t.cfg.Servers.Servers())
 	// An unprobed server keeps its place from the last leader. Its first answer requeues the key.
 	is, err := t.listEndpoints.Endpoints(namespace).Get(name)
 	if err != nil && !apierrors.IsNotFound(err) {

@@ -57,61 +57,61 @@ func unanswered(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// watchmen ask the servers, one goroutine for each, while a term lasts.
-type watchmen struct {
+// probers ask the servers, one goroutine for each, while a term lasts.
+type probers struct {
 	probe   func(ctx context.Context, server netip.AddrPort) error
 	changed func() // called when the judgement of a server has changed
 	logger  *slog.Logger
 	running sync.WaitGroup
 
 	mu      sync.Mutex
-	servers map[netip.AddrPort]*watched
+	servers map[netip.AddrPort]*probedServer
 }
 
-type watched struct {
+type probedServer struct {
 	health health
 	stop   context.CancelFunc
 }
 
 // follow sets the servers that are probed. New ones are probed at once. The probes end with ctx;
 // the caller waits for running.
-func (w *watchmen) follow(ctx context.Context, list []netip.AddrPort) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for addr, s := range w.servers {
+func (p *probers) follow(ctx context.Context, list []netip.AddrPort) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for addr, s := range p.servers {
 		if !slices.Contains(list, addr) {
 			s.stop()
-			delete(w.servers, addr)
+			delete(p.servers, addr)
 		}
 	}
 	for _, addr := range list {
-		if w.servers[addr] != nil {
+		if p.servers[addr] != nil {
 			continue
 		}
 		ctx, stop := context.WithCancel(ctx)
-		s := &watched{stop: stop}
-		w.servers[addr] = s
-		w.running.Go(func() { w.ask(ctx, addr, s) })
+		s := &probedServer{stop: stop}
+		p.servers[addr] = s
+		p.running.Go(func() { p.ask(ctx, addr, s) })
 	}
 }
 
 // ask probes one server repeatedly until ctx ends.
-func (w *watchmen) ask(ctx context.Context, addr netip.AddrPort, s *watched) {
+func (p *probers) ask(ctx context.Context, addr netip.AddrPort, s *probedServer) {
 	for {
 		probe, cancel := context.WithTimeout(ctx, probeTimeout)
-		err := w.probe(probe, addr)
+		err := p.probe(probe, addr)
 		cancel()
 		if ctx.Err() != nil {
 			return
 		}
-		w.mu.Lock()
+		p.mu.Lock()
 		was := s.health
 		s.health = was.after(err)
 		now := s.health
-		w.mu.Unlock()
+		p.mu.Unlock()
 		if was.known != now.known || was.ready != now.ready {
-			w.tell(addr, was, now, err)
-			w.changed()
+			p.tell(addr, was, now, err)
+			p.changed()
 		}
 		select {
 		case <-ctx.Done():
@@ -122,21 +122,21 @@ func (w *watchmen) ask(ctx context.Context, addr netip.AddrPort, s *watched) {
 }
 
 // tell logs a change of a server's readiness, except for the expected first one.
-func (w *watchmen) tell(addr netip.AddrPort, was, now health, err error) {
+func (p *probers) tell(addr netip.AddrPort, was, now health, err error) {
 	switch {
 	case !now.ready:
-		w.logger.Info("an API server is not ready: the kubernetes Service leaves it out", "server", addr, "reason", err)
+		p.logger.Info("an API server is not ready: the kubernetes Service leaves it out", "server", addr, "reason", err)
 	case was.known:
-		w.logger.Info("an API server is ready", "server", addr)
+		p.logger.Info("an API server is ready", "server", addr)
 	}
 }
 
 // ready returns the ready servers of the list, and the servers without a result yet.
-func (w *watchmen) ready(list []netip.AddrPort) (ready, unknown []netip.AddrPort) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (p *probers) ready(list []netip.AddrPort) (ready, unknown []netip.AddrPort) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, addr := range list {
-		switch s := w.servers[addr]; {
+		switch s := p.servers[addr]; {
 		case s == nil || !s.health.known:
 			unknown = append(unknown, addr)
 		case s.health.ready:

@@ -83,22 +83,22 @@ func (m *machines) set(server netip.AddrPort, err error, hang bool) {
 
 // A silent server leaves the endpoints after a bounded time. A server that comes and goes does not
 // come back each time.
-func TestWatchmen(t *testing.T) {
+func TestProbers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := netip.MustParseAddrPort("10.0.0.1:6443"), netip.MustParseAddrPort("10.0.0.2:6443")
 		list := []netip.AddrPort{a, b}
 		m := &machines{says: map[netip.AddrPort]error{}, hang: map[netip.AddrPort]bool{}}
 		changes := 0
 		var mu sync.Mutex
-		w := &watchmen{probe: m.probe, changed: func() { mu.Lock(); changes++; mu.Unlock() },
-			logger: slog.New(slog.DiscardHandler), servers: map[netip.AddrPort]*watched{}}
+		p := &probers{probe: m.probe, changed: func() { mu.Lock(); changes++; mu.Unlock() },
+			logger: slog.New(slog.DiscardHandler), servers: map[netip.AddrPort]*probedServer{}}
 		ctx, cancel := context.WithCancel(t.Context())
-		if ready, unknown := w.ready(list); len(ready) > 0 || !slices.Equal(unknown, list) {
+		if ready, unknown := p.ready(list); len(ready) > 0 || !slices.Equal(unknown, list) {
 			t.Errorf("before anybody was asked, %v are ready, and %v unknown", ready, unknown)
 		}
-		w.follow(ctx, list)
+		p.follow(ctx, list)
 		ready := func() string {
-			servers, unknown := w.ready(list)
+			servers, unknown := p.ready(list)
 			return strings.ReplaceAll(fmt.Sprint(servers, unknown), ":6443", "")
 		}
 		expect := func(want string) {
@@ -151,11 +151,11 @@ func TestWatchmen(t *testing.T) {
 		mu.Unlock()
 		expect("[10.0.0.1] []")
 
-		w.follow(ctx, list[:1])
-		if _, unknown := w.ready(list); !slices.Equal(unknown, list[1:]) {
+		p.follow(ctx, list[:1])
+		if _, unknown := p.ready(list); !slices.Equal(unknown, list[1:]) {
 			t.Errorf("one of two is followed, and %v are unknown", unknown)
 		}
 		cancel()
-		w.running.Wait()
+		p.running.Wait()
 	})
 }

@@ -181,7 +181,7 @@ func (t *term) forget(rule types.UID) {
 func (t *term) usersOf(pool string) (keys []runtime.Key) {
 	found, err := runtime.ByIndex[resourcev1.ResourceClaim](t.claims, byPool, pool)
 	if err != nil {
-		t.cfg.Logger.Error("finding the users of a device pool", "pool", pool, "error", err)
+		t.cfg.Logger.Error("finding the users of a device pool", "pool", pool, "err", err)
 	}
 	for _, claim := range found {
 		keys = append(keys, users(claim)...)
@@ -193,7 +193,7 @@ func (t *term) usersOf(pool string) (keys []runtime.Key) {
 func (t *term) usersMatching(rules ...*resourcev1.DeviceTaintRule) (keys []runtime.Key) {
 	all, err := t.listClaims.List(labels.Everything())
 	if err != nil {
-		t.cfg.Logger.Error("listing claims", "error", err)
+		t.cfg.Logger.Error("listing claims", "err", err)
 	}
 	for _, claim := range all {
 		if claim.Status.Allocation == nil {

@@ -83,7 +83,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	defer cancel()
 	wg.Go(func() {
 		t.sources.run(ctx, func() { runtime.Started(ctx) },
-			func(err error) { c.cfg.Logger.Warn("garbage collector", "error", err) })
+			func(err error) { c.cfg.Logger.Warn("garbage collector", "err", err) })
 	})
 	return t.loop.Run(ctx)
 }

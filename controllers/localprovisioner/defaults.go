@@ -32,7 +32,7 @@ func (t *term) layDown(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			break
 		}
-		t.cfg.Logger.Warn("cannot lay down the default storage class; trying again", "error", err)
+		t.cfg.Logger.Warn("cannot lay down the default storage class; trying again", "err", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(layDownRetry):

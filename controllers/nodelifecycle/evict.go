@@ -63,7 +63,7 @@ func sameTaint(a, b corev1.Taint) bool {
 func (e *evictor) podsOn(node string) []runtime.Key {
 	onNode, err := pods.OnNode(e.pods, node)
 	if err != nil {
-		e.cfg.Logger.Error("finding the pods of a tainted node", "node", node, "error", err)
+		e.cfg.Logger.Error("finding the pods of a tainted node", "node", node, "err", err)
 	}
 	return pods.Keys(onNode)
 }

@@ -140,7 +140,7 @@ func (t *term) followLiveness(ctx context.Context) {
 		changed := t.cfg.Liveness.Changed()
 		nodes, err := t.list.List(labels.Everything())
 		if err != nil {
-			t.cfg.Logger.Error("listing nodes", "error", err)
+			t.cfg.Logger.Error("listing nodes", "err", err)
 		}
 		now := make(map[string]opinion, len(nodes))
 		for _, node := range nodes {

@@ -111,7 +111,7 @@ type term struct {
 func (t *term) podsOn(node string) []runtime.Key {
 	onNode, err := pods.OnNode(t.pods, node)
 	if err != nil {
-		t.cfg.Logger.Error("finding the pods of a node", "node", node, "error", err)
+		t.cfg.Logger.Error("finding the pods of a node", "node", node, "err", err)
 	}
 	return pods.Keys(onNode)
 }

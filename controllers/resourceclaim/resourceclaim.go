@@ -169,7 +169,7 @@ type term struct {
 func (t *term) podsBy(index, namespace, name string) (keys []runtime.Key) {
 	found, err := runtime.ByIndex[corev1.Pod](t.pods, index, namespace+"/"+name)
 	if err != nil {
-		t.cfg.Logger.Error("finding the pods of a claim", "namespace", namespace, "name", name, "error", err)
+		t.cfg.Logger.Error("finding the pods of a claim", "namespace", namespace, "name", name, "err", err)
 	}
 	for _, p := range found {
 		keys = append(keys, runtime.KeyOf(p))

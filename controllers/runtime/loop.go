@@ -196,7 +196,7 @@ func (l *Loop) next(ctx context.Context) bool {
 		if apierrors.IsConflict(err) {
 			level = slog.LevelDebug // somebody else wrote first: the next look decides
 		}
-		l.log.Log(ctx, level, "reconcile failed: trying again", "key", key, "error", err, "failures",
+		l.log.Log(ctx, level, "reconcile failed: trying again", "key", key, "err", err, "failures",
 			l.queue.NumRequeues(key)+1)
 		l.queue.AddRateLimited(key)
 		return true

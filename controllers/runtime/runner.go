@@ -164,7 +164,7 @@ func (r *Runner) clientFor(lead, writes context.Context, log *slog.Logger) (kube
 		if err == nil {
 			return client, nil
 		}
-		log.Error("no client for the controllers: trying again", "error", err, "after", backoff)
+		log.Error("no client for the controllers: trying again", "err", err, "after", backoff)
 		if !sleep(lead, backoff) {
 			return nil, context.Cause(lead)
 		}
@@ -183,7 +183,7 @@ func (r *Runner) prepare(lead context.Context, client kubernetes.Interface, log 
 		if err == nil || lead.Err() != nil {
 			return lead.Err() == nil
 		}
-		log.Warn("preparing the work of the leader failed: trying again", "error", err, "after", backoff)
+		log.Warn("preparing the work of the leader failed: trying again", "err", err, "after", backoff)
 		if !sleep(lead, backoff) {
 			return false
 		}
@@ -214,7 +214,7 @@ func (r *Runner) keepRunning(
 		if now.Sub(started) > r.cfg.MaxBackoff {
 			backoff = r.cfg.MinBackoff
 		}
-		log.Error("a controller failed: restarting it", "controller", routine.Name, "error", err, "after", backoff)
+		log.Error("a controller failed: restarting it", "controller", routine.Name, "err", err, "after", backoff)
 		if !sleep(lead, backoff) {
 			return
 		}

@@ -90,7 +90,7 @@ func (s *socket) read(buffer []byte) (n int, err error) {
 		var failed error
 		err = s.raw.Read(func(fd uintptr) bool {
 			n, from, failed = unix.Recvfrom(int(fd), buffer, 0)
-			return failed != unix.EAGAIN && failed != unix.EINTR
+			return !errors.Is(failed, unix.EAGAIN) && !errors.Is(failed, unix.EINTR)
 		})
 		if err != nil { // Go's poller has no other error than that the file is closed
 			return 0, os.ErrClosed
@@ -113,7 +113,7 @@ func (s *socket) send(frame []byte, may func() bool) (sent bool, err error) {
 		if sent = may(); sent {
 			failed = unix.Sendto(int(fd), frame, 0, to)
 		}
-		return failed != unix.EAGAIN && failed != unix.EINTR
+		return !errors.Is(failed, unix.EAGAIN) && !errors.Is(failed, unix.EINTR)
 	})
 	return sent, errors.Join(err, failed)
 }

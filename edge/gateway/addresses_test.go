@@ -79,7 +79,7 @@ func (s *statuses) gatewayNow(name string) (text, message string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	text = reasons(g.Status.Conditions)
+	text = strings.TrimSuffix(reasons(g.Status.Conditions), " ResolvedRefs=True/ResolvedRefs")
 	for _, a := range g.Status.Addresses {
 		text += " " + string(*a.Type) + " " + a.Value
 	}

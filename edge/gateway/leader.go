@@ -278,6 +278,7 @@ func (w *statusWriter) want(cluster view) {
 	}
 	for _, g := range list[gatewayv1.Gateway](w.objects.gateways) {
 		add(secrets, translate.Secrets(cluster, g))
+		add(authorities, translate.GatewayAuthorities(cluster, g))
 	}
 	for _, s := range list[gatewayv1.ListenerSet](w.objects.listenerSets) {
 		add(secrets, translate.SetSecrets(cluster, s))
@@ -380,7 +381,12 @@ func (w *statusWriter) gateway(
 	at reachable,
 ) error {
 	next := g.DeepCopy()
-	next.Status.Conditions, _ = conditions(g.Status.Conditions, t.Conditions(sets, at.missing))
+	want := t.Conditions(sets, at.missing)
+	next.Status.Conditions, _ = conditions(g.Status.Conditions, want)
+	if insecure := string(gatewayv1.GatewayConditionInsecureFrontendValidationMode); !meta.IsStatusConditionTrue(want,
+		insecure) {
+		meta.RemoveStatusCondition(&next.Status.Conditions, insecure)
+	}
 	next.Status.Addresses = nil
 	kind := gatewayv1.IPAddressType
 	for _, a := range at.addresses {

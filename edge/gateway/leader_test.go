@@ -208,7 +208,7 @@ spec: {ingressClassName: barque, defaultBackend: {service: {name: s, port: {numb
 	if len(g.Status.Addresses) != 1 || g.Status.Addresses[0].Value != "192.0.2.1" {
 		t.Errorf("addresses %v: want the ready node with the gateway", g.Status.Addresses)
 	}
-	if have := reasons(g.Status.Conditions); have != "Accepted=True/ListenersNotValid Programmed=True/Programmed" {
+	if have := reasons(g.Status.Conditions); have != "Accepted=True/ListenersNotValid Programmed=True/Programmed ResolvedRefs=False/ListenersNotResolved" {
 		t.Error(have)
 	}
 	if g.Status.Conditions[0].ObservedGeneration != 3 {
@@ -285,7 +285,8 @@ spec: {ingressClassName: barque, defaultBackend: {service: {name: s, port: {numb
 	if err := s.write(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if have := reasons(gateway().Status.Conditions); have != "Accepted=True/Accepted Programmed=True/Programmed" {
+	if have := reasons(
+		gateway().Status.Conditions); have != "Accepted=True/Accepted Programmed=True/Programmed ResolvedRefs=True/ResolvedRefs" {
 		t.Error(have)
 	}
 	if have := reasons(
@@ -314,7 +315,7 @@ func TestLead(t *testing.T) {
 	go func() { ended <- s.Lead(ctx, r.client, r.gateways, r.client, s.events) }()
 	for event := range written.ResultChan() {
 		if g, ok := event.Object.(*gatewayv1.Gateway); ok &&
-			reasons(g.Status.Conditions) == "Accepted=True/Accepted Programmed=True/Programmed" {
+			reasons(g.Status.Conditions) == "Accepted=True/Accepted Programmed=True/Programmed ResolvedRefs=True/ResolvedRefs" {
 			break
 		}
 	}
@@ -322,4 +323,56 @@ func TestLead(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestInsecureModeIsShown: the condition is there while a Gateway lets in clients without a valid
+// certificate, and no longer.
+func TestInsecureModeIsShown(t *testing.T) {
+	s := newStatuses(t, newRig(t, nodeWith("192.0.2.1", map[string]string{NodeLabel: "true"}, corev1.ConditionTrue),
+		read[gatewayv1.Gateway](t, `
+metadata: {name: g, namespace: a, generation: 1}
+spec:
+  gatewayClassName: barque
+  tls:
+    backend: {clientCertificateRef: {name: own}}
+    frontend: {default: {validation: {mode: AllowInsecureFallback, caCertificateRefs: [{group: '', kind: ConfigMap, name: ca}]}}}
+  listeners: [{name: tls, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: cert}]}}]
+`)))
+	ctx, gateways := t.Context(), s.rig.gateways.Gateways("a")
+	want := func(step, conditions string) *gatewayv1.Gateway {
+		t.Helper()
+		if err := s.write(ctx); err != nil {
+			t.Fatal(err)
+		}
+		g, err := gateways.Get(ctx, "g", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if have := reasons(g.Status.Conditions); have != conditions {
+			t.Errorf("%s:\n got %s\nwant %s", step, have, conditions)
+		}
+		return g
+	}
+	want("nothing is there",
+		"Accepted=False/ListenersNotValid Programmed=False/Invalid ResolvedRefs=False/InvalidClientCertificateRef InsecureFrontendValidationMode=True/ConfigurationChanged")
+	certificate, key := selfSigned(t, "example.com")
+	for _, name := range []string{"cert", "own"} {
+		s.secret("a", name, map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key})
+	}
+	s.configMap("a", "ca", string(certificate))
+	s.synced()
+	g := want("all is there",
+		"Accepted=True/Accepted Programmed=True/Programmed ResolvedRefs=True/ResolvedRefs InsecureFrontendValidationMode=True/ConfigurationChanged")
+	s.synced()
+	g.Spec.TLS.Frontend.Default.Validation.Mode = gatewayv1.AllowValidOnly
+	g.Generation = 2
+	if _, err := gateways.Update(ctx, g, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for list[gatewayv1.Gateway](s.objects.gateways)[0].Generation != 2 {
+		if ctx.Err() != nil {
+			t.Fatal("the informers do not get the Gateway")
+		}
+	}
+	want("only valid ones", "Accepted=True/Accepted Programmed=True/Programmed ResolvedRefs=True/ResolvedRefs")
 }

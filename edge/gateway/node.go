@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/barque/barque/edge/gateway/endpoints"
 	"github.com/barque/barque/edge/gateway/model"
 	"github.com/barque/barque/edge/gateway/proxy"
 	"github.com/barque/barque/edge/gateway/translate"
@@ -34,6 +36,8 @@ type Settings struct {
 	Ports []uint16
 	// TrustedHops and Balancers are as in proxy.Config.
 	TrustedHops, Balancers []netip.Prefix
+	// HTTP3 serves HTTP/3, at the UDP ports of listeners of HTTPS.
+	HTTP3 bool
 }
 
 func (s *Settings) ports(o *Objects) translate.Ports {
@@ -60,6 +64,8 @@ type NodeConfig struct {
 	AccessLog io.Writer
 	// Listen opens a port; nil is that of all addresses of the machine.
 	Listen func(port uint16) (net.Listener, error)
+	// ListenPacket opens a UDP port; nil is that of all addresses of the machine.
+	ListenPacket func(port uint16) (net.PacketConn, error)
 	// Refused is called when a port of this node cannot be opened.
 	Refused func(port uint16, err error)
 	// Asked is as in proxy.Config.
@@ -73,7 +79,7 @@ type Node struct {
 	objects     *Objects
 	secrets     *Secrets
 	authorities *Authorities
-	endpoints   *proxy.Endpoints
+	endpoints   *endpoints.Set
 	proxy       *proxy.Proxy
 
 	mu    sync.Mutex
@@ -102,13 +108,22 @@ func NewNode(config NodeConfig) (*Node, error) {
 		users: map[types.NamespacedName]map[model.Origin]bool{}, left: map[string]int{},
 		addressed: addressed{changed: make(chan struct{})},
 	}
-	n.endpoints = proxy.NewEndpoints(n.endpointsOf)
+	n.endpoints = endpoints.New(n.endpointsOf)
 	n.secrets, n.authorities = NewSecrets(config.Client, func() {}), NewAuthorities(config.Client, func() {})
+	packets := config.ListenPacket
+	switch {
+	case !config.Settings.HTTP3:
+		packets = nil
+	case packets == nil:
+		packets = func(port uint16) (net.PacketConn, error) {
+			return net.ListenPacket("udp", ":"+strconv.Itoa(int(port)))
+		}
+	}
 	n.proxy = proxy.New(proxy.Config{
 		TrustedHops: config.Settings.TrustedHops, Balancers: config.Settings.Balancers, Exempt: config.Exempt,
 		Certificate: n.secrets.Certificate, Users: n.secrets.Users, Authority: n.authorities.Authority,
-		Listen: config.Listen, Refused: config.Refused, AccessLog: config.AccessLog, Logger: config.Logger,
-		Asked: config.Asked, Open: n.addressed.set,
+		Listen: config.Listen, ListenPacket: packets, Refused: config.Refused, AccessLog: config.AccessLog,
+		Logger: config.Logger, Asked: config.Asked, Open: n.addressed.set,
 	}, n.endpoints)
 	return n, n.follow()
 }
@@ -309,6 +324,7 @@ func (n *Node) reconcile() {
 		for _, origin := range slices.SortedFunc(maps.Keys(n.listeners), model.Compare) {
 			listeners = append(listeners, n.listeners[origin]...)
 		}
+		n.proxy.SetPacketsTaken(n.objects.packetsTaken(n.config.Settings.mine()))
 		n.proxy.SetListeners(listeners)
 	}
 }
@@ -431,15 +447,22 @@ func (n *Node) uses(origin model.Origin, services []types.NamespacedName) {
 	}
 }
 
-// endpointsOf is a proxy.Lookup.
+// endpointsOf is an endpoints.Lookup.
 func (n *Node) endpointsOf(name types.NamespacedName) (*corev1.Service, []*discoveryv1.EndpointSlice) {
 	return view{Objects: n.objects}.Service(name),
 		indexed[discoveryv1.EndpointSlice](n.objects.slices, serviceIndex, name.String())
 }
 
-// authoritiesWanted are the ConfigMaps of the policies whose Services have a route.
+// authoritiesWanted are the ConfigMaps of the policies whose Services have a route, and those of
+// Gateways for their clients.
 func (n *Node) authoritiesWanted() map[types.NamespacedName]bool {
 	names := map[types.NamespacedName]bool{}
+	cluster := view{Objects: n.objects}
+	for _, g := range list[gatewayv1.Gateway](n.objects.gateways) {
+		for _, m := range translate.GatewayAuthorities(cluster, g) {
+			names[m] = true
+		}
+	}
 	for _, p := range list[gatewayv1.BackendTLSPolicy](n.objects.policies) {
 		if slices.ContainsFunc(translate.Targets(p), func(s types.NamespacedName) bool { return len(n.users[s]) > 0 }) {
 			for _, m := range translate.Authorities(p) {

@@ -252,6 +252,61 @@ func TestNodeShowsCertificates(t *testing.T) {
 	}
 }
 
+// TestNodeVerifiesClients: the ConfigMap of a Gateway is read, and clients need a certificate of
+// its CA.
+func TestNodeVerifiesClients(t *testing.T) {
+	r := newRig(t, read[gatewayv1.Gateway](t, `
+metadata: {name: g, namespace: a}
+spec:
+  gatewayClassName: barque
+  tls:
+    backend: {clientCertificateRef: {name: own}}
+    frontend: {default: {validation: {caCertificateRefs: [{group: '', kind: ConfigMap, name: ca}]}}}
+  listeners: [{name: web, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: cert}]}}]
+`))
+	s := newServed(t, r)
+	certificate, key := selfSigned(t, "x.example.com")
+	own, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := func(shown ...tls.Certificate) int {
+		client := &http.Transport{DisableKeepAlives: true,
+			TLSClientConfig: &tls.Config{Certificates: shown, InsecureSkipVerify: true}}
+		q := httptest.NewRequest(http.MethodGet, "https://"+s.addr(443)+"/", nil)
+		q.RequestURI = ""
+		resp, err := client.RoundTrip(q)
+		if err != nil {
+			return 0
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode
+	}
+	r.add(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "cert", Namespace: "a"},
+		Data: map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key}})
+	if got := status(own); got != 0 {
+		t.Errorf("without the ConfigMap: %d", got)
+	}
+	for _, name := range []string{"configmaps a/ca", "secrets a/cert", "secrets a/own"} {
+		resource, of, _ := strings.Cut(name, " ")
+		namespace, name, _ := strings.Cut(of, "/")
+		if !r.objects.Names(resource, namespace, name) || r.objects.Names(resource, "b", name) ||
+			r.objects.Names(resource, namespace, "other") {
+			t.Errorf("the gateway may not read %s %s, or others", resource, of)
+		}
+	}
+	r.add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "ca", Namespace: "a"},
+		Data: map[string]string{"ca.crt": string(certificate)}})
+	for status(own) != 404 {
+		if t.Context().Err() != nil {
+			t.Fatal("a client with a valid certificate gets no answer")
+		}
+	}
+	if got := status(); got != 0 {
+		t.Errorf("without a certificate: %d", got)
+	}
+}
+
 // TestPortInUse: a port that cannot be opened is told once, and the others are open.
 func TestPortInUse(t *testing.T) {
 	r := newRig(t,

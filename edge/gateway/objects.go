@@ -398,10 +398,20 @@ func (o *Objects) Names(resource, namespace, name string) bool {
 	case "secrets":
 		return o.namesSecret(found)
 	case "configmaps":
-		// Policies name those of their own namespace.
-		return len(indexed[gatewayv1.BackendTLSPolicy](o.policies, mapIndex, found.String())) > 0
+		return o.namesConfigMap(found)
 	}
 	return false
+}
+
+func (o *Objects) namesConfigMap(found types.NamespacedName) bool {
+	// Policies name those of their own namespace.
+	if len(indexed[gatewayv1.BackendTLSPolicy](o.policies, mapIndex, found.String())) > 0 {
+		return true
+	}
+	cluster := view{Objects: o}
+	return slices.ContainsFunc(list[gatewayv1.Gateway](o.gateways), func(g *gatewayv1.Gateway) bool {
+		return slices.Contains(translate.GatewayAuthorities(cluster, g), found)
+	})
 }
 
 func (o *Objects) namesSecret(secret types.NamespacedName) bool {

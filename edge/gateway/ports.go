@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/barque/barque/edge/gateway/model"
 	"github.com/barque/barque/edge/gateway/translate"
 	"github.com/barque/barque/internal/balancers"
 )
@@ -90,9 +91,22 @@ func (s *Settings) mine() []uint16 {
 
 // taken returns the ports of the gateway that belong to Services, with the Service.
 func (o *Objects) taken(ports []uint16) map[uint16]string {
+	return o.takenBy(corev1.ProtocolTCP, ports)
+}
+
+// packetsTaken returns the UDP ports that belong to Services. They have no HTTP/3.
+func (o *Objects) packetsTaken(ports []uint16) map[uint16]bool {
+	out := map[uint16]bool{}
+	for port := range o.takenBy(corev1.ProtocolUDP, ports) {
+		out[port] = true
+	}
+	return out
+}
+
+func (o *Objects) takenBy(protocol corev1.Protocol, ports []uint16) map[uint16]string {
 	out := map[uint16]string{}
 	for _, port := range ports {
-		found, err := o.services.GetIndexer().ByIndex(takenIndex, balancers.Port{Protocol: corev1.ProtocolTCP,
+		found, err := o.services.GetIndexer().ByIndex(takenIndex, balancers.Port{Protocol: protocol,
 			Port: int32(port)}.String())
 		if err != nil {
 			continue // the index is there: NewObjects has added it
@@ -124,27 +138,34 @@ func NewPorts(objects *Objects, settings Settings, nodes corelisters.NodeLister,
 // PortUser returns the oldest object that needs a port of the nodes, such as "the Ingress
 // default/web"; "" for a port that none needs. It is one also while a Service has the port. known
 // is false before the objects are known.
-func (p *Ports) PortUser(port uint16) (user string, known bool) {
+func (p *Ports) PortUser(port balancers.Port) (user string, known bool) {
 	if !p.known.Load() {
 		return "", false
 	}
-	if !slices.Contains(p.settings.mine(), port) {
+	if !slices.Contains(p.settings.mine(), uint16(port.Port)) {
 		return "", true
 	}
 	return p.users()[port], true
 }
 
-// users returns the users of all ports of the gateway; none where no node has the gateway.
-func (p *Ports) users() map[uint16]string {
-	out := map[uint16]string{}
+// users returns the users of all ports of the gateway; none where no node has the gateway. A port
+// with HTTPS is one of UDP, too.
+func (p *Ports) users() map[balancers.Port]string {
+	out := map[balancers.Port]string{}
 	with, err := p.nodes.List(onNodes)
 	if err != nil || len(with) == 0 {
 		return out
 	}
-	since := map[uint16]metav1.Object{}
-	use := func(port uint16, by metav1.Object, kind string) {
-		if other := since[port]; other == nil || older(by, other) {
-			since[port], out[port] = by, "the "+kind+" "+by.GetNamespace()+"/"+by.GetName()
+	since := map[balancers.Port]metav1.Object{}
+	use := func(number uint16, https bool, by metav1.Object, kind string) {
+		for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
+			port := balancers.Port{Protocol: protocol, Port: int32(number)}
+			if protocol == corev1.ProtocolUDP && !(https && p.settings.HTTP3) {
+				continue
+			}
+			if other := since[port]; other == nil || older(by, other) {
+				since[port], out[port] = by, "the "+kind+" "+by.GetNamespace()+"/"+by.GetName()
+			}
 		}
 	}
 	ports := p.settings.ports(p.objects)
@@ -152,7 +173,7 @@ func (p *Ports) users() map[uint16]string {
 	for _, in := range list[networkingv1.Ingress](p.objects.ingresses) {
 		if p.objects.ours(in) {
 			for _, port := range translate.IngressPorts(ports, in) {
-				use(port, in, "Ingress")
+				use(port, port == ports.HTTPS, in, "Ingress")
 			}
 		}
 	}
@@ -166,13 +187,13 @@ func (p *Ports) users() map[uint16]string {
 		}
 		for _, l := range translate.TranslateGateway(cluster, ports, g).Listeners {
 			if l.Serves {
-				use(l.Model.Port, g, "Gateway")
+				use(l.Model.Port, l.Model.Serve == model.HTTPS, g, "Gateway")
 			}
 		}
 		for _, s := range translate.TranslateListenerSets(cluster, ports, g) {
 			for _, l := range s.Listeners {
 				if l.Serves {
-					use(l.Model.Port, s.Set, "ListenerSet")
+					use(l.Model.Port, l.Model.Serve == model.HTTPS, s.Set, "ListenerSet")
 				}
 			}
 		}
@@ -227,7 +248,7 @@ func (p *Ports) Follow(ctx context.Context, changed func()) error {
 	if !o.waitForSync(ctx) {
 		return nil
 	}
-	for last := map[uint16]string(nil); ; {
+	for last := map[balancers.Port]string(nil); ; {
 		if users := p.users(); last == nil || !maps.Equal(last, users) {
 			p.known.Store(true)
 			last = users

@@ -113,9 +113,9 @@ func atNodes(name string, ports ...int32) *corev1.Service {
 func TestPortsThatRoutesNeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSources(t)
-		settings := Settings{HTTPPort: 80, HTTPSPort: 443, Ports: []uint16{80, 443, 8080}}
+		settings := Settings{HTTPPort: 80, HTTPSPort: 443, Ports: []uint16{80, 443, 8080}, HTTP3: true}
 		p := NewPorts(s.Objects, settings, corelisters.NewNodeLister(s.nodes.GetIndexer()), s.nodes)
-		if _, known := p.PortUser(80); known {
+		if _, known := p.PortUser(balancers.Port{Protocol: corev1.ProtocolTCP, Port: 80}); known {
 			t.Error("it knows before it has looked")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -127,8 +127,18 @@ func TestPortsThatRoutesNeed(t *testing.T) {
 			<-time.After(2 * time.Second)
 			synctest.Wait()
 			for _, port := range []uint16{22, 80, 443, 8080} {
-				if user, known := p.PortUser(port); user != users[port] || !known {
+				of := balancers.Port{Protocol: corev1.ProtocolTCP, Port: int32(port)}
+				if user, known := p.PortUser(of); user != users[port] || !known {
 					t.Errorf("%s: port %d is used by %q, want %q", what, port, user, users[port])
+				}
+				// Only that one has HTTPS.
+				of.Protocol = corev1.ProtocolUDP
+				packets := ""
+				if port == 443 {
+					packets = users[port]
+				}
+				if user, known := p.PortUser(of); user != packets || !known {
+					t.Errorf("%s: the UDP port %d is used by %q, want %q", what, port, user, packets)
 				}
 			}
 			if changes != change {
@@ -192,6 +202,19 @@ func TestPortsThatServicesHave(t *testing.T) {
 	taken := settings.ports(s.Objects).Taken
 	if len(taken) != 1 || taken[443] != "the Service ns/web" {
 		t.Errorf("taken: %v", taken)
+	}
+	packets := atNodes("dns", 443)
+	packets.Spec.Ports[0].Protocol = corev1.ProtocolUDP
+	packets.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
+		balancers.Ingress(netip.MustParseAddr("192.0.2.1"), balancers.Wanted(packets))}
+	if len(s.packetsTaken(settings.mine())) != 0 {
+		t.Error("a TCP port takes the UDP port")
+	}
+	if err := s.services.GetIndexer().Add(packets); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.packetsTaken(settings.mine()); len(got) != 1 || !got[443] {
+		t.Errorf("UDP ports taken: %v", got)
 	}
 	seen := 0
 	h := holding(func() { seen++ })

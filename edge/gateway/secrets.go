@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/barque/barque/edge/gateway/proxy"
+	"github.com/barque/barque/edge/gateway/certs"
 )
 
 // Secrets watches the Secrets with certificates and passwords.
@@ -91,14 +91,14 @@ func (s *Secrets) Users(name types.NamespacedName, perKey bool) map[string]strin
 	return users
 }
 
-// Authorities watches the ConfigMaps with the CAs of backends.
+// Authorities watches the ConfigMaps with the CAs of backends and of clients.
 type Authorities struct {
 	*singles[*corev1.ConfigMap, authorityValue]
 }
 
 // authorityValue are the CAs of a ConfigMap.
 type authorityValue struct {
-	authority *proxy.Authority
+	authority *certs.Authority
 	err       error
 }
 
@@ -116,8 +116,8 @@ func NewAuthorities(client kubernetes.Interface, changed func()) *Authorities {
 const authorityKey = "ca.crt"
 
 // authorityOf reads the certificates in a ConfigMap.
-func authorityOf(m *corev1.ConfigMap) (*proxy.Authority, error) {
-	all := &proxy.Authority{}
+func authorityOf(m *corev1.ConfigMap) (*certs.Authority, error) {
+	all := &certs.Authority{}
 	for rest := []byte(m.Data[authorityKey]); ; {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
@@ -139,7 +139,7 @@ func authorityOf(m *corev1.ConfigMap) (*proxy.Authority, error) {
 }
 
 // Authority returns the CAs in a ConfigMap, or nil.
-func (a *Authorities) Authority(name types.NamespacedName) *proxy.Authority {
+func (a *Authorities) Authority(name types.NamespacedName) *certs.Authority {
 	if v := a.get(name); v != nil {
 		return v.authority
 	}

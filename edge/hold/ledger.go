@@ -27,9 +27,9 @@ type ledger struct {
 	// it is.
 	partial  bool
 	grants   map[netip.Addr]grant
-	reported map[string]bool     // nodes whose earlier grants are all known
-	session  map[string]uint64   // the newest session with a request, by node
-	sessions map[uint64]*visitor // open sessions
+	reported map[string]bool         // nodes whose earlier grants are all known
+	session  map[string]uint64       // the newest session with a request, by node
+	sessions map[uint64]*openSession // open sessions
 }
 
 // wakePatience is how long a node may take to answer a wake before another node is chosen.
@@ -45,8 +45,8 @@ type grant struct {
 	claimed bool
 }
 
-// visitor is an open session, as the ledger sees it.
-type visitor struct {
+// openSession is a session without an end yet, as the ledger sees it.
+type openSession struct {
 	node string
 	// woken is when the node was asked for a request; zero when it has answered since.
 	woken Instant
@@ -55,7 +55,7 @@ type visitor struct {
 func newLedger(began Instant) *ledger {
 	return &ledger{
 		began: began, demands: map[netip.Addr]Demand{}, grants: map[netip.Addr]grant{},
-		reported: map[string]bool{}, session: map[string]uint64{}, sessions: map[uint64]*visitor{},
+		reported: map[string]bool{}, session: map[string]uint64{}, sessions: map[uint64]*openSession{},
 	}
 }
 
@@ -69,7 +69,7 @@ func (l *ledger) demand(all []Demand, partial bool) {
 }
 
 // open notes a session that has begun.
-func (l *ledger) open(session uint64, node string) { l.sessions[session] = &visitor{node: node} }
+func (l *ledger) open(session uint64, node string) { l.sessions[session] = &openSession{node: node} }
 
 // close notes its end. It says nothing about the node's addresses.
 func (l *ledger) close(session uint64) { delete(l.sessions, session) }

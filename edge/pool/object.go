@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -41,6 +42,8 @@ type Spec struct {
 	AutoAssign        *bool                 `json:"autoAssign,omitempty"`
 	ServiceSelector   *metav1.LabelSelector `json:"serviceSelector,omitempty"`
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+	Announce          []string              `json:"announce,omitempty"`
+	BGP               *BGPSpec              `json:"bgp,omitempty"`
 }
 
 // Status is described in the definition.
@@ -94,6 +97,9 @@ func parse(o *Object) (Pool, error) {
 			errs = append(errs, fmt.Errorf("namespaceSelector: %w", err))
 		}
 	}
+	if p.Announcing, err = announcing(&o.Spec); err != nil {
+		errs = append(errs, err)
+	}
 	err = errors.Join(errs...)
 	p.Faulty = err != nil
 	return p, err
@@ -109,15 +115,8 @@ type Judged struct {
 // the older one is ready: a new pool takes nothing from those before it. cluster are the ranges of
 // pods and Services; the value names the owner.
 func Judge(objects []*Object, cluster map[netip.Prefix]string) []Judged {
-	objects = slices.Clone(objects)
-	slices.SortFunc(objects, func(a, b *Object) int {
-		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
-			return c
-		}
-		return compareText(a.Name, b.Name)
-	})
 	var out []Judged
-	for _, o := range objects {
+	for _, o := range byAge(objects) {
 		p, err := parse(o)
 		j := Judged{Pool: p, Reason: IsReady, Message: "The pool gives addresses"}
 		if err != nil {
@@ -131,14 +130,13 @@ func Judge(objects []*Object, cluster map[netip.Prefix]string) []Judged {
 	return out
 }
 
-func compareText(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
+// byAge sorts pools, the oldest one first.
+func byAge(objects []*Object) []*Object {
+	objects = slices.Clone(objects)
+	slices.SortFunc(objects, func(a, b *Object) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return objects
 }
 
 // conflict finds a range that a pool may not have.

@@ -35,6 +35,8 @@ type Pool struct {
 	Services, Namespaces labels.Selector
 	// Faulty pools give no addresses. Services that have some keep them.
 	Faulty bool
+	// Announcing is how nodes announce its addresses.
+	Announcing Announcing
 }
 
 // Range is a range of addresses of one family, both ends included.

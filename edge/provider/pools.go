@@ -102,7 +102,7 @@ func (p *Provider) follow(ctx context.Context, client dynamic.Interface, changed
 	}
 }
 
-func (c Config) warn(message string, err error) { c.Logger.Warn(message, "error", err) }
+func (c Config) warn(message string, err error) { c.Logger.Warn(message, "err", err) }
 
 func read(informer cache.SharedIndexInformer, warn func(string, error)) []*pool.Object {
 	var out []*pool.Object

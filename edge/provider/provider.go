@@ -56,7 +56,7 @@ type Config struct {
 type Gateway interface {
 	// PortUser returns the object that needs a port, such as "the Ingress default/web"; "" if none
 	// does. known is false before it knows.
-	PortUser(port uint16) (user string, known bool)
+	PortUser(port balancers.Port) (user string, known bool)
 	// Follow calls changed when answers of PortUser have changed, and at first when it knows, until
 	// ctx ends.
 	Follow(ctx context.Context, changed func()) error
@@ -149,7 +149,7 @@ func (p *Provider) Balance(
 	}
 	if kindOf(s, len(objects) > 0) == balancers.NodesCondition {
 		if p.cfg.Gateway != nil {
-			if _, known := p.cfg.Gateway.PortUser(0); !known {
+			if _, known := p.cfg.Gateway.PortUser(balancers.Port{}); !known {
 				return status, false, nil
 			}
 		}
@@ -216,8 +216,8 @@ func (p *Provider) portInUse(port balancers.Port, has bool) string {
 	if by, ok := p.cfg.Ports[port]; ok {
 		return by
 	}
-	if p.cfg.Gateway != nil && port.Protocol == corev1.ProtocolTCP && !has {
-		if by, _ := p.cfg.Gateway.PortUser(uint16(port.Port)); by != "" {
+	if p.cfg.Gateway != nil && !has {
+		if by, _ := p.cfg.Gateway.PortUser(port); by != "" {
 			return by
 		}
 	}

@@ -280,11 +280,11 @@ func described(status corev1.ServiceStatus, err error) string {
 
 // routes is a Gateway with fixed answers.
 type routes struct {
-	users map[uint16]string
+	users map[balancers.Port]string
 	known bool
 }
 
-func (r *routes) PortUser(port uint16) (string, bool) { return r.users[port], r.known }
+func (r *routes) PortUser(port balancers.Port) (string, bool) { return r.users[port], r.known }
 
 func (r *routes) Follow(ctx context.Context, changed func()) error {
 	r.known = true
@@ -297,7 +297,7 @@ func (r *routes) Follow(ctx context.Context, changed func()) error {
 // known; it keeps one that it has.
 func TestPortsOfRoutes(t *testing.T) {
 	p := made(t, node("1"))
-	used := &routes{users: map[uint16]string{80: "the Ingress ns/web"}}
+	used := &routes{users: map[balancers.Port]string{{Protocol: corev1.ProtocolTCP, Port: 80}: "the Ingress ns/web"}}
 	p.cfg.Gateway = used
 	p.set(nil, true)
 	if _, known, _ := p.Balance(service("a", on(81)), nil, nil); known {

@@ -23,6 +23,8 @@ type Source struct {
 	Services corelisters.ServiceLister
 	Slices   discoverylisters.EndpointSliceLister
 	Nodes    corelisters.NodeLister
+	// ByARP reports whether one node is to answer for an address. Others are announced by BGP.
+	ByARP func(netip.Addr) bool
 }
 
 // Demand is an address with the Services that have it.
@@ -41,18 +43,17 @@ func (s *Source) Demands() ([]Demand, error) {
 	if err != nil {
 		return nil, err
 	}
-	return demands(services, nodes, func(of *corev1.Service) ([]*discoveryv1.EndpointSlice, error) {
+	return demands(services, nodes, s.ByARP, func(of *corev1.Service) ([]*discoveryv1.EndpointSlice, error) {
 		return s.Slices.EndpointSlices(of.Namespace).List(
 			labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: of.Name}))
 	})
 }
 
 func demands(
-	services []*corev1.Service, nodes []*corev1.Node,
+	services []*corev1.Service, nodes []*corev1.Node, byARP func(netip.Addr) bool,
 	slicesOf func(*corev1.Service) ([]*discoveryv1.EndpointSlice, error),
 ) ([]Demand, error) {
 	var every, able, gateways []string
-	own := map[netip.Addr]bool{} // of nodes, which answer for themselves
 	for _, n := range nodes {
 		every = append(every, n.Name)
 		if balancers.Eligible(n) {
@@ -61,16 +62,12 @@ func demands(
 				gateways = append(gateways, n.Name)
 			}
 		}
-		for _, a := range n.Status.Addresses {
-			if addr, err := netip.ParseAddr(a.Address); err == nil {
-				own[addr] = true
-			}
-		}
 	}
+	own := OfNodes(nodes)
 	found := map[netip.Addr]*Demand{}
 	for _, service := range services {
-		if service.Spec.Type != corev1.ServiceTypeLoadBalancer || service.DeletionTimestamp != nil ||
-			meta.FindStatusCondition(service.Status.Conditions, balancers.PoolCondition) == nil {
+		addrs := slices.DeleteFunc(Addresses(service), func(a netip.Addr) bool { return own[a] || !byARP(a) })
+		if len(addrs) == 0 {
 			continue
 		}
 		may := able
@@ -85,10 +82,7 @@ func demands(
 			here := balancers.WithEndpoints(all...)
 			may = slices.DeleteFunc(slices.Clone(may), func(n string) bool { return !here[n] })
 		}
-		for _, addr := range addresses(service) {
-			if own[addr] {
-				continue
-			}
+		for _, addr := range addrs {
 			d := found[addr]
 			if d == nil {
 				d = &Demand{Demand: hold.Demand{Addr: addr, Eligible: may, Possible: every}}
@@ -108,8 +102,26 @@ func demands(
 	return out, nil
 }
 
-// addresses returns those of a Service's status that packets are addressed to.
-func addresses(service *corev1.Service) (out []netip.Addr) {
+// OfNodes are the nodes' own addresses. Nodes answer for these by themselves.
+func OfNodes(nodes []*corev1.Node) map[netip.Addr]bool {
+	own := map[netip.Addr]bool{}
+	for _, n := range nodes {
+		for _, a := range n.Status.Addresses {
+			if addr, err := netip.ParseAddr(a.Address); err == nil {
+				own[addr] = true
+			}
+		}
+	}
+	return own
+}
+
+// Addresses returns those of a Service's status that packets are addressed to, if they are of
+// pools.
+func Addresses(service *corev1.Service) (out []netip.Addr) {
+	if service.Spec.Type != corev1.ServiceTypeLoadBalancer || service.DeletionTimestamp != nil ||
+		meta.FindStatusCondition(service.Status.Conditions, balancers.PoolCondition) == nil {
+		return nil
+	}
 	for _, ingress := range service.Status.LoadBalancer.Ingress {
 		addr, err := netip.ParseAddr(ingress.IP)
 		if err == nil && ptr.Deref(ingress.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP {

@@ -51,6 +51,9 @@ func endpoints(on ...string) []*discoveryv1.EndpointSlice {
 	return []*discoveryv1.EndpointSlice{slice}
 }
 
+// byBGP is an address that is not announced by ARP.
+var byBGP = netip.MustParseAddr("10.0.9.60")
+
 func TestDemands(t *testing.T) {
 	nodes := []*corev1.Node{
 		node("a", "10.0.0.1", true, map[string]string{balancers.GatewayNodes: "true"}),
@@ -69,6 +72,7 @@ func TestDemands(t *testing.T) {
 			s.Status.LoadBalancer.Ingress[0].IPMode = new(corev1.LoadBalancerIPModeProxy)
 		}, "10.0.9.5"),
 		balanced("cluster-ip", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP }, "10.0.9.6"),
+		balanced("by-bgp", nil, byBGP.String()),
 		balanced("going", func(s *corev1.Service) { s.DeletionTimestamp = new(metav1.Now()) }, "10.0.9.7"),
 		balanced("gateway's", func(s *corev1.Service) {
 			s.Labels = map[string]string{balancers.ProxyLabel: balancers.GatewayProxy}
@@ -77,7 +81,8 @@ func TestDemands(t *testing.T) {
 			s.Status.LoadBalancer.Ingress[0] = corev1.LoadBalancerIngress{Hostname: "lb.example"}
 		}, "10.0.9.8"),
 	}
-	got, err := demands(services, nodes, func(of *corev1.Service) ([]*discoveryv1.EndpointSlice, error) {
+	byARP := func(a netip.Addr) bool { return a != byBGP }
+	got, err := demands(services, nodes, byARP, func(of *corev1.Service) ([]*discoveryv1.EndpointSlice, error) {
 		if of.Name == "local" {
 			return endpoints("b", "c"), nil
 		}

@@ -30,8 +30,11 @@ func TakesTraffic(n *corev1.Node) bool {
 }
 
 // Eligible reports whether clients outside of the cluster may be sent to a node now.
-func Eligible(n *corev1.Node) bool {
-	return TakesTraffic(n) && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+func Eligible(n *corev1.Node) bool { return TakesTraffic(n) && Ready(n) }
+
+// Ready reports whether a node is.
+func Ready(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 }

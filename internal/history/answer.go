@@ -97,9 +97,9 @@ func (l *Log) Fresh(what any, writes bool, revision, floor uint64) {
 	}
 }
 
-// Told has the revisions of answers by the time of the answer. All Adds come before the first
-// Before.
-type Told struct {
+// NewestAnswer finds the newest revision in the answers before a time. All Adds come before the
+// first Before.
+type NewestAnswer struct {
 	moments []moment
 	sorted  bool
 }
@@ -110,10 +110,12 @@ type moment struct {
 }
 
 // Add records a revision and the time of its answer.
-func (t *Told) Add(at int64, revision uint64) { t.moments = append(t.moments, moment{at, revision}) }
+func (t *NewestAnswer) Add(at int64, revision uint64) {
+	t.moments = append(t.moments, moment{at, revision})
+}
 
 // Before returns the newest revision of all answers before a time; 0 if there was none.
-func (t *Told) Before(at int64) (newest uint64) {
+func (t *NewestAnswer) Before(at int64) (newest uint64) {
 	byTime := func(a, b moment) int { return cmp.Compare(a.at, b.at) }
 	if !t.sorted {
 		slices.SortFunc(t.moments, byTime)

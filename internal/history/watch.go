@@ -40,8 +40,8 @@ func (w *Watch) Begin(after uint64, items []Item) {
 	w.parts = append(w.parts, &part{after: after, items: items, last: after, progress: after})
 }
 
-// Told adds a watcher's events of a revision; without events it is progress.
-func (w *Watch) Told(revision uint64, events ...Event) {
+// Received adds a watcher's events of a revision; without events it is progress.
+func (w *Watch) Received(revision uint64, events ...Event) {
 	p := w.parts[len(w.parts)-1]
 	e := &Entry{revision, events, w.Name}
 	switch progress := len(events) == 0; {

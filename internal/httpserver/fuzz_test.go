@@ -2,6 +2,7 @@ package httpserver
 
 import (
 	"crypto/tls"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -75,7 +76,7 @@ func FuzzFirstBytes(f *testing.F) {
 			}
 			_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 			if _, err := io.Copy(io.Discard, conn); err != nil {
-				if timeout, ok := err.(net.Error); ok && timeout.Timeout() {
+				if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 					t.Errorf("%q: the connection is open after the client's end", first)
 				}
 			}

@@ -234,7 +234,7 @@ func (m *Manager) decide(pod *v1.Pod, runs bool, node *v1.Node) Answer {
 		m.saved[pod.UID] = given
 		if err := m.save(); err != nil {
 			m.Logger.Error("cannot save what a pod was given; a restart of the kubelet may admit it anew", "pod",
-				pod.Namespace+"/"+pod.Name, "error", err)
+				pod.Namespace+"/"+pod.Name, "err", err)
 		}
 	}
 	m.resize(h)
@@ -285,7 +285,7 @@ func (m *Manager) Release(uid types.UID) {
 	if _, ok := m.saved[uid]; ok {
 		delete(m.saved, uid)
 		if err := m.save(); err != nil {
-			m.Logger.Warn("cannot save what pods were given; it is saved with the next change", "error", err)
+			m.Logger.Warn("cannot save what pods were given; it is saved with the next change", "err", err)
 		}
 	}
 	delete(m.urgent, uid)
@@ -374,7 +374,7 @@ func (m *Manager) resize(h *holder) {
 			// A resize that is not on disk is not actuated. The next call tries again.
 			m.saved[h.pod.UID] = given
 			m.Logger.Error("cannot save what a pod is to get by its resize; trying again", "pod",
-				h.pod.Namespace+"/"+h.pod.Name, "error", err)
+				h.pod.Namespace+"/"+h.pod.Name, "err", err)
 			return
 		}
 		h.pending, h.since, h.resized = nil, 0, true

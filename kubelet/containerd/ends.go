@@ -24,7 +24,7 @@ func (s *Supervisor) Exits() exits.Dir { return s.layout.exits() }
 func (s *Supervisor) recordEnds() {
 	if err := recordEnds(s.layout); err != nil {
 		s.config.Logger.Warn(
-			"cannot record how all containers ended while no containerd ran; they may show as failed with exit code 255", "error", err)
+			"cannot record how all containers ended while no containerd ran; they may show as failed with exit code 255", "err", err)
 	}
 }
 
@@ -86,14 +86,14 @@ func sweepEnds(ctx context.Context, dir exits.Dir, cri *criclient.Client) error 
 func (s *Supervisor) keepSweeping(ctx context.Context) {
 	cri, err := criclient.Dial(s.layout.socket())
 	if err != nil {
-		s.config.Logger.Error("old records of ended containers stay", "dir", s.layout.exits(), "error", err)
+		s.config.Logger.Error("old records of ended containers stay", "dir", s.layout.exits(), "err", err)
 		return
 	}
 	defer cri.Close()
 	for {
 		if err := sweepEnds(ctx, s.layout.exits(), cri); err != nil && ctx.Err() == nil {
 			s.config.Logger.Warn("cannot remove old records of ended containers; trying again in an hour", "dir",
-				s.layout.exits(), "error", err)
+				s.layout.exits(), "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -3,6 +3,7 @@ package containerd
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -96,7 +97,7 @@ func serveShim(t *testing.T, bundle string, answers shim) {
 		if err := server.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := <-ended; err != ttrpc.ErrServerClosed {
+		if err := <-ended; !errors.Is(err, ttrpc.ErrServerClosed) {
 			t.Error(err)
 		}
 	})

@@ -96,7 +96,7 @@ func (s *Supervisor) preload(ctx context.Context, conn *client.Client) error {
 		names, err := s.preloadFile(ctx, conn, path)
 		if err != nil {
 			// A bad file must not keep the others, or the node, from starting.
-			s.config.Logger.Error("cannot import the images of a file", "file", path, "error", err)
+			s.config.Logger.Error("cannot import the images of a file", "file", path, "err", err)
 			continue
 		}
 		s.config.Logger.Info("imported images", "file", path, "images", names)

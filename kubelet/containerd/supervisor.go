@@ -157,7 +157,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		if time.Since(started) > backOffReset {
 			pause = backOffMin
 		}
-		s.config.Logger.Error("containerd ended, starting it again", "error", err, "pause", pause, "log",
+		s.config.Logger.Error("containerd ended, starting it again", "err", err, "pause", pause, "log",
 			s.layout.log())
 		select {
 		case <-ctx.Done():
@@ -287,7 +287,7 @@ func (s *Supervisor) makeReady(ctx context.Context, components *bundle.Bundle, b
 	orphans, err := before.reap(ctx, s.layout, conn, cri)
 	if err != nil {
 		s.config.Logger.Warn(
-			"cannot remove all that an earlier containerd left of pods; trying again at the next start", "error", err)
+			"cannot remove all that an earlier containerd left of pods; trying again at the next start", "err", err)
 	}
 	if orphans > 0 {
 		s.config.Logger.Info("removed sandboxes that an earlier containerd left half made", "sandboxes", orphans)
@@ -296,7 +296,7 @@ func (s *Supervisor) makeReady(ctx context.Context, components *bundle.Bundle, b
 		return err
 	}
 	if err := s.preload(context.WithoutCancel(ctx), conn); err != nil { // large images take longer than a start may
-		s.config.Logger.Error("cannot import all images of the node's directory", "error", err)
+		s.config.Logger.Error("cannot import all images of the node's directory", "err", err)
 	}
 	s.setDown(nil)
 	s.readyOnce.Do(func() { close(s.ready) })

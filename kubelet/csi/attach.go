@@ -49,7 +49,7 @@ func (p *Plugin) full(ctx context.Context, spec *storagev1.CSIDriver, driver, ha
 	a, err := p.Client.StorageV1().VolumeAttachments().Get(ctx, attachmentName(handle, driver, p.NodeName),
 		metav1.GetOptions{})
 	if err != nil {
-		p.Logger.Warn("cannot tell why a volume is not attached", "volume", handle, "driver", driver, "error", err)
+		p.Logger.Warn("cannot tell why a volume is not attached", "volume", handle, "driver", driver, "err", err)
 		return false
 	}
 	if e := a.Status.AttachError; e == nil || e.ErrorCode == nil ||
@@ -62,7 +62,7 @@ func (p *Plugin) full(ctx context.Context, spec *storagev1.CSIDriver, driver, ha
 	}
 	if err != nil {
 		p.Logger.Warn("cannot tell how many volumes of a CSI driver this node takes; the scheduler may choose it again",
-			"driver", driver, "error", err)
+			"driver", driver, "err", err)
 	}
 	return true
 }
@@ -107,7 +107,7 @@ func (p *Plugin) InUse() (names []v1.UniqueVolumeName, known bool) {
 	p.findOrphans()
 	all, err := p.records()
 	if err != nil {
-		p.Logger.Warn("cannot tell which volumes are in use; trying again", "error", err)
+		p.Logger.Warn("cannot tell which volumes are in use; trying again", "err", err)
 		return nil, false
 	}
 	add := func(driver, handle string) {

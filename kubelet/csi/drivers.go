@@ -104,7 +104,7 @@ func (p *Plugin) Register(ctx context.Context, found plugins.Plugin) error {
 	all, err := p.records()
 	if err != nil {
 		p.Logger.Warn("cannot tell which pods wait for a CSI driver; they try again by themselves", "driver",
-			found.Name, "error", err)
+			found.Name, "err", err)
 	}
 	for _, v := range all {
 		if p.Provides(v) && driverOf(v) == found.Name {

@@ -95,7 +95,7 @@ func (p *Plugin) grow(ctx context.Context, pod *v1.Pod, v *volumes.Volume) (time
 			return time.Time{}, context.Cause(ctx)
 		}
 		p.Logger.Warn("cannot tell whether a volume is to be larger; trying again", "claim", pod.Namespace+"/"+v.Claim,
-			"error", err)
+			"err", err)
 		return now.Add(refreshEvery), nil
 	}
 	next, first := growth{looked: now}, g == nil
@@ -278,7 +278,7 @@ func (p *Plugin) tellFailure(ctx context.Context, claim *v1.PersistentVolumeClai
 	})
 	if err != nil {
 		p.Logger.Warn("cannot tell a claim why it does not get larger", "claim", claim.Namespace+"/"+claim.Name,
-			"error", err)
+			"err", err)
 	}
 }
 

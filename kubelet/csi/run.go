@@ -70,7 +70,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 
 func (p *Plugin) complain(ctx context.Context, what string, err error) {
 	if ctx.Err() == nil {
-		p.Logger.Warn(what, "error", err)
+		p.Logger.Warn(what, "err", err)
 	}
 }
 

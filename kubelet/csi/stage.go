@@ -295,7 +295,7 @@ func (p *Plugin) findOrphans() {
 	}
 	orphans, err := p.lookForOrphans()
 	if err != nil {
-		p.Logger.Warn("cannot tell which volumes are staged; trying again", "error", err)
+		p.Logger.Warn("cannot tell which volumes are staged; trying again", "err", err)
 		return
 	}
 	p.mu.Lock()

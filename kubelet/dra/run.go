@@ -65,7 +65,7 @@ func (m *Manager) Run(ctx context.Context) error {
 
 func (m *Manager) complain(ctx context.Context, what, driver string, err error) {
 	if ctx.Err() == nil {
-		m.Logger.Warn(what, "driver", driver, "error", err)
+		m.Logger.Warn(what, "driver", driver, "err", err)
 	}
 }
 

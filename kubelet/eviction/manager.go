@@ -114,7 +114,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		}
 		err := m.look(ctx)
 		if err != nil && ctx.Err() == nil {
-			m.Logger.Warn("cannot tell how much of its resources this node has left; trying again", "error", err)
+			m.Logger.Warn("cannot tell how much of its resources this node has left; trying again", "err", err)
 		}
 		if m.waits() {
 			timer.Reset(quickly)
@@ -165,7 +165,7 @@ func (m *Manager) look(ctx context.Context) error {
 	m.NodeEvent("EvictionThresholdMet", fmt.Sprintf("Attempting to reclaim %s", name))
 	if m.frees(ctx, short.Signal) {
 		if err := m.Free(ctx); err != nil {
-			m.Logger.Warn("cannot free all that nobody uses", "error", err)
+			m.Logger.Warn("cannot free all that nobody uses", "err", err)
 		}
 		if seen, err = m.Measure.Node(ctx); err != nil {
 			return err
@@ -216,7 +216,7 @@ func (m *Manager) evict(ctx context.Context, t Threshold, o Observation) error {
 		return err
 	}
 	if err != nil {
-		m.Logger.Warn("cannot measure all that pods use; ranking them by what is known", "error", err)
+		m.Logger.Warn("cannot measure all that pods use; ranking them by what is known", "err", err)
 	}
 	candidates := make([]Candidate, 0, len(pods))
 	for _, pod := range pods {

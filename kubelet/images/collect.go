@@ -79,7 +79,7 @@ func statfs(dir string) (total, free uint64, err error) {
 func (c *Collector) Run(ctx context.Context) error {
 	// The first look finds images of any age: none was pulled just now for a pod that is starting.
 	if err := c.look(ctx, time.Time{}); err != nil && ctx.Err() == nil {
-		c.Logger.Warn("cannot tell which images there are; trying again", "error", err)
+		c.Logger.Warn("cannot tell which images there are; trying again", "err", err)
 	}
 	ticker := time.NewTicker(c.Every)
 	defer ticker.Stop()
@@ -90,7 +90,7 @@ func (c *Collector) Run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		if err := c.Collect(ctx); err != nil && ctx.Err() == nil {
-			c.Logger.Warn("cannot remove unused images; trying again", "error", err)
+			c.Logger.Warn("cannot remove unused images; trying again", "err", err)
 		}
 	}
 }

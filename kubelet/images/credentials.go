@@ -35,7 +35,7 @@ func (p *Puller) credentials(ctx context.Context, pod *v1.Pod, image string) ([]
 		secret, err := p.secrets.Secret(ctx, pod, ref.Name)
 		if err != nil {
 			p.log.Warn("cannot read an image pull secret", "pod", pod.Namespace+"/"+pod.Name, "secret", ref.Name,
-				"error", err)
+				"err", err)
 			continue
 		}
 		auths, err := parseAuths(secret)

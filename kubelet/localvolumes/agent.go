@@ -142,7 +142,7 @@ func (a *Agent) Run(ctx context.Context) error {
 func (a *Agent) logUnknown() {
 	names, err := a.Directories.Names()
 	if err != nil {
-		a.Logger.Warn("cannot list the directories of local volumes", "error", err)
+		a.Logger.Warn("cannot list the directories of local volumes", "err", err)
 	}
 	for _, name := range names {
 		if _, known, _ := a.store.GetByKey(name); !known {
@@ -182,7 +182,7 @@ func (a *Agent) annotate(ctx context.Context) {
 		if err == nil || ctx.Err() != nil {
 			continue // the node's next version is looked at again
 		}
-		a.Logger.Warn("cannot say on the Node where local volumes are; trying again", "error", err)
+		a.Logger.Warn("cannot say on the Node where local volumes are; trying again", "err", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(annotateRetry):
@@ -208,7 +208,7 @@ func (a *Agent) next(ctx context.Context) bool {
 	defer a.queue.Done(name)
 	if err := a.reconcile(ctx, name); err != nil && ctx.Err() == nil {
 		if !errors.Is(err, errInUse) {
-			a.Logger.Warn("cannot delete, limit or record a local volume; trying again", "volume", name, "error", err)
+			a.Logger.Warn("cannot delete, limit or record a local volume; trying again", "volume", name, "err", err)
 		}
 		a.queue.AddRateLimited(name)
 		return true

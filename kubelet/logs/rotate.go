@@ -67,7 +67,7 @@ func (r *Rotator) Run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		if err := r.Rotate(ctx); err != nil && ctx.Err() == nil {
-			r.Logger.Warn("cannot rotate the logs of containers; trying again", "error", err)
+			r.Logger.Warn("cannot rotate the logs of containers; trying again", "err", err)
 		}
 	}
 }

@@ -17,8 +17,8 @@ import (
 
 const maxImagesTold = 50
 
-// Ills are the faults that a node finds with itself.
-type Ills struct {
+// Faults are the faults that a node finds with itself.
+type Faults struct {
 	Runtime bool // it does not answer, or reports that it is not ready
 	Network bool // the runtime reports that the pods' network is not ready
 	Disk    bool // little space, or few inodes
@@ -28,15 +28,15 @@ type Ills struct {
 
 // conditions returns the node's conditions, from the eviction manager's findings and
 // the runtime's status.
-func (r *Reporter) conditions(ctx context.Context) ([]v1.NodeCondition, Ills) {
+func (r *Reporter) conditions(ctx context.Context) ([]v1.NodeCondition, Faults) {
 	var short []v1.NodeConditionType
 	if r.Short != nil {
 		short = r.Short()
 	}
-	ills := Ills{Memory: slices.Contains(short, v1.NodeMemoryPressure),
+	faults := Faults{Memory: slices.Contains(short, v1.NodeMemoryPressure),
 		Disk: slices.Contains(short, v1.NodeDiskPressure),
 		PIDs: slices.Contains(short, v1.NodePIDPressure)}
-	return append(pressures(short), r.ready(ctx, &ills)), ills
+	return append(pressures(short), r.ready(ctx, &faults)), faults
 }
 
 func pressure(kind v1.NodeConditionType, under bool, what, message string) v1.NodeCondition {
@@ -68,8 +68,8 @@ func pressures(short []v1.NodeConditionType) []v1.NodeCondition {
 
 // ready returns the condition Ready. It is false while the runtime has a fault or the
 // machine goes down.
-func (r *Reporter) ready(ctx context.Context, ills *Ills) v1.NodeCondition {
-	c := r.runtimeReady(ctx, ills)
+func (r *Reporter) ready(ctx context.Context, faults *Faults) v1.NodeCondition {
+	c := r.runtimeReady(ctx, faults)
 	switch {
 	case r.Down == nil || !r.Down():
 	case c.Status == v1.ConditionTrue:
@@ -80,15 +80,15 @@ func (r *Reporter) ready(ctx context.Context, ills *Ills) v1.NodeCondition {
 	return c
 }
 
-// runtimeReady also sets the faults of the runtime in ills.
-func (r *Reporter) runtimeReady(ctx context.Context, ills *Ills) v1.NodeCondition {
+// runtimeReady also sets the faults of the runtime in faults.
+func (r *Reporter) runtimeReady(ctx context.Context, faults *Faults) v1.NodeCondition {
 	notReady := func(format string, args ...any) v1.NodeCondition {
 		return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady",
 			Message: fmt.Sprintf(format, args...)}
 	}
 	status, err := r.Runtime.Status(ctx)
 	if err != nil {
-		ills.Runtime = true
+		faults.Runtime = true
 		if cri.IsUnavailable(err) {
 			return notReady("container runtime is not reachable")
 		}
@@ -103,7 +103,7 @@ func (r *Reporter) runtimeReady(ctx context.Context, ills *Ills) v1.NodeConditio
 			}
 		}
 		if !ok {
-			ills.Runtime, ills.Network = kind == runtimeapi.RuntimeReady, kind == runtimeapi.NetworkReady
+			faults.Runtime, faults.Network = kind == runtimeapi.RuntimeReady, kind == runtimeapi.NetworkReady
 			return notReady("%s=false: %s", kind, message)
 		}
 	}

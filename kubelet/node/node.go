@@ -83,7 +83,7 @@ type Config struct {
 	// the API server's stay. It may be nil.
 	InUse func() (names []v1.UniqueVolumeName, known bool)
 	// Found is called with the node's faults after each check. It may be nil.
-	Found func(Ills)
+	Found func(Faults)
 	// Moved is called when this node has other internal addresses than the Node object had. It may
 	// be nil.
 	Moved  func(before, now []string)
@@ -178,7 +178,7 @@ func (r *Reporter) Newest() *v1.Node {
 	node, err := r.Client.CoreV1().Nodes().Get(ctx, r.Name, metav1.GetOptions{})
 	if err != nil {
 		r.Logger.Warn("cannot ask for the newest labels and taints of this node; going by those that are known",
-			"error", err)
+			"err", err)
 		return nil
 	}
 	r.mu.Lock()
@@ -232,7 +232,7 @@ func (r *Reporter) Run(ctx context.Context) error {
 		}
 		wanted, err := r.wanted(ctx)
 		if err != nil {
-			r.Logger.Warn("cannot look at this machine; trying again", "error", err)
+			r.Logger.Warn("cannot look at this machine; trying again", "err", err)
 			timer.Reset(retryAfter)
 			continue
 		}
@@ -256,7 +256,7 @@ func (r *Reporter) Run(ctx context.Context) error {
 			if err := r.write(ctx, wanted, repeat); err != nil {
 				wait, news := failing.add(err)
 				if ctx.Err() == nil && news {
-					r.Logger.Warn("cannot report this node; trying again", "error", err, "in", wait)
+					r.Logger.Warn("cannot report this node; trying again", "err", err, "in", wait)
 				}
 				timer.Reset(wait)
 				continue
@@ -312,9 +312,9 @@ func (r *Reporter) wanted(ctx context.Context) (*v1.Node, error) {
 	r.mu.Lock()
 	r.allocatable = allocatable
 	r.mu.Unlock()
-	conditions, ills := r.conditions(ctx)
+	conditions, faults := r.conditions(ctx)
 	if r.Found != nil && ctx.Err() == nil {
-		r.Found(ills)
+		r.Found(faults)
 	}
 	info := r.Machine.Info
 	info.KubeletVersion = r.Version

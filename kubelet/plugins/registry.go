@@ -89,7 +89,7 @@ func (r *Registry) Run(ctx context.Context) error {
 	defer r.running.Wait()
 	for {
 		if err := r.scan(ctx); err != nil {
-			r.log.Warn("cannot look for plugins; trying again", "directory", r.dir, "error", err)
+			r.log.Warn("cannot look for plugins; trying again", "directory", r.dir, "err", err)
 		}
 		for looked := false; !looked; {
 			select {
@@ -194,7 +194,7 @@ func (r *Registry) registered(path string, f *found, plugin *Plugin, kind string
 	if err != nil {
 		f.delay = min(max(2*f.delay, firstRetry), longestRetry)
 		f.retryAt = time.Now().Add(f.delay)
-		r.log.Warn("cannot register a plugin; trying again", "socket", path, "again", f.delay, "error", err)
+		r.log.Warn("cannot register a plugin; trying again", "socket", path, "again", f.delay, "err", err)
 	} else {
 		f.delay, f.retryAt = 0, time.Time{}
 	}

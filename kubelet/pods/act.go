@@ -97,7 +97,7 @@ func (w *worker) begin(pod *v1.Pod, begun bool) (end func(), ok bool) {
 // try logs a failure; the next look at the pod tries again.
 func (w *worker) try(pod *v1.Pod, what string, err error) bool {
 	if err != nil {
-		w.m.Logger.Warn("cannot "+what, "pod", pod.Namespace+"/"+pod.Name, "error", err)
+		w.m.Logger.Warn("cannot "+what, "pod", pod.Namespace+"/"+pod.Name, "err", err)
 		w.retryAt = w.m.Now().Add(retryRuntime)
 	}
 	return err == nil
@@ -253,7 +253,7 @@ func (w *worker) tryStart(f lifecycle.Facts, s lifecycle.Start, box *lifecycle.S
 	w.m.Events.Event(pod, c, v1.EventTypeNormal, "Started", "Container started")
 	if err := w.m.Logs.Link(pod, c.Name, id, s.Attempt); err != nil {
 		w.m.Logger.Warn("cannot make the link to a container's log by which collectors find it", "pod",
-			pod.Namespace+"/"+pod.Name, "container", c.Name, "error", err)
+			pod.Namespace+"/"+pod.Name, "container", c.Name, "err", err)
 	}
 	return id, "", nil
 }

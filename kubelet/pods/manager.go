@@ -468,7 +468,7 @@ func (m *Manager) follow(ctx context.Context, connected chan<- bool) {
 		if ctx.Err() != nil {
 			return
 		}
-		m.Logger.Debug("the runtime's event stream ended; looking at all pods every second", "error", err)
+		m.Logger.Debug("the runtime's event stream ended; looking at all pods every second", "err", err)
 		send(false)
 		wait(ctx, time.Second)
 	}
@@ -502,7 +502,7 @@ func (m *Manager) relistLoop(ctx context.Context, connected <-chan bool) {
 		err := m.relist(ctx)
 		m.looks.ended(m.Now(), err)
 		if err != nil && ctx.Err() == nil {
-			m.Logger.Warn("cannot list what the runtime runs; trying again", "error", err)
+			m.Logger.Warn("cannot list what the runtime runs; trying again", "err", err)
 		} else if rounds%6 == 0 {
 			m.sweep()
 		}
@@ -578,7 +578,7 @@ func (m *Manager) sweep() {
 	sweepEach := func(what string, list func() ([]types.UID, error), remove func(types.UID) error) {
 		uids, err := list()
 		if err != nil {
-			m.Logger.Warn("cannot list leftovers of pods", "what", what, "error", err)
+			m.Logger.Warn("cannot list leftovers of pods", "what", what, "err", err)
 			return
 		}
 		for _, uid := range uids {
@@ -586,7 +586,7 @@ func (m *Manager) sweep() {
 				continue
 			}
 			if err := remove(uid); err != nil {
-				m.Logger.Warn("cannot remove what a pod left", "what", what, "uid", uid, "error", err)
+				m.Logger.Warn("cannot remove what a pod left", "what", what, "uid", uid, "err", err)
 			}
 		}
 	}
@@ -609,6 +609,6 @@ func (m *Manager) sweep() {
 	aside(&m.sweeping.volumes, func() { sweepEach("directory", m.Volumes.Pods, m.Volumes.Unmount) })
 	sweepEach("logs", m.Logs.Pods, m.Logs.RemoveOwn)
 	if err := m.Logs.RemoveDeadLinks(); err != nil {
-		m.Logger.Warn("cannot remove links to logs that are gone", "error", err)
+		m.Logger.Warn("cannot remove links to logs that are gone", "err", err)
 	}
 }

@@ -286,7 +286,7 @@ func (w *worker) step(ctx context.Context) (next time.Time, done bool) {
 	observed, err := w.state.Read(ctx)
 	if err != nil {
 		if ctx.Err() == nil && !cri.IsUnavailable(err) {
-			w.m.Logger.Warn("cannot look at a pod; trying again", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+			w.m.Logger.Warn("cannot look at a pod; trying again", "pod", pod.Namespace+"/"+pod.Name, "err", err)
 		}
 		return w.m.Now().Add(retryRuntime), false
 	}
@@ -453,7 +453,7 @@ func (w *worker) adoptGroup(f lifecycle.Facts) {
 	}
 	w.noteGroup(f.Pod)
 	if err := w.m.Cgroups.Ensure(f.Pod); err != nil {
-		w.m.Logger.Warn("cannot set the limits of a pod again", "pod", f.Pod.Namespace+"/"+f.Pod.Name, "error", err)
+		w.m.Logger.Warn("cannot set the limits of a pod again", "pod", f.Pod.Namespace+"/"+f.Pod.Name, "err", err)
 	}
 }
 
@@ -636,7 +636,7 @@ func (w *worker) terminate(ctx context.Context, f lifecycle.Facts) time.Time {
 		// Before the end is reported: from then on another pod may get the devices.
 		if err := w.unprepare(ctx); err != nil {
 			w.m.Logger.Warn("cannot take back a pod's devices; trying again", "pod", f.Pod.Namespace+"/"+f.Pod.Name,
-				"error", err)
+				"err", err)
 			return w.m.Now().Add(retryCleanUp)
 		}
 		w.m.Allocator.Release(w.uid)
@@ -666,7 +666,7 @@ const retryCleanUp = 2 * time.Second
 func (w *worker) cleanUp(ctx context.Context, f lifecycle.Facts, gone bool) (next time.Time, done bool) {
 	pod := f.Pod
 	fail := func(err error) (time.Time, bool) {
-		w.m.Logger.Warn("cannot clean up after a pod; trying again", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+		w.m.Logger.Warn("cannot clean up after a pod; trying again", "pod", pod.Namespace+"/"+pod.Name, "err", err)
 		return w.m.Now().Add(retryCleanUp), false
 	}
 	if plan := lifecycle.DecideEnd(f); !plan.Ended {

@@ -59,7 +59,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 			fail(w, fmt.Errorf("read the log: %w", err))
 			return
 		}
-		s.Logger.Warn("cannot read a log to its end", "container", status.Id, "error", err)
+		s.Logger.Warn("cannot read a log to its end", "container", status.Id, "err", err)
 	}
 	panic(http.ErrAbortHandler)
 }

@@ -45,7 +45,7 @@ func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 func (s *Server) measure(ctx context.Context) ([]*usage.Pod, error) {
 	measured, err := s.Usage.Pods(ctx)
 	if err != nil && len(measured) > 0 && ctx.Err() == nil {
-		s.Logger.Warn("cannot measure all pods", "error", err)
+		s.Logger.Warn("cannot measure all pods", "err", err)
 		err = nil
 	}
 	slices.SortFunc(measured, func(a, b *usage.Pod) int {
@@ -65,7 +65,7 @@ func (s *Server) addLayers(ctx context.Context, measured []*usage.Pod) {
 	ctx, cancel := context.WithTimeout(ctx, layersPatience)
 	defer cancel()
 	if err := s.Usage.AddLayers(ctx, measured, layersAge); err != nil {
-		s.Logger.Debug("the sizes of writable layers are older ones", "error", err)
+		s.Logger.Debug("the sizes of writable layers are older ones", "err", err)
 	}
 }
 

@@ -157,7 +157,7 @@ func (m *Manager) Run(ctx context.Context) error {
 func (m *Manager) complain(what string, err error) {
 	if text := fmt.Sprint(what, err); text != m.told {
 		m.told = text
-		m.Logger.Warn(what, "error", err)
+		m.Logger.Warn(what, "err", err)
 	}
 }
 
@@ -398,7 +398,7 @@ func (m *Manager) save(t times) {
 		err = atomicfile.Write(m.File, raw, 0o644)
 	}
 	if err != nil {
-		m.Logger.Warn("cannot note the time of the shutdown for metrics", "error", err)
+		m.Logger.Warn("cannot note the time of the shutdown for metrics", "err", err)
 	}
 }
 
@@ -408,7 +408,7 @@ func (m *Manager) load() (t times) {
 		err = json.Unmarshal(raw, &t)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		m.Logger.Warn("cannot read when the machine was last shut down; metrics say never", "error", err)
+		m.Logger.Warn("cannot read when the machine was last shut down; metrics say never", "err", err)
 		return times{}
 	}
 	return t

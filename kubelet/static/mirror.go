@@ -220,7 +220,7 @@ func (m *Mirrors) Run(ctx context.Context) error {
 		}
 		timer.Stop()
 		if err := m.sync(ctx); err != nil && ctx.Err() == nil {
-			m.Logger.Warn("cannot mirror the static pods; trying again", "error", err)
+			m.Logger.Warn("cannot mirror the static pods; trying again", "err", err)
 			timer.Reset(retryMirrors)
 		}
 	}

@@ -97,7 +97,7 @@ func (s *Source) Run(ctx context.Context) error {
 			continue
 		case err := <-watcher.Errors:
 			s.Logger.Debug("the watch of static pods' manifests told of an error; they are read regularly, too",
-				"error", err)
+				"err", err)
 			continue
 		case <-timer.C:
 		}
@@ -117,7 +117,7 @@ func (s *Source) Run(ctx context.Context) error {
 func (s *Source) sync() bool {
 	wanted, err := s.read()
 	if err != nil {
-		s.Logger.Warn("cannot read the manifests of static pods; what runs stays as it is", "dir", s.Dir, "error", err)
+		s.Logger.Warn("cannot read the manifests of static pods; what runs stays as it is", "dir", s.Dir, "err", err)
 		return true
 	}
 	done := true
@@ -188,7 +188,7 @@ func (s *Source) read() (map[string]*v1.Pod, error) {
 		if mistake != s.told[path] {
 			s.told[path] = mistake
 			if mistake != "" {
-				s.Logger.Error("a static pod's manifest cannot be used", "file", path, "error", mistake)
+				s.Logger.Error("a static pod's manifest cannot be used", "file", path, "err", mistake)
 			}
 		}
 	}

@@ -133,7 +133,7 @@ func (m *Manager) next(ctx context.Context) bool {
 	case err == nil:
 		m.queue.Forget(uid)
 	case ctx.Err() == nil:
-		m.log.Warn("cannot write a pod's status; trying again", "uid", uid, "error", err)
+		m.log.Warn("cannot write a pod's status; trying again", "uid", uid, "err", err)
 		m.queue.AddRateLimited(uid)
 	}
 	return true

@@ -17,6 +17,7 @@ import (
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
+	"github.com/barque/barque/pki/identity"
 )
 
 // records are those of the store, in memory.
@@ -100,8 +101,8 @@ func newBook(self string) (*Book, *records) {
 // peer is a certificate for a server of that name, with a key of its own.
 func peer(t *testing.T, ca *pki.Authority, name string) *x509.Certificate {
 	t.Helper()
-	i, err := pki.NewIdentity(t.Context(),
-		pki.IdentityConfig{Name: "peer", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+	i, err := identity.New(t.Context(),
+		identity.Config{Name: "peer", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 			Issue: pki.TrustOf(ca).Signs(func() pki.Request {
 				return pki.Request{CommonName: name, Organization: []string{join.ServersOrganization},
 					Usage: pki.Client | pki.Server}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/pki"
+	"github.com/barque/barque/pki/identity"
 )
 
 // TestTheOverlap: while the CA is exchanged, a certificate of the one before counts with a recorded
@@ -26,8 +27,8 @@ func TestTheOverlap(t *testing.T) {
 		if strings.HasPrefix(cn, pki.NodeUser) && groups == nil {
 			groups = []string{pki.NodesGroup}
 		}
-		i, err := pki.NewIdentity(t.Context(),
-			pki.IdentityConfig{Name: "x", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		i, err := identity.New(t.Context(),
+			identity.Config{Name: "x", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 				Issue: trust.Signs(
 					func() pki.Request { return pki.Request{CommonName: cn, Organization: groups, Usage: pki.Client} },
 					time.Now)})
@@ -237,8 +238,8 @@ func TestAnAnnouncedKeyCountsAtOnce(t *testing.T) {
 	}
 	issue := func(cn string) *x509.Certificate {
 		t.Helper()
-		i, err := pki.NewIdentity(t.Context(),
-			pki.IdentityConfig{Name: cn, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		i, err := identity.New(t.Context(),
+			identity.Config{Name: cn, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 				Issue: trust.Signs(func() pki.Request { return pki.Request{CommonName: cn, Usage: pki.Client} },
 					time.Now)})
 		if err != nil {

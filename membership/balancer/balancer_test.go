@@ -140,7 +140,7 @@ func TestMovesToALivingServerAndCutsTheOldConnection(t *testing.T) {
 	}
 	if _, err := old.lines.ReadByte(); err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("the connection through an ill server was not cut: %v", err)
-	} else if timeout, ok := err.(net.Error); ok && timeout.Timeout() {
+	} else if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		t.Fatal("the connection through an ill server was not cut")
 	}
 	eventually(t, addr, "two\n")

@@ -22,6 +22,7 @@ import (
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
+	"github.com/barque/barque/pki/identity"
 )
 
 // AgentConfig configures an agent's certificates.
@@ -40,8 +41,8 @@ type Agent struct {
 	record  Record
 	Trust   *pki.Trust
 	key     crypto.Signer
-	Client  *pki.Identity // as system:node:<name>
-	Serving *pki.Identity // of the node's own server
+	Client  *identity.Identity // as system:node:<name>
+	Serving *identity.Identity // of the node's own server
 	proof   *credential
 	logger  *slog.Logger
 	failed  failures
@@ -73,10 +74,10 @@ func LoadAgent(o AgentConfig) (*Agent, error) {
 	}
 	ids.proof.set(data, ids.Trust.Bundle().Generation)
 	for _, want := range []struct {
-		into **pki.Identity
+		into **identity.Identity
 		file string
 	}{{&ids.Client, clientFile}, {&ids.Serving, servingFile}} {
-		if *want.into, err = pki.LoadIdentity(want.file, filepath.Join(dir, want.file), ids.key); err != nil {
+		if *want.into, err = identity.Load(want.file, filepath.Join(dir, want.file), ids.key); err != nil {
 			return nil, fmt.Errorf("this agent's certificate: %w; join again: %s", err, rejoinCommand(r))
 		}
 	}
@@ -93,10 +94,10 @@ func rejoinCommand(r Record) string {
 		"make a token on a server with `barque token create`, and start this agent once with `barque agent --rejoin --server %s --token TOKEN`", server)
 }
 
-func (ids *Agent) upkeep() pki.Upkeep {
-	return pki.Upkeep{
+func (ids *Agent) upkeep() identity.Upkeep {
+	return identity.Upkeep{
 		Name: "of this agent", Now: time.Now, Logger: ids.logger, Renew: ids.failed.counting(ids.renew),
-		Terms:   func() []pki.Term { return []pki.Term{ids.Client.Term(), ids.Serving.Term()} },
+		Terms:   func() []identity.Term { return []identity.Term{ids.Client.Term(), ids.Serving.Term()} },
 		Wanted:  ids.wanted,
 		Changed: ids.gossipChanged,
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/pki"
+	"github.com/barque/barque/pki/identity"
 )
 
 // CertificateInfo is one certificate, or a credential for gossip.
@@ -48,7 +49,7 @@ func InfoOf(name string, cert *x509.Certificate, keptUp bool, now time.Time) Cer
 		c.Names = append(c.Names, ip.String())
 	}
 	if keptUp {
-		c.RenewAt = pki.TermOf(cert).Due()
+		c.RenewAt = identity.TermOf(cert).Due()
 	}
 	return c
 }

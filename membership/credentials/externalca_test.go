@@ -17,6 +17,7 @@ import (
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/pki/companytest"
+	"github.com/barque/barque/pki/identity"
 )
 
 // TestANodeThatTheNextCAForbidsHoldsTheExchange: a server whose certificates an operator's CA may
@@ -106,15 +107,15 @@ func TestNodesBelieveNoTwin(t *testing.T) {
 	}{"its own server": {own, true}, "the twin": {twin, false}} {
 		request := pki.Request{CommonName: "barque:apiserver", Organization: []string{join.ServersOrganization},
 			Usage: pki.Server, Names: []string{"127.0.0.1"}}
-		identity, err := pki.NewIdentity(t.Context(),
-			pki.IdentityConfig{Name: "api", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		api, err := identity.New(t.Context(),
+			identity.Config{Name: "api", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 				Issue: c.by.Signs(func() pki.Request { return request }, time.Now)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		server := httptest.NewUnstartedServer(
 			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }))
-		server.TLS = &tls.Config{Certificates: []tls.Certificate{*identity.Certificate()}}
+		server.TLS = &tls.Config{Certificates: []tls.Certificate{*api.Certificate()}}
 		server.Config.ErrorLog = log.New(io.Discard, "", 0) // refused handshakes are part of the test
 		server.StartTLS()
 		defer server.Close()

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/barque/barque/pki"
+	"github.com/barque/barque/pki/identity"
 )
 
 // failures counts renewals that failed.
@@ -35,7 +36,7 @@ func (ids *Agent) Collectors() []prometheus.Collector {
 // kubelet of a server is in the API server's process, and needs no client certificate.
 func (ids *Server) Collectors() []prometheus.Collector { return certificateMetrics(nil, &ids.failed) }
 
-func certificateMetrics(client *pki.Identity, failed *failures) []prometheus.Collector {
+func certificateMetrics(client *identity.Identity, failed *failures) []prometheus.Collector {
 	count := func() float64 { return float64(failed.Load()) }
 	return []prometheus.Collector{
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -24,6 +24,7 @@ import (
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
+	"github.com/barque/barque/pki/identity"
 )
 
 // ServerConfig configures a server's certificates.
@@ -58,13 +59,13 @@ type Server struct {
 	Trust         *pki.Trust
 	logger        *slog.Logger
 	failed        failures
-	Peer          *pki.Identity // to other servers, both as client and as server
-	API           *pki.Identity // of the API
-	KubeletClient *pki.Identity // of the API server as a client of kubelets
-	serverClient  *pki.Identity // to the API of other servers
-	Kubelet       *pki.Identity // of this node's own server
-	proxy         *pki.Identity // of the API server as a client of extension API servers
-	admin         *pki.Identity // in the administrator's kubeconfig
+	Peer          *identity.Identity // to other servers, both as client and as server
+	API           *identity.Identity // of the API
+	KubeletClient *identity.Identity // of the API server as a client of kubelets
+	serverClient  *identity.Identity // to the API of other servers
+	Kubelet       *identity.Identity // of this node's own server
+	proxy         *identity.Identity // of the API server as a client of extension API servers
+	admin         *identity.Identity // in the administrator's kubeconfig
 	proof         *credential
 	peerKey       *peerKey
 	recordKeys    atomic.Pointer[func(ctx context.Context) error] // see RecordKeysBy
@@ -123,11 +124,11 @@ func NewServer(ctx context.Context, o ServerConfig) (*Server, error) {
 			}
 			return out, err
 		}
-		config := pki.IdentityConfig{Name: want.name, Now: time.Now, Logger: o.Logger, Issue: issue}
+		config := identity.Config{Name: want.name, Now: time.Now, Logger: o.Logger, Issue: issue}
 		if want.purpose == pki.Peers {
 			config.Key = ids.peerKey.used()
 		}
-		*want.into, err = pki.NewIdentity(ctx, config)
+		*want.into, err = identity.New(ctx, config)
 		if err != nil {
 			return nil, err
 		}
@@ -144,7 +145,7 @@ func NewServer(ctx context.Context, o ServerConfig) (*Server, error) {
 
 // kind is a certificate of a server.
 type kind struct {
-	into    **pki.Identity
+	into    **identity.Identity
 	name    string
 	request pki.Request
 	purpose pki.Purpose // of the CA that issues it
@@ -223,8 +224,10 @@ func (ids *Server) Others() (machine []*x509.Certificate, admin *x509.Certificat
 }
 
 // identities returns the certificates in the order of renewal.
-func (ids *Server) identities() []*pki.Identity {
-	return []*pki.Identity{ids.Peer, ids.API, ids.KubeletClient, ids.serverClient, ids.Kubelet, ids.proxy, ids.admin}
+func (ids *Server) identities() []*identity.Identity {
+	return []*identity.Identity{
+		ids.Peer, ids.API, ids.KubeletClient, ids.serverClient, ids.Kubelet, ids.proxy, ids.admin,
+	}
 }
 
 // Run renews the certificates in time.
@@ -232,8 +235,8 @@ func (ids *Server) Run(ctx context.Context) error {
 	return lifecycle.All(ctx, ids.upkeep().Run, ids.saveAgain)
 }
 
-func (ids *Server) upkeep() pki.Upkeep {
-	return pki.Upkeep{
+func (ids *Server) upkeep() identity.Upkeep {
+	return identity.Upkeep{
 		Name: "of this server", Terms: ids.terms, Renew: ids.failed.counting(ids.follow), Now: time.Now,
 		Logger: ids.logger, Changed: ids.Trust.Changed,
 		Wanted: func() string {
@@ -313,8 +316,8 @@ func (ids *Server) save(ctx context.Context) error {
 	return err
 }
 
-func (ids *Server) terms() []pki.Term {
-	var terms []pki.Term
+func (ids *Server) terms() []identity.Term {
+	var terms []identity.Term
 	for _, i := range ids.identities() {
 		terms = append(terms, i.Term())
 	}
@@ -466,7 +469,7 @@ func (ids *Server) KubeletTLS() func(member string) *tls.Config {
 
 // KubeletServerTLS is how this node's own server is called. Each connection is held against the CAs
 // of the moment.
-func KubeletServerTLS(serving *pki.Identity, trust *pki.Trust, options tlsoptions.Options) *tls.Config {
+func KubeletServerTLS(serving *identity.Identity, trust *pki.Trust, options tlsoptions.Options) *tls.Config {
 	ofNow := trust.ForEach(func(roots *x509.CertPool) *tls.Config {
 		c := &tls.Config{NextProtos: []string{"h2", "http/1.1"},
 			GetCertificate: serving.GetCertificate, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: roots,
@@ -550,7 +553,7 @@ func (ids *Server) CallTLS() *tls.Config { return ids.callTLS(ids.serverClient) 
 // answer nobody but administrators.
 func (ids *Server) CallAsAdmin() *tls.Config { return ids.callTLS(ids.admin) }
 
-func (ids *Server) callTLS(as *pki.Identity) *tls.Config {
+func (ids *Server) callTLS(as *identity.Identity) *tls.Config {
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS13,
 		InsecureSkipVerify:   true, // VerifyConnection does, against the CAs of the moment

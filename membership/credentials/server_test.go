@@ -27,6 +27,7 @@ import (
 	"github.com/barque/barque/internal/tlsoptions"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
+	"github.com/barque/barque/pki/identity"
 )
 
 // diskRecord is what a node has written down, in a file.
@@ -443,8 +444,8 @@ func TestKubeletConnectionsInAnExchange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serving, err := pki.NewIdentity(t.Context(),
-		pki.IdentityConfig{Name: "kubelet", Key: key, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+	serving, err := identity.New(t.Context(),
+		identity.Config{Name: "kubelet", Key: key, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 			Issue: ids.Trust.Signs(
 				func() pki.Request { return join.NodeServing("a1", netip.MustParseAddr("10.0.0.7")) },
 				time.Now)})

@@ -20,8 +20,46 @@ import (
 	"github.com/barque/barque/membership/admissions"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/skew"
 	"github.com/barque/barque/pki"
 )
+
+// step is what a server does to come to the record of its cluster.
+type step int
+
+const (
+	wiping     step = iota // it drops the store of before, as it was about to
+	rejoining              // it joins as a new server, and then drops its store
+	continuing             // it starts with its data
+	restoring              // it begins a new cluster with a backup
+	beginning              // it begins a new cluster
+	asking                 // it asks a server of a cluster for admission
+)
+
+// decide returns the step of a server with a record; nil is none. wipe is whether --wipe counts.
+func decide(r *Record, o *Options, wipe bool) (step, error) {
+	switch {
+	case r != nil && r.Phase == PhaseWiping:
+		return wiping, nil
+	case r != nil && r.Phase != PhaseAsking && wipe && !r.joiningBy(o.Token):
+		return rejoining, nil
+	case r != nil && r.Phase != PhaseAsking:
+		return continuing, nil
+	}
+	if err := o.checkNew(); err != nil {
+		return 0, err
+	}
+	switch {
+	case r != nil && o.Join == "":
+		return 0, fmt.Errorf("data directory %s was about to join the cluster at %s when it was stopped: "+
+			"give --join and --token again, or use an empty directory to begin a new cluster", o.DataDir, r.Asked)
+	case o.Restore.File != "":
+		return restoring, nil
+	case o.Join == "":
+		return beginning, nil
+	}
+	return asking, nil
+}
 
 // Server returns this server's record of its cluster. The record comes from the data directory, or
 // from the server that it joins, or it begins a new cluster.
@@ -43,45 +81,55 @@ func Server(ctx context.Context, o *Options, logger *slog.Logger) (*Record, erro
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case r != nil && r.Phase == PhaseWiping:
-		return r, r.wipe(logger)
-	case r != nil && r.Phase != PhaseAsking && wipe && !r.joiningBy(o.Token):
-		return rejoin(ctx, o, r, logger)
-	case r != nil && r.Phase != PhaseAsking:
-		if o.Replace && r.Phase == PhaseMember {
-			logger.Info("--replace was used up when this node was let in: it starts with its data", "dataDir", r.Dir)
-		}
-		o.warnOfCA(logger)
-		return r, errors.Join(r.SameNode(o, pki.RoleServer), r.sameRestore(o), endAttempt(o.DataDir))
-	}
-	if err := o.checkNew(); err != nil {
+	next, err := decide(r, o, wipe)
+	if err != nil {
 		return nil, err
 	}
-	if r != nil && o.Join == "" {
-		return nil, fmt.Errorf("data directory %s was about to join the cluster at %s when it was stopped: "+
-			"give --join and --token again, or use an empty directory to begin a new cluster", o.DataDir, r.Asked)
-	}
-	if o.Restore.File != "" {
+	switch next {
+	case wiping:
+		return r, r.wipe(logger)
+	case rejoining:
+		return rejoin(ctx, o, r, logger)
+	case continuing:
+		return r, r.resume(o, logger)
+	case restoring:
 		return restoreRecord(o, logger)
+	case beginning:
+		return begin(o, logger)
 	}
-	if o.Join == "" {
-		id := rand.Text()[:10]
-		cas, err := o.newCAs(id)
-		if err != nil {
-			return nil, err
-		}
-		ca := cas.clients.Certificate()
-		logger.Info("beginning a new cluster", "cluster", id, "dataDir", o.DataDir, "ca", ca.Subject, "caEnds",
-			ca.NotAfter)
-		return bootstrapRecord(o, id, cas)
+	return ask(ctx, o, logger)
+}
+
+// resume checks that the options fit the server that this machine is already.
+func (r *Record) resume(o *Options, logger *slog.Logger) error {
+	if o.Replace && r.Phase == PhaseMember {
+		logger.Info("--replace was used up when this node was let in: it starts with its data", "dataDir", r.Dir)
 	}
+	o.warnOfCA(logger)
+	return errors.Join(r.SameNode(o, pki.RoleServer), r.sameRestore(o), endAttempt(o.DataDir))
+}
+
+// begin begins a new cluster.
+func begin(o *Options, logger *slog.Logger) (*Record, error) {
+	id := rand.Text()[:10]
+	cas, err := o.newCAs(id)
+	if err != nil {
+		return nil, err
+	}
+	ca := cas.clients.Certificate()
+	logger.Info("beginning a new cluster", "cluster", id, "dataDir", o.DataDir, "ca", ca.Subject, "caEnds", ca.NotAfter)
+	return bootstrapRecord(o, id, cas)
+}
+
+// ask joins the cluster of a server. The record says that it is about to, so that a killed one does
+// not begin a cluster of its own.
+func ask(ctx context.Context, o *Options, logger *slog.Logger) (*Record, error) {
 	client, err := greet(ctx, o, pki.RoleServer, logger)
 	if err != nil {
 		return nil, err
 	}
 	defer client.Close()
-	r = &Record{Dir: o.DataDir, Phase: PhaseAsking, Name: o.Name, Role: pki.RoleServer, Asked: o.Join}
+	r := &Record{Dir: o.DataDir, Phase: PhaseAsking, Name: o.Name, Role: pki.RoleServer, Asked: o.Join}
 	if err := r.Save(); err != nil {
 		return nil, err
 	}
@@ -219,7 +267,7 @@ func greet(ctx context.Context, o *Options, role string, logger *slog.Logger) (*
 	if err != nil {
 		return nil, err
 	}
-	ca, err := ComingAgain(ctx, logger, func() (*pki.Authority, error) { return join.FetchCA(ctx, o.Join, t) })
+	ca, err := join.RetryWhenBusy(ctx, logger, func() (*pki.Authority, error) { return join.FetchCA(ctx, o.Join, t) })
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +287,7 @@ func (o *Options) joinRequest() (join.Request, error) {
 func askToServe(
 	ctx context.Context, client *join.Client, request join.Request, logger *slog.Logger,
 ) (join.ServerGrant, error) {
-	return ComingAgain(ctx, logger, func() (join.ServerGrant, error) {
+	return join.RetryWhenBusy(ctx, logger, func() (join.ServerGrant, error) {
 		request.Clock = time.Now()
 		return client.Server(ctx, request)
 	})
@@ -340,7 +388,7 @@ func Agent(ctx context.Context, o *Options, logger *slog.Logger) (*Record, error
 		return nil, err
 	}
 	request.GossipKey = gossip.Public().(ed25519.PublicKey)
-	grant, err := ComingAgain(ctx, logger, func() (join.AgentGrant, error) {
+	grant, err := join.RetryWhenBusy(ctx, logger, func() (join.AgentGrant, error) {
 		request.Clock = time.Now()
 		return client.Agent(ctx, request)
 	})
@@ -379,4 +427,17 @@ func (r *Record) GossipSeeds() []netip.AddrPort {
 		out = append(out, s.Gossip)
 	}
 	return out
+}
+
+// fits returns the reason why a node of this version may not join by the server, as the preflight
+// finds it. A server that does not tell its version, as without anonymous requests, judges itself.
+func (o *Options) fits(ctx context.Context, role string, ca *pki.Authority, logger *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, preflightTimeout)
+	defer cancel()
+	theirs, _, err := join.AskVersion(ctx, o.Join, ca)
+	if err != nil || theirs == "" {
+		logger.Debug("the server does not tell its version", "server", o.Join, "err", err)
+		return nil
+	}
+	return skew.Join("this machine", role, version.String(), []skew.Server{{Name: o.Join, Version: theirs}})
 }

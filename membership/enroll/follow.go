@@ -26,9 +26,9 @@ import (
 // after a pause in the successor's answers.
 //
 // An agent moves from a cluster to its successor and never back. In an unrelated cluster with the
-// same CA an agent is a stray: it is refused, logs that, and appears in the status. That happens if
-// two clusters began with one backup, and the agent has followed the other one. An operator selects
-// its cluster with --rejoin.
+// same CA an agent is unrelated: it is refused, logs that, and appears in the status. That happens
+// if two clusters began with one backup, and the agent has followed the other one. An operator
+// selects its cluster with --rejoin.
 
 // errFollows is why keys were not got: the agent is about to be started again.
 var errFollows = errors.New("this agent follows another cluster")
@@ -131,35 +131,35 @@ func (r *Record) follow(successor join.Cluster) error {
 	return nil
 }
 
-// Strays are nodes that have asked this server, and took themselves to be of another cluster.
-type Strays struct {
+// Unrelated are nodes that have asked this server, and took themselves to be of another cluster.
+type Unrelated struct {
 	mu    sync.Mutex
-	known map[string]stray // by name
+	known map[string]unrelatedNode // by name
 }
 
-type stray struct {
+type unrelatedNode struct {
 	cluster string
 	asked   time.Time
 }
 
-// strayShown is how long a stray is reported after its last request; it asks every minute.
-const strayShown = 5 * time.Minute
+// unrelatedShown is how long such a node is reported after its last request; it asks every minute.
+const unrelatedShown = 5 * time.Minute
 
 // Note records a node's request and its cluster.
-func (s *Strays) Note(name, cluster string) {
+func (s *Unrelated) Note(name, cluster string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known == nil {
-		s.known = make(map[string]stray)
+		s.known = make(map[string]unrelatedNode)
 	}
-	s.known[name] = stray{cluster, time.Now()}
+	s.known[name] = unrelatedNode{cluster, time.Now()}
 }
 
 // Cluster returns the cluster in a node's recent request; empty without one.
-func (s *Strays) Cluster(name string) string {
+func (s *Unrelated) Cluster(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k, ok := s.known[name]; ok && time.Since(k.asked) < strayShown {
+	if k, ok := s.known[name]; ok && time.Since(k.asked) < unrelatedShown {
 		return k.cluster
 	}
 	return ""

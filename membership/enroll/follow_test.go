@@ -160,14 +160,14 @@ func TestAgentThatCannotWriteDoesNotFollow(t *testing.T) {
 	}
 }
 
-func TestStraysAreForgotten(t *testing.T) {
+func TestUnrelatedNodesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s Strays
+		var s Unrelated
 		s.Note("a1", "old")
 		if s.Cluster("a1") != "old" || s.Cluster("a2") != "" {
 			t.Errorf("a1 is of %q, a2 of %q", s.Cluster("a1"), s.Cluster("a2"))
 		}
-		<-time.After(strayShown)
+		<-time.After(unrelatedShown)
 		if c := s.Cluster("a1"); c != "" {
 			t.Errorf("after a while a1 is of %q", c)
 		}

@@ -3,16 +3,10 @@ package enroll
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
-	"net/http"
-	"strings"
 	"time"
 
 	"github.com/barque/barque/internal/check"
@@ -127,7 +121,7 @@ func (o *Options) checkServer(ctx context.Context, role string, now func() time.
 				"check the address, the server there, and the network between: its API port must be open")}
 	}
 	findings := []check.Finding{check.Passed(name, o.Join+" answers, and belongs to the cluster of the token")}
-	theirs, clock, err := askVersion(ctx, o.Join, ca)
+	theirs, clock, err := join.AskVersion(ctx, o.Join, ca)
 	if err != nil {
 		return append(findings, check.Failed("version", err.Error(), ""))
 	}
@@ -149,59 +143,4 @@ func (o *Options) checkVersion(role, theirs string) check.Finding {
 		return check.Failed(name, err.Error(), "install the version of the cluster on this machine")
 	}
 	return check.Passed(name, fmt.Sprintf("this machine has %s, the server %s", version.String(), theirs))
-}
-
-// fits returns the reason why a node of this version may not join by the server, as the preflight
-// finds it. A server that does not tell its version, as without anonymous requests, judges itself.
-func (o *Options) fits(ctx context.Context, role string, ca *pki.Authority, logger *slog.Logger) error {
-	ctx, cancel := context.WithTimeout(ctx, preflightTimeout)
-	defer cancel()
-	theirs, _, err := askVersion(ctx, o.Join, ca)
-	if err != nil || theirs == "" {
-		logger.Debug("the server does not tell its version", "server", o.Join, "err", err)
-		return nil
-	}
-	return skew.Join("this machine", role, version.String(), []skew.Server{{Name: o.Join, Version: theirs}})
-}
-
-// askVersion asks a server of the cluster for its version and its time.
-func askVersion(ctx context.Context, address string, ca *pki.Authority) (served string, clock time.Time, err error) {
-	if !strings.Contains(address, "://") {
-		address = "https://" + address
-	}
-	config := &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		// The address need not be in the server's certificate; see join.NewClient. The cluster is
-		// verified, but the certificate's validity is not: this check is to find a wrong clock.
-		InsecureSkipVerify: true,
-		VerifyConnection: func(s tls.ConnectionState) error {
-			leaf := s.PeerCertificates[0]
-			return ca.Verify(leaf, s.PeerCertificates[1:], x509.ExtKeyUsageServerAuth,
-				leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore)/2))
-		},
-	}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
-	defer client.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(address, "/")+"/version", nil)
-	if err != nil {
-		return "", clock, err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return "", clock, err
-	}
-	defer response.Body.Close()
-	var body struct {
-		GitVersion string `json:"gitVersion"`
-	}
-	if clock, err = http.ParseTime(response.Header.Get("Date")); err != nil {
-		return "", clock, fmt.Errorf("the server's time: %w", err)
-	}
-	if response.StatusCode != http.StatusOK {
-		return "", clock, fmt.Errorf("asked for its version the server answers %s", response.Status)
-	}
-	if err := json.NewDecoder(io.LimitReader(response.Body, 64<<10)).Decode(&body); err != nil {
-		return "", clock, errors.Join(errors.New("the server's version cannot be read"), err)
-	}
-	return body.GitVersion, clock, nil
 }

@@ -120,11 +120,11 @@ func TestTheKeyOfServiceAccountsWithEarlierServers(t *testing.T) {
 		e := New(
 			Config{Trust: n.home.trust, Home: n.home, Members: c.members, Fetch: c.fetch,
 				Earlier: func() []string { return []string{"s2"} },
-				Server:  rollover.Server{Cluster: "c1", Store: c.shelf, Changed: c.gossip}})
+				Server:  rollover.Server{Cluster: "c1", Store: c.store, Changed: c.gossip}})
 		_, err := e.Apply(t.Context(), Request{Change: BeginAccounts})
 		if _, is := errors.AsType[*EarlierError](err); !is || !strings.Contains(err.Error(), "s2") ||
-			c.shelf.Writes() != 0 || len(n.home.Keys()) != 2 {
-			t.Errorf("%v; %d writes, %d keys", err, c.shelf.Writes(), len(n.home.Keys()))
+			c.store.Writes() != 0 || len(n.home.Keys()) != 2 {
+			t.Errorf("%v; %d writes, %d keys", err, c.store.Writes(), len(n.home.Keys()))
 		}
 	})
 }

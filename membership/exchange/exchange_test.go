@@ -17,7 +17,7 @@ import (
 
 	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/membership/rollover"
-	"github.com/barque/barque/membership/shelftest"
+	"github.com/barque/barque/membership/rollovertest"
 	"github.com/barque/barque/pki"
 )
 
@@ -91,7 +91,7 @@ type node struct {
 // cluster is some nodes that exchange their CA.
 type cluster struct {
 	t     *testing.T
-	shelf *shelftest.Shelf
+	store *rollovertest.Store
 
 	mu      sync.Mutex
 	nodes   []*node
@@ -120,7 +120,8 @@ func newCluster(t *testing.T, servers, agents int) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{t: t, shelf: shelftest.New(), changed: make(chan struct{}), told: func([]byte) error { return nil }}
+	c := &cluster{t: t, store: rollovertest.New(), changed: make(chan struct{}),
+		told: func([]byte) error { return nil }}
 	for i := range servers + agents {
 		n := &node{name: fmt.Sprintf("s%d", i+1), signer: ca.Digest(), generation: 1}
 		keys := []crypto.Signer{key, account}
@@ -151,7 +152,7 @@ func (c *cluster) start(n *node) {
 		e := New(
 			Config{Trust: n.home.trust, Home: n.home, Members: c.members, Fetch: c.fetch,
 				Told: func(cas []byte) error { return c.told(cas) },
-				Server: rollover.Server{Cluster: "c1", Store: c.shelf, Changed: c.gossip,
+				Server: rollover.Server{Cluster: "c1", Store: c.store, Changed: c.gossip,
 					Logger: slog.New(slog.NewTextHandler(&c.said, nil))},
 			})
 		c.tell(n, func() { n.exchange = e })
@@ -258,7 +259,7 @@ func (c *cluster) fetch(ctx context.Context, digest string) ([]byte, error) {
 
 // lead makes a server the leader for a time, with the only term in which leaders may write.
 func (c *cluster) lead(n *node, for_ time.Duration) {
-	term := c.shelf.Elect()
+	term := c.store.Elect()
 	ctx, cancel := context.WithTimeout(c.t.Context(), for_)
 	defer cancel()
 	if err := n.exchange.Lead(ctx, term); err != nil {
@@ -318,17 +319,17 @@ func TestTheCAIsExchanged(t *testing.T) {
 		synctest.Wait()
 		old := c.nodes[0].signer
 		c.lead(c.nodes[1], time.Minute)
-		if c.shelf.Writes() != 0 {
-			t.Errorf("%d writes although nobody asked", c.shelf.Writes())
+		if c.store.Writes() != 0 {
+			t.Errorf("%d writes although nobody asked", c.store.Writes())
 		}
 		c.apply(c.nodes[0], Begin)
 		c.lead(c.nodes[1], time.Minute)
 		c.settled(4)
-		if c.nodes[0].signer == old || c.shelf.Writes() != 3 {
-			t.Errorf("the CA is another one: %v; %d writes, want 3", c.nodes[0].signer != old, c.shelf.Writes())
+		if c.nodes[0].signer == old || c.store.Writes() != 3 {
+			t.Errorf("the CA is another one: %v; %d writes, want 3", c.nodes[0].signer != old, c.store.Writes())
 		}
 		c.lead(c.nodes[2], time.Minute)
-		if c.shelf.Writes() != 3 {
+		if c.store.Writes() != 3 {
 			t.Error("an exchange that is done makes writes")
 		}
 		c.apply(c.nodes[2], Begin)
@@ -567,7 +568,7 @@ func TestARestoredBackup(t *testing.T) {
 				}
 				c.apply(c.nodes[0], Begin)
 				c.lead(c.nodes[1], time.Minute)
-				c.shelf.Restore([]byte(strings.ReplaceAll(state, "BUNDLE", string(before))))
+				c.store.Restore([]byte(strings.ReplaceAll(state, "BUNDLE", string(before))))
 				c.lead(c.nodes[2], time.Minute)
 				c.settled(4)
 				if is := c.nodes[1].exchange.Status(); is.Generation != 4 || is.Step != pki.Settled {
@@ -604,7 +605,7 @@ func TestTheExchangeSurvivesFaults(t *testing.T) {
 					change := []Change{Begin, BeginAccounts, Undo, BeginJoint}[random.IntN(4)]
 					if _, err := n.exchange.Apply(t.Context(), Request{Change: change}); err != nil &&
 						!errors.Is(err, pki.ErrStep) && !errors.Is(err, ErrBehind) &&
-						!errors.Is(err, shelftest.ErrConflict) {
+						!errors.Is(err, rollovertest.ErrConflict) {
 						t.Errorf("seed %d: %v", seed, err)
 					}
 				}

@@ -42,7 +42,7 @@ func TestTheCAIsExchangedForAnExternalOne(t *testing.T) {
 				}
 			}
 		}
-		writes := c.shelf.Writes()
+		writes := c.store.Writes()
 		for what, bad := range map[string]error{"one from before": give(c.nodes[0], one),
 			"the same one": give(c.nodes[0], two)} {
 			if !errors.Is(bad, pki.ErrUnfit) {
@@ -50,8 +50,8 @@ func TestTheCAIsExchangedForAnExternalOne(t *testing.T) {
 			}
 		}
 		if _, err := c.nodes[1].exchange.Apply(t.Context(), Request{Change: Begin}); !errors.Is(err, ErrExternal) ||
-			c.shelf.Writes() != writes {
-			t.Errorf("back to a built-in CA, without a word: %v; %d writes", err, c.shelf.Writes()-writes)
+			c.store.Writes() != writes {
+			t.Errorf("back to a built-in CA, without a word: %v; %d writes", err, c.store.Writes()-writes)
 		}
 		c.apply(c.nodes[1], BeginBuiltIn)
 		c.lead(c.nodes[0], time.Minute)
@@ -86,8 +86,8 @@ func TestAnUnfitCAChangesNothing(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if c.shelf.Writes() != 0 || len(n.home.Keys()) != 2 {
-			t.Errorf("%d writes, %d keys", c.shelf.Writes(), len(n.home.Keys()))
+		if c.store.Writes() != 0 || len(n.home.Keys()) != 2 {
+			t.Errorf("%d writes, %d keys", c.store.Writes(), len(n.home.Keys()))
 		}
 	})
 }
@@ -115,14 +115,14 @@ func TestEarlierVersionsTakeNoPart(t *testing.T) {
 		}
 		var refused *EarlierError
 		if err := begin(); !errors.As(err, &refused) || !slices.Equal(refused.Servers, earlier) ||
-			c.shelf.Writes() != 0 || len(n.home.Keys()) != 2 {
-			t.Errorf("with a server of an earlier version: %v; %d writes, %d keys", err, c.shelf.Writes(),
+			c.store.Writes() != 0 || len(n.home.Keys()) != 2 {
+			t.Errorf("with a server of an earlier version: %v; %d writes, %d keys", err, c.store.Writes(),
 				len(n.home.Keys()))
 		}
 		earlier = nil
 		formats := func(want int) {
 			t.Helper()
-			value, _, err := c.shelf.Get(t.Context())
+			value, _, err := c.store.Get(t.Context())
 			var is rollover.Envelope
 			if err != nil || json.Unmarshal(value, &is) != nil || is.Format != want {
 				t.Errorf("the format of the state is %d, want %d (%v)", is.Format, want, err)

@@ -19,7 +19,7 @@ import (
 // format is that of the state in the store.
 func (c *cluster) format() int {
 	c.t.Helper()
-	value, _, err := c.shelf.Get(c.t.Context())
+	value, _, err := c.store.Get(c.t.Context())
 	var is rollover.Envelope
 	if err != nil || json.Unmarshal(value, &is) != nil {
 		c.t.Fatalf("the state is %q, %v", value, err)

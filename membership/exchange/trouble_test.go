@@ -12,17 +12,17 @@ import (
 	"github.com/barque/barque/membership/rollover"
 )
 
-// fullShelf takes nothing while it is full.
-type fullShelf struct {
+// fullStore takes nothing while it is full.
+type fullStore struct {
 	rollover.Store
 	full atomic.Bool
 }
 
-var errShelfFull = errors.New("the disk is full")
+var errStoreFull = errors.New("the disk is full")
 
-func (s *fullShelf) Put(ctx context.Context, state []byte, revision, term uint64) error {
+func (s *fullStore) Put(ctx context.Context, state []byte, revision, term uint64) error {
 	if s.full.Load() {
-		return errShelfFull
+		return errStoreFull
 	}
 	return s.Store.Put(ctx, state, revision, term)
 }
@@ -34,11 +34,11 @@ func TestALeaderThatCannotGoOn(t *testing.T) {
 		c := newCluster(t, 1, 0)
 		synctest.Wait()
 		leader := c.nodes[0]
-		shelf := &fullShelf{Store: c.shelf}
-		leader.exchange.Server.Store = shelf
+		store := &fullStore{Store: c.store}
+		leader.exchange.Server.Store = store
 		c.apply(leader, Begin)
-		shelf.full.Store(true)
-		time.AfterFunc(10*time.Minute+time.Second, func() { shelf.full.Store(false) })
+		store.full.Store(true)
+		time.AfterFunc(10*time.Minute+time.Second, func() { store.full.Store(false) })
 		c.lead(leader, 20*time.Minute)
 		c.settled(4)
 		for text, times := range map[string]int{

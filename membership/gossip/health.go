@@ -19,17 +19,17 @@ const LockedOutName = "certificates"
 
 var healthNames = [...]string{"kubelet", "runtime", "network", "disk", "memory", "pids", LockedOutName}
 
-// Ills names the faults, in the order of the bits: kubelet, runtime, network, disk, memory, pids,
+// Faults names the faults, in the order of the bits: kubelet, runtime, network, disk, memory, pids,
 // certificates. A bit of a newer Barque is "other".
-func (h Health) Ills() []string {
-	var ills []string
+func (h Health) Faults() []string {
+	var faults []string
 	for i, name := range healthNames {
 		if h&(1<<i) != 0 {
-			ills = append(ills, name)
+			faults = append(faults, name)
 		}
 	}
 	if h>>len(healthNames) != 0 {
-		ills = append(ills, "other")
+		faults = append(faults, "other")
 	}
-	return ills
+	return faults
 }

@@ -416,8 +416,8 @@ func (p *Pool) record(node *memberlist.Node, state State, holder pki.Credential,
 			state, "was", old.State)
 	}
 	if was := old.Facts.Health; was != facts.Health && state == Alive {
-		p.config.Logger.Info("gossip member reports its health", "member", m.Name, "ills", facts.Health.Ills(),
-			"before", was.Ills())
+		p.config.Logger.Info("gossip member reports its health", "member", m.Name, "ills", facts.Health.Faults(),
+			"before", was.Faults())
 	}
 	p.members[node.Name] = m
 	if state != Alive || !facts.Leaving { // it has ended, or it is back already

@@ -25,7 +25,7 @@ type Seen struct {
 	Address string    `json:"address"` // of gossip, IP:PORT
 	State   State     `json:"state"`
 	Since   time.Time `json:"since"`
-	Ills    []string  `json:"ills,omitempty"`
+	Faults  []string  `json:"ills,omitempty"`
 	// KeyGeneration is that of the member's gossip keys.
 	KeyGeneration uint64 `json:"keyGeneration,omitempty"`
 	// Heard is the time of the member's last direct answer to From, and RTT its round trip in
@@ -63,7 +63,7 @@ func (p *Pool) View(ctx context.Context) View {
 	defer p.mu.Unlock()
 	for i, m := range members {
 		seen := Seen{Name: m.Name, Role: m.Role, Address: m.Addr.String(), State: m.State, Since: m.Since,
-			Ills: m.Facts.Health.Ills(), KeyGeneration: m.Facts.KeyGeneration, Silent: silent[i]}
+			Faults: m.Facts.Health.Faults(), KeyGeneration: m.Facts.KeyGeneration, Silent: silent[i]}
 		if last, ok := p.heard[m.Name]; ok {
 			seen.Heard, seen.RTT = &last.at, last.rtt.Seconds()
 		}

@@ -56,7 +56,7 @@ func TestHealthSpreads(t *testing.T) {
 	for _, n := range nodes {
 		n.eventually("a1 is ill", func() bool {
 			m, _ := n.Member("a1")
-			return slices.Equal(m.Facts.Health.Ills(), []string{"runtime", "disk"})
+			return slices.Equal(m.Facts.Health.Faults(), []string{"runtime", "disk"})
 		})
 	}
 	before, _ := nodes[0].Member("a1")
@@ -73,7 +73,7 @@ func TestHealthSpreads(t *testing.T) {
 func TestIlls(t *testing.T) {
 	for h, want := range map[Health]string{0: "", KubeletIll: "kubelet", NetworkIll | PIDsLow: "network pids",
 		MemoryLow | 1<<15: "memory other"} {
-		if got := strings.Join(h.Ills(), " "); got != want {
+		if got := strings.Join(h.Faults(), " "); got != want {
 			t.Errorf("%b: %q, want %q", h, got, want)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -262,4 +263,74 @@ func (c *Client) post(ctx context.Context, path string, in, out any) error {
 		return fmt.Errorf("answer of %s: %w", c.base, err)
 	}
 	return nil
+}
+
+// AskVersion asks a server of the cluster for its version and its time.
+func AskVersion(ctx context.Context, address string, ca *pki.Authority) (served string, clock time.Time, err error) {
+	if !strings.Contains(address, "://") {
+		address = "https://" + address
+	}
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		// The address need not be in the server's certificate; see NewClient. The cluster is
+		// verified, but the certificate's validity is not: this check is to find a wrong clock.
+		InsecureSkipVerify: true,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			leaf := s.PeerCertificates[0]
+			return ca.Verify(leaf, s.PeerCertificates[1:], x509.ExtKeyUsageServerAuth,
+				leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore)/2))
+		},
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
+	defer client.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(address, "/")+"/version", nil)
+	if err != nil {
+		return "", clock, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", clock, err
+	}
+	defer response.Body.Close()
+	var body struct {
+		GitVersion string `json:"gitVersion"`
+	}
+	if clock, err = http.ParseTime(response.Header.Get("Date")); err != nil {
+		return "", clock, fmt.Errorf("the server's time: %w", err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return "", clock, fmt.Errorf("asked for its version the server answers %s", response.Status)
+	}
+	if err := json.NewDecoder(io.LimitReader(response.Body, 64<<10)).Decode(&body); err != nil {
+		return "", clock, errors.Join(errors.New("the server's version cannot be read"), err)
+	}
+	return body.GitVersion, clock, nil
+}
+
+// joinPatience is how long a joining machine retries at an overloaded server.
+const joinPatience = 5 * time.Minute
+
+// RetryWhenBusy repeats a request until the server has time for it. A server with too many join
+// requests names the time of the next try. Any other answer is returned. That answer is returned as
+// well after joinPatience, or when the context ends.
+func RetryWhenBusy[A any](ctx context.Context, logger *slog.Logger, ask func() (A, error)) (A, error) {
+	until := time.Now().Add(joinPatience)
+	for {
+		answer, err := ask()
+		var refused *RefusedError
+		if !errors.As(err, &refused) || refused.Status != http.StatusTooManyRequests {
+			return answer, err
+		}
+		wait := max(refused.RetryAfter, time.Second)
+		if time.Now().Add(wait).After(until) {
+			return answer, err
+		}
+		logger.Warn("the server has too many requests to join; trying again later", "server", refused.Server, "retryIn",
+			wait, "err", err)
+		select {
+		case <-ctx.Done():
+			return answer, errors.Join(context.Cause(ctx), err)
+		case <-time.After(wait):
+		}
+	}
 }

@@ -56,7 +56,7 @@ func (h *Handler) gossipKeys(r *http.Request, in keysRequest) (GossipKeys, error
 		return keys, nil
 	}
 	if role != token.Agent || !h.config.Inherited(in.Cluster) {
-		h.config.Stray(name, in.Cluster)
+		h.config.Unrelated(name, in.Cluster)
 		return GossipKeys{},
 			refuse(http.StatusConflict,
 				"%q is of cluster %q, and this one is %q, with the same CA: to be a node of this one it must join again", name, in.Cluster, own.ID)

@@ -81,9 +81,10 @@ func TestGossipKeys(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want status %d", what, keys, err, w.status)
 		}
 	}
-	if want := map[string]string{"s2": "ancestor", "a1": ""}; c.strays["s2"] != want["s2"] || c.strays["a1"] == "" ||
-		len(c.strays) != len(want) {
-		t.Errorf("strays are %v", c.strays)
+	if want := map[string]string{"s2": "ancestor", "a1": ""}; c.unrelated["s2"] != want["s2"] ||
+		c.unrelated["a1"] == "" ||
+		len(c.unrelated) != len(want) {
+		t.Errorf("unrelated are %v", c.unrelated)
 	}
 }
 

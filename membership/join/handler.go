@@ -72,10 +72,10 @@ type Config struct {
 	// ErrNotYet if that is unknown.
 	GossipKeys func() GossipKeys
 	Barred     func(name, role string) error
-	// Inherited reports whether this cluster succeeds the one with the ID. Stray is called for a
-	// node of an unrelated cluster.
+	// Inherited reports whether this cluster succeeds the one with the ID. Unrelated is called for
+	// a node of an unrelated cluster.
 	Inherited func(cluster string) bool
-	Stray     func(name, cluster string)
+	Unrelated func(name, cluster string)
 	// Grace is how long after its expiry an agent's certificate still gets it a new one, subject to
 	// StillNode. StillNode returns ErrRemoved for a removed node whose certificate expired at that
 	// time.
@@ -137,7 +137,27 @@ func NewHandler(c Config) *Handler {
 	return h
 }
 
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.limited(w, r) }
+// ServeHTTP answers clients without a node certificate only within their allowance.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h.isNode(r) {
+		h.mux.ServeHTTP(w, r)
+		return
+	}
+	from := clientOf(r)
+	leave, after, first := h.limiter.enter(from)
+	if leave == nil {
+		if first {
+			h.config.Logger.Warn("join requests are refused for a while: there are too many", "client", from,
+				"retryAfter", after)
+		}
+		w.Header().Set("Retry-After", fmt.Sprintf("%d", int(after.Seconds())))
+		h.say(w, r, http.StatusTooManyRequests,
+			fmt.Sprintf("too many requests to join, from this address (%s) or from all: try again in %s", from, after))
+		return
+	}
+	defer leave()
+	h.mux.ServeHTTP(w, r)
+}
 
 // httpError is a refusal with its status.
 type httpError struct {

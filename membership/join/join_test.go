@@ -24,6 +24,7 @@ import (
 	"github.com/barque/barque/membership/revocation"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
+	"github.com/barque/barque/pki/identity"
 )
 
 // cluster is one server of a test's cluster, with a record of its requests.
@@ -48,7 +49,7 @@ type cluster struct {
 	entries   *revocation.Entries
 	revoked   func(*x509.Certificate) error
 	admitted  []string          // agents, before their certificates are issued
-	strays    map[string]string // clusters that nodes claimed to belong to
+	unrelated map[string]string // clusters that nodes claimed to belong to
 	now       func() time.Time
 	log       syncbuf.Buffer // of the server
 	audited   chan join.Audited
@@ -65,8 +66,8 @@ func certificate(t testing.TB, ca *pki.Authority, r pki.Request) *tls.Certificat
 	if err != nil {
 		t.Fatal(err)
 	}
-	i, err := pki.NewIdentity(t.Context(),
-		pki.IdentityConfig{Name: r.CommonName, Key: k, Now: time.Now, Logger: quiet(),
+	i, err := identity.New(t.Context(),
+		identity.Config{Name: r.CommonName, Key: k, Now: time.Now, Logger: quiet(),
 			Issue: pki.TrustOf(ca).Signs(func() pki.Request { return r }, time.Now)})
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +86,7 @@ func newCluster(t testing.TB) *cluster {
 		t.Fatal(err)
 	}
 	c := &cluster{ca: ca, token: tok, trust: pki.TrustOf(ca), life: pki.LeafLifetime, now: time.Now,
-		strays: map[string]string{}, audited: make(chan join.Audited, 1000)}
+		unrelated: map[string]string{}, audited: make(chan join.Audited, 1000)}
 	c.config = join.Config{
 		Authority: c.trust,
 		Lifetime:  func() time.Duration { return c.life },
@@ -100,7 +101,7 @@ func newCluster(t testing.TB) *cluster {
 		Encrypts:   func(context.Context) (bool, error) { return c.encrypts, c.unknown },
 		Decided:    func(_ context.Context, d join.Decision) { c.decided = append(c.decided, d) },
 		Inherited:  func(cluster string) bool { return cluster == "ancestor" },
-		Stray:      func(name, cluster string) { c.strays[name] = cluster },
+		Unrelated:  func(name, cluster string) { c.unrelated[name] = cluster },
 		SharedKey:  func(digest string) ([]byte, error) { return []byte("key of " + digest), nil },
 		CheckToken: func(_ context.Context, p token.Proof, _ token.Attempt) error { return c.check(p) },
 		OfAPI: func(_ string, addr netip.Addr) error {

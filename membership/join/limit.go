@@ -2,7 +2,6 @@ package join
 
 import (
 	"crypto/x509"
-	"fmt"
 	"math"
 	"net/http"
 	"net/netip"
@@ -151,28 +150,6 @@ func (l *limiter) of(addr netip.Addr, now time.Time) *allowance {
 	a := &allowance{}
 	l.addresses[addr] = a
 	return a
-}
-
-// limited answers clients without a node certificate only within their allowance.
-func (h *Handler) limited(w http.ResponseWriter, r *http.Request) {
-	if h.isNode(r) {
-		h.mux.ServeHTTP(w, r)
-		return
-	}
-	from := clientOf(r)
-	leave, after, first := h.limiter.enter(from)
-	if leave == nil {
-		if first {
-			h.config.Logger.Warn("join requests are refused for a while: there are too many", "client", from,
-				"retryAfter", after)
-		}
-		w.Header().Set("Retry-After", fmt.Sprintf("%d", int(after.Seconds())))
-		h.say(w, r, http.StatusTooManyRequests,
-			fmt.Sprintf("too many requests to join, from this address (%s) or from all: try again in %s", from, after))
-		return
-	}
-	defer leave()
-	h.mux.ServeHTTP(w, r)
 }
 
 // clientOf returns the address of the client; all that cannot be read share one.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/membership/rollover"
-	"github.com/barque/barque/membership/shelftest"
+	"github.com/barque/barque/membership/rollovertest"
 )
 
 // A cluster that began with a backup of another one, and with its keys, knows when these were made,
@@ -17,13 +17,13 @@ func TestMadeInTheClusterBefore(t *testing.T) {
 		id   string
 		made bool
 	}{"the key of the backup": {KeyID(key), true}, "a key of its own": {"another", false}} {
-		shelf := shelftest.New()
-		shelf.Restore(
+		store := rollovertest.New()
+		store.Restore(
 			fmt.Appendf(nil,
 				`{"format":1,"cluster":"before","generation":6,"keys":[{"id":%q,"made":"2026-11-20T12:00:00Z"}]}`,
 				c.id))
 		m := New(
-			Config{Server: rollover.Server{Cluster: "now", Store: shelf},
+			Config{Server: rollover.Server{Cluster: "now", Store: store},
 				Own:     NewOwn(Ring{Keys: [][]byte{key}}, nil, nil),
 				Members: func() []rollover.Member { return nil }})
 		s, err := m.Status(t.Context())

@@ -20,7 +20,7 @@ import (
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/membership/rollover"
-	"github.com/barque/barque/membership/shelftest"
+	"github.com/barque/barque/membership/rollovertest"
 	"github.com/barque/barque/pki"
 )
 
@@ -28,7 +28,7 @@ import (
 type cluster struct {
 	*testing.T
 	ca      *pki.Authority
-	store   *shelftest.Shelf
+	store   *rollovertest.Store
 	seeds   []netip.AddrPort // of the servers
 	nodes   map[string]*node
 	barred  sync.Map // names that get no keys
@@ -60,7 +60,7 @@ func newCluster(t *testing.T, net int, servers, agents int, probe time.Duration)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{T: t, ca: ca, store: shelftest.New(), nodes: map[string]*node{}, probe: probe,
+	c := &cluster{T: t, ca: ca, store: rollovertest.New(), nodes: map[string]*node{}, probe: probe,
 		first: bytes.Repeat([]byte{7}, keyring.KeySize)}
 	for i := range servers + agents {
 		n := &node{name: fmt.Sprint("s", i+1), role: "server", addr: freeAddr(t, net+i),

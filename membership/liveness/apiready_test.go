@@ -16,6 +16,7 @@ import (
 
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
+	"github.com/barque/barque/pki/identity"
 )
 
 // TestReadinessKeepsItsConnection: it asks twice a second, and each new connection costs both sides
@@ -64,15 +65,15 @@ func TestOnlyAServerIsReady(t *testing.T) {
 		"an agent": {join.NodeServing("a1", address), "no server"},
 	} {
 		c.request.Lifetime = time.Hour
-		identity, err := pki.NewIdentity(t.Context(),
-			pki.IdentityConfig{Name: name, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		own, err := identity.New(t.Context(),
+			identity.Config{Name: name, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 				Issue: trust.Signs(func() pki.Request { return c.request }, time.Now)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		server := httptest.NewUnstartedServer(
 			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") }))
-		server.TLS = &tls.Config{Certificates: []tls.Certificate{*identity.Certificate()}}
+		server.TLS = &tls.Config{Certificates: []tls.Certificate{*own.Certificate()}}
 		server.Config.ErrorLog = log.New(io.Discard, "", 0) // refused handshakes are part of the test
 		server.StartTLS()
 		defer server.Close()

@@ -14,10 +14,10 @@ type Health struct {
 	tell func(gossip.Health)
 	now  func() time.Time
 
-	mu    sync.Mutex // also while reporting, so that the last report is the current state
-	found time.Time  // when the kubelet last looked
-	ills  gossip.Health
-	out   bool // the servers refuse this node's certificates
+	mu     sync.Mutex // also while reporting, so that the last report is the current state
+	found  time.Time  // when the kubelet last looked
+	faults gossip.Health
+	out    bool // the servers refuse this node's certificates
 }
 
 // kubeletPatience is the time without a check of the machine after which a kubelet counts as
@@ -30,11 +30,11 @@ func NewHealth(tell func(gossip.Health)) *Health {
 }
 
 // Found takes the kubelet's findings.
-func (h *Health) Found(ills gossip.Health) {
+func (h *Health) Found(faults gossip.Health) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.found = h.now()
-	h.set(ills, h.out)
+	h.set(faults, h.out)
 }
 
 // LockedOut takes whether the servers refuse this node's certificates. Its kubelet then reports
@@ -42,19 +42,19 @@ func (h *Health) Found(ills gossip.Health) {
 func (h *Health) LockedOut(out bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.set(h.ills, out)
+	h.set(h.faults, out)
 }
 
 // set announces a change. The caller holds mu.
-func (h *Health) set(ills gossip.Health, out bool) {
-	if h.ills == ills && h.out == out {
+func (h *Health) set(faults gossip.Health, out bool) {
+	if h.faults == faults && h.out == out {
 		return
 	}
-	h.ills, h.out = ills, out
+	h.faults, h.out = faults, out
 	if out {
-		ills |= gossip.LockedOut
+		faults |= gossip.LockedOut
 	}
-	h.tell(ills)
+	h.tell(faults)
 }
 
 // Run watches the kubelet until the context ends.
@@ -78,7 +78,7 @@ func (h *Health) Run(ctx context.Context) error {
 func (h *Health) miss() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.now().Sub(h.found) > kubeletPatience && h.ills&gossip.KubeletIll == 0 {
-		h.set(h.ills|gossip.KubeletIll, h.out)
+	if h.now().Sub(h.found) > kubeletPatience && h.faults&gossip.KubeletIll == 0 {
+		h.set(h.faults|gossip.KubeletIll, h.out)
 	}
 }

@@ -33,10 +33,10 @@ func TestHealthFollowsTheKubelet(t *testing.T) {
 			}
 			told = nil
 		}
-		look := func(times int, ills gossip.Health) {
+		look := func(times int, faults gossip.Health) {
 			for range times {
 				<-time.After(10 * time.Second)
-				h.Found(ills)
+				h.Found(faults)
 			}
 		}
 		look(30, 0)

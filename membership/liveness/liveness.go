@@ -201,7 +201,7 @@ func (l *Watch) silent(node string) (since time.Time, silent bool) {
 // illness names the fault that keeps a node from running pods. A shortage of resources is its
 // kubelet's to report. The kubelet of a node that is locked out reaches no server.
 func illness(h gossip.Health) string {
-	return strings.Join((h & (gossip.KubeletIll | gossip.RuntimeIll | gossip.NetworkIll | gossip.LockedOut)).Ills(),
+	return strings.Join((h & (gossip.KubeletIll | gossip.RuntimeIll | gossip.NetworkIll | gossip.LockedOut)).Faults(),
 		", ")
 }
 

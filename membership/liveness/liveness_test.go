@@ -21,6 +21,7 @@ import (
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
+	"github.com/barque/barque/pki/identity"
 )
 
 // evidence is gossip and store as the test has them.
@@ -212,7 +213,7 @@ func TestIllnessIsWhatKeepsFromRunningPods(t *testing.T) {
 		e := newEvidence()
 		e.members["n"] = gossip.Member{Name: "n", State: gossip.Alive, Facts: gossip.Facts{Health: health}}
 		if life, _ := New(Config{Pool: e, Store: e}).Life("n"); life.Ill != want {
-			t.Errorf("%v: ill is %q, want %q", health.Ills(), life.Ill, want)
+			t.Errorf("%v: ill is %q, want %q", health.Faults(), life.Ill, want)
 		}
 	}
 }
@@ -289,8 +290,8 @@ func TestConfirmWantsTheNodeItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serving, err := pki.NewIdentity(t.Context(),
-		pki.IdentityConfig{Name: "kubelet", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+	serving, err := identity.New(t.Context(),
+		identity.Config{Name: "kubelet", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 			Issue: pki.TrustOf(ca).Signs(func() pki.Request {
 				request := join.NodeServing("b1", netip.MustParseAddr("127.0.0.1"))
 				request.Lifetime = time.Hour

@@ -20,6 +20,7 @@ import (
 
 	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/pki"
+	"github.com/barque/barque/pki/identity"
 )
 
 // records are those of the store, in memory, with its revision.
@@ -204,8 +205,8 @@ func (s *site) compile(t *testing.T, removed ...Removed) {
 // issue makes a certificate now.
 func (s *site) issue(t *testing.T, r pki.Request) *x509.Certificate {
 	t.Helper()
-	i, err := pki.NewIdentity(t.Context(),
-		pki.IdentityConfig{Name: "x", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+	i, err := identity.New(t.Context(),
+		identity.Config{Name: "x", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 			Issue: s.trust.Signs(func() pki.Request { return r }, time.Now)})
 	if err != nil {
 		t.Fatal(err)

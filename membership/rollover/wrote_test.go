@@ -39,16 +39,16 @@ func (*numbers) Fetch(context.Context, number) (func() error, error) {
 	return func() error { return nil }, nil
 }
 
-// shelf is a Store.
-type shelf struct {
+// memoryStore is a Store.
+type memoryStore struct {
 	value    []byte
 	revision uint64
 	fails    error
 }
 
-func (s *shelf) Get(context.Context) ([]byte, uint64, error) { return s.value, s.revision, nil }
+func (s *memoryStore) Get(context.Context) ([]byte, uint64, error) { return s.value, s.revision, nil }
 
-func (s *shelf) Put(_ context.Context, value []byte, revision, _ uint64) error {
+func (s *memoryStore) Put(_ context.Context, value []byte, revision, _ uint64) error {
 	if s.fails != nil {
 		return s.fails
 	}
@@ -56,7 +56,7 @@ func (s *shelf) Put(_ context.Context, value []byte, revision, _ uint64) error {
 	return nil
 }
 
-func (s *shelf) Follow(context.Context, func([]byte, uint64)) error { return nil }
+func (s *memoryStore) Follow(context.Context, func([]byte, uint64)) error { return nil }
 
 // TestWrote: each state that a server has written is reported with the one before, and no other.
 func TestWrote(t *testing.T) {
@@ -65,7 +65,7 @@ func TestWrote(t *testing.T) {
 		cause         Cause
 	}
 	var all []seen
-	store, kind := &shelf{}, &numbers{uses: 1}
+	store, kind := &memoryStore{}, &numbers{uses: 1}
 	m := New(Server{Cluster: "c", Store: store, Logger: slog.New(slog.DiscardHandler), Wrote: func(w Written) {
 		all = append(all, seen{w.Before.(number), w.After.(number), w.Cause})
 	}}, About{Format: 1, First: 1}, kind)

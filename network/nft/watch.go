@@ -26,7 +26,7 @@ func (w *Writer) Watch(ctx context.Context, logger *slog.Logger, tables []Name, 
 			return
 		}
 		if err != nil && !errors.Is(err, unix.ENOBUFS) { // the kernel had more to tell than the socket holds
-			logger.Warn("network: cannot watch nftables, looking at intervals", "error", err)
+			logger.Warn("network: cannot watch nftables, looking at intervals", "err", err)
 			pause(ctx, checkEvery)
 		}
 		w.check(tables, changed)

@@ -229,7 +229,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	pace.Run(ctx, syncPace, a.trigger, func(context.Context) error { return a.sync(startPeers, peers.HasSynced) },
 		func(err error) {
-			a.config.Logger.Error("network policies: cannot bring the rules up to date, trying again", "error", err)
+			a.config.Logger.Error("network policies: cannot bring the rules up to date, trying again", "err", err)
 		})
 	return nil
 }

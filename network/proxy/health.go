@@ -102,7 +102,7 @@ func (h *health) succeeded(checks map[uint16]HealthCheck, now time.Time) {
 		if err != nil {
 			if !h.refused[port] { // each sync tries again
 				h.logger.Warn("service proxy: cannot listen for a load balancer's health checks", "port", port,
-					"service", checks[port].Namespace+"/"+checks[port].Name, "error", err)
+					"service", checks[port].Namespace+"/"+checks[port].Name, "err", err)
 			}
 			h.refused[port] = true
 			continue

@@ -194,7 +194,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	pace.Run(ctx, syncPace, p.trigger, p.sync, func(err error) {
 		p.health.failed(time.Now())
 		p.config.Logger.Error("service proxy: cannot bring the rules up to date, trying again", "family", p.family,
-			"error", err)
+			"err", err)
 	})
 	return nil
 }

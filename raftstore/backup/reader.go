@@ -220,7 +220,7 @@ type blockReader struct {
 
 // failed returns why the file is damaged or unreadable; nil if it is not known to be.
 func (b *blockReader) failed() error {
-	if b.err == io.EOF {
+	if errors.Is(b.err, io.EOF) {
 		return nil
 	}
 	return b.err

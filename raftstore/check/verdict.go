@@ -103,7 +103,7 @@ func (j *judge) watch(w *Watch) {
 	into.Resumes, into.Reach = w.Resumes, w.MustReach
 	into.Begin(after, j.values.items(w.Items))
 	for _, d := range w.deliveries {
-		into.Told(d.Revision, d.Events...)
+		into.Received(d.Revision, d.Events...)
 		if at, ok := j.seen[d.Revision]; w.Tap && (!ok || d.At < at) {
 			j.seen[d.Revision] = d.At
 		}
@@ -208,7 +208,7 @@ type point struct {
 // realTime checks that an operation that began after another had ended is not before it in
 // the history.
 func (j *judge) realTime() {
-	var told history.Told
+	var told history.NewestAnswer
 	told.Add(-1, j.first.After)
 	points := j.points()
 	for _, p := range points {
@@ -252,14 +252,14 @@ func (r *Read) String() string {
 
 // views checks the demands of reads, and that no server goes back.
 func (j *judge) views() {
-	lives := make(map[[2]int]*history.Told)
+	lives := make(map[[2]int]*history.NewestAnswer)
 	for _, r := range j.reads {
 		if r.Kind == AtLeast && r.Revision < r.Asked || r.Kind == At && r.Revision != r.Asked {
 			j.Violated(MonotonicView, "%v got revision %d and had asked for %d", r, r.Revision, r.Asked)
 		}
 		life := [2]int{r.Server, r.Life}
 		if lives[life] == nil {
-			lives[life] = new(history.Told)
+			lives[life] = new(history.NewestAnswer)
 		}
 		if r.Kind != At {
 			lives[life].Add(r.Return, r.Revision)

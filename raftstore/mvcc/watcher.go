@@ -84,7 +84,7 @@ func (w *watcher) Next(ctx context.Context) (kv.Batch, error) {
 			moved = w.log.moved.wait()
 		}
 		batch, head, changed, err := w.read()
-		if err == errAbandoned {
+		if errors.Is(err, errAbandoned) {
 			if err = w.reenter(); err == nil {
 				continue
 			}

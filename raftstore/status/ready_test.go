@@ -56,11 +56,11 @@ func TestAilments(t *testing.T) {
 func TestNoLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := Condition{LeaderlessSince: time.Now(), ElectionTimeout: time.Second}
-		if err := c.NoLeader(); err != group.ErrNoLeader {
+		if err := c.NoLeader(); !errors.Is(err, group.ErrNoLeader) {
 			t.Errorf("just now: %v", err)
 		}
 		<-time.After(LeaderlessAfter)
-		if err := c.NoLeader(); err == group.ErrNoLeader || !errors.Is(err, kv.ErrUnavailable) {
+		if err := c.NoLeader(); errors.Is(err, group.ErrNoLeader) || !errors.Is(err, kv.ErrUnavailable) {
 			t.Errorf("after %v: %v", LeaderlessAfter, err)
 		}
 	})
@@ -80,7 +80,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("%v, want %q at its end", err, want)
 	}
 	ill := Condition{Closed: true}
-	if err := ill.Explain(read); err != kv.ErrClosed {
+	if err := ill.Explain(read); !errors.Is(err, kv.ErrClosed) {
 		t.Errorf("a closed server: %v", err)
 	}
 }

@@ -4,20 +4,20 @@ import "net"
 
 // Admit treats a connection as one that the listener has accepted.
 func (m *Mux) Admit(conn net.Conn) {
-	if v := m.door.enter(conn); v != nil {
-		m.admit(v)
+	if p := m.handshakes.enter(conn); p != nil {
+		m.admit(p)
 	}
 }
 
-// AtDoor returns how many connections are not authenticated yet, and how many peers have some that
-// are.
-func (m *Mux) AtDoor() (unauthenticated, peers int) {
-	m.door.mu.Lock()
-	defer m.door.mu.Unlock()
-	m.guests.mu.Lock()
-	defer m.guests.mu.Unlock()
-	if len(m.door.from) > m.door.count {
+// Unauthenticated returns how many connections are not authenticated yet, and how many peers have
+// some that are.
+func (m *Mux) Unauthenticated() (unauthenticated, peers int) {
+	m.handshakes.mu.Lock()
+	defer m.handshakes.mu.Unlock()
+	m.perPeer.mu.Lock()
+	defer m.perPeer.mu.Unlock()
+	if len(m.handshakes.from) > m.handshakes.count {
 		panic("sources without connections")
 	}
-	return m.door.count, len(m.guests.count)
+	return m.handshakes.count, len(m.perPeer.count)
 }

@@ -58,8 +58,8 @@ func FuzzUnauthenticated(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		conn := &canned{Reader: bytes.NewReader(data)}
 		server.Admit(conn)
-		if clients, peers := server.AtDoor(); !conn.closed || clients != 0 || peers != 0 || len(got) > 0 {
-			t.Fatalf("closed: %t, %d are at the door, %d in, %d taken", conn.closed, clients, peers, len(got))
+		if clients, peers := server.Unauthenticated(); !conn.closed || clients != 0 || peers != 0 || len(got) > 0 {
+			t.Fatalf("closed: %t, %d are pending, %d in, %d taken", conn.closed, clients, peers, len(got))
 		}
 		if conn.sent > 16<<10 {
 			t.Fatalf("%d bytes were sent to an unknown client for %d", conn.sent, len(data))

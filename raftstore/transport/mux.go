@@ -52,11 +52,11 @@ type Mux struct {
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	// slots bound the goroutines that authenticate peers. There are more than places at the door: a
+	// slots bound the goroutines that authenticate peers. There are more than handshakes: a
 	// connection closed to make room ends only when it gets a CPU.
 	slots      chan struct{}
-	door       *door
-	guests     *guests
+	handshakes *handshakes
+	perPeer    *perPeer
 	hosts      hosts
 	checks     atomic.Uint64 // counts the calls of Forget and Recheck
 	complaints *complaints
@@ -91,7 +91,7 @@ func NewMux(cfg Config) (*Mux, error) {
 	}
 	m := &Mux{
 		cfg: cfg, protos: make(map[string]*queue), slots: make(chan struct{}, 2*cfg.MaxHandshakes),
-		door: newDoor(cfg.MaxHandshakes, cfg.MaxHandshakesFrom), guests: newGuests(cfg.MaxConns),
+		handshakes: newHandshakes(cfg.MaxHandshakes, cfg.MaxHandshakesFrom), perPeer: newPerPeer(cfg.MaxConns),
 		complaints: newComplaints(cfg.Logger),
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
@@ -127,7 +127,7 @@ func (m *Mux) Close() error {
 	m.closed = true
 	m.cancel()
 	err := m.cfg.Listener.Close()
-	m.door.close()
+	m.handshakes.close()
 	for _, q := range m.protos {
 		q.Close()
 	}
@@ -151,18 +151,18 @@ func (m *Mux) accept() {
 				return
 			}
 		}
-		v := m.door.enter(conn)
-		if v == nil {
+		p := m.handshakes.enter(conn)
+		if p == nil {
 			return
 		}
 		select {
 		case m.slots <- struct{}{}:
 		case <-m.ctx.Done():
-			return // the door has closed the connection
+			return // the connection is closed already
 		}
 		m.running.Go(func() { // ends with the handshake, which has a deadline
 			defer func() { <-m.slots }()
-			m.admit(v)
+			m.admit(p)
 		})
 	}
 }
@@ -172,56 +172,56 @@ func (m *Mux) accept() {
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
 
 // admit authenticates a connection and hands it to the listener of its protocol.
-func (m *Mux) admit(v *visitor) {
+func (m *Mux) admit(p *pending) {
 	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.HandshakeTimeout)
 	defer cancel()
-	conn, err := m.authenticate(v)
+	conn, err := m.authenticate(p)
 	if err != nil {
-		v.Close()
+		p.Close()
 		if hungUp(err) {
 			// A server that restarts does so, and so does a client that only checks whether the
 			// port is open.
-			m.complaints.logger.Debug("a connection ended before its peer was known", "remote", v.RemoteAddr(), "err",
+			m.complaints.logger.Debug("a connection ended before its peer was known", "remote", p.RemoteAddr(), "err",
 				err)
 			return
 		}
-		m.complaints.warnOf(v.source, "closed a connection that is not from a server of this cluster", v.RemoteAddr(),
+		m.complaints.warnOf(p.source, "closed a connection that is not from a server of this cluster", p.RemoteAddr(),
 			err)
 		return
 	}
-	guest, err := m.guests.admit(conn, m)
+	peer, err := m.perPeer.admit(conn, m)
 	if err != nil {
 		conn.Close()
-		m.complaints.warnOf(v.source, "closed a connection of another server", v.RemoteAddr(), err)
+		m.complaints.warnOf(p.source, "closed a connection of another server", p.RemoteAddr(), err)
 		return
 	}
 	m.mu.Lock()
 	q := m.protos[conn.ConnectionState().NegotiatedProtocol]
 	m.mu.Unlock()
-	if q == nil || !q.offer(ctx, guest) {
-		guest.Close()
+	if q == nil || !q.offer(ctx, peer) {
+		peer.Close()
 	}
 }
 
-// authenticate makes the handshake. The connection has left the door when it returns.
-func (m *Mux) authenticate(v *visitor) (*tls.Conn, error) {
-	err := v.SetDeadline(time.Now().Add(m.cfg.HandshakeTimeout))
-	conn := tls.Server(v.Conn, m.serverConfig())
+// authenticate makes the handshake. The connection is not pending any more when it returns.
+func (m *Mux) authenticate(p *pending) (*tls.Conn, error) {
+	err := p.SetDeadline(time.Now().Add(m.cfg.HandshakeTimeout))
+	conn := tls.Server(p.Conn, m.serverConfig())
 	if err == nil {
 		err = conn.Handshake()
 	}
-	if m.door.leave(v) {
+	if m.handshakes.leave(p) {
 		return nil, errTooMany
 	}
 	if err != nil {
 		return nil, err
 	}
-	if tcp, ok := v.Conn.(*net.TCPConn); ok {
+	if tcp, ok := p.Conn.(*net.TCPConn); ok {
 		if err := tcp.SetKeepAliveConfig(keepAlive); err != nil {
 			return nil, err
 		}
 	}
-	return conn, v.SetDeadline(time.Time{})
+	return conn, p.SetDeadline(time.Time{})
 }
 
 // hungUp reports whether a handshake failed because a side closed the connection: the peer is
@@ -326,7 +326,7 @@ func (m *Mux) Forget() { m.checks.Add(1) }
 // rights. It is for when the answers of Config.Barred or Config.Roots have changed.
 func (m *Mux) Recheck() {
 	m.Forget()
-	for _, g := range m.guests.all() {
+	for _, g := range m.perPeer.all() {
 		err := g.Barred()
 		if err == nil || errors.Is(err, ErrStranger) { // a stranger may be about to join
 			err = m.verify(g.ConnectionState(), x509.ExtKeyUsageClientAuth)

@@ -128,7 +128,7 @@ func reject(
 // skips reports whether an error of an extender is ignored.
 func (s *Set) skips(e *extender, pod *v1.Pod, err error) bool {
 	if e.config.Ignorable {
-		s.log.Warn("an extender failed; going on without it", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
+		s.log.Warn("an extender failed; going on without it", "namespace", pod.Namespace, "pod", pod.Name, "err", err)
 	}
 	return e.config.Ignorable
 }
@@ -146,7 +146,7 @@ func (s *Set) Score(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, scor
 		wg.Go(func() {
 			if err := e.call(ctx, e.config.PrioritizeVerb, e.about(pod, nodes), &answers[i]); err != nil {
 				answers[i] = nil // the answer may be decoded in part
-				s.log.Warn("an extender gives no scores", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
+				s.log.Warn("an extender gives no scores", "namespace", pod.Namespace, "pod", pod.Name, "err", err)
 			}
 		})
 	}

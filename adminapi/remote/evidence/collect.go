@@ -134,7 +134,7 @@ func askServer(ctx context.Context, config *rest.Config, s Server, roots *x509.C
 		out.Peer.Unreached = out.API.Unreached
 		return out
 	}
-	out.API = knock(ctx, s.Address, "/api/v1/namespaces", roots)
+	out.API = probePort(ctx, s.Address, "/api/v1/namespaces", roots)
 	peer := defaultPeerPort
 	if out.Report != nil && out.Report.Flags["peer-port"] != "" {
 		peer = out.Report.Flags["peer-port"]
@@ -144,7 +144,7 @@ func askServer(ctx context.Context, config *rest.Config, s Server, roots *x509.C
 		peers = x509.NewCertPool()
 		peers.AppendCertsFromPEM([]byte(out.Report.PeerCAs))
 	}
-	out.Peer = knock(ctx, net.JoinHostPort(host, peer), "", peers)
+	out.Peer = probePort(ctx, net.JoinHostPort(host, peer), "", peers)
 	for _, port := range []int{10257, 10259} {
 		out.Ports[port] = try(ctx, host, port)
 	}
@@ -154,7 +154,7 @@ func askServer(ctx context.Context, config *rest.Config, s Server, roots *x509.C
 
 // profiling asks for the index of profiles, as the administrator.
 func profiling(ctx context.Context, config *rest.Config, address string) cis.Opened {
-	ctx, cancel := context.WithTimeout(ctx, doorTimeout)
+	ctx, cancel := context.WithTimeout(ctx, portTimeout)
 	defer cancel()
 	// The answer is a page, so an answer that was served is one that is no JSON. Other refusals
 	// than this one may be of this user, or of this moment.
@@ -198,7 +198,8 @@ func askNode(ctx context.Context, client kubernetes.Interface, node *corev1.Node
 		out.Port.Unreached = "the Node has no address"
 		return out
 	}
-	out.Port = knock(ctx, net.JoinHostPort(host, strconv.Itoa(int(node.Status.DaemonEndpoints.KubeletEndpoint.Port))),
+	out.Port = probePort(ctx,
+		net.JoinHostPort(host, strconv.Itoa(int(node.Status.DaemonEndpoints.KubeletEndpoint.Port))),
 		"/pods", roots)
 	out.ReadOnly, out.Proxy = try(ctx, host, 10255), try(ctx, host, 10249)
 	return out

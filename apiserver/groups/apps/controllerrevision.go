@@ -40,7 +40,7 @@ func controllerRevisions() resource.Resource {
 func controllerName(r *appsv1.ControllerRevision) string {
 	owner := metav1.GetControllerOf(r)
 	if owner == nil {
-		return "<none>"
+		return resource.None
 	}
 	kind := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind()
 	if kind.Empty() {

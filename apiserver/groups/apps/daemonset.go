@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/apiserver/groups/podtemplate"
+	"github.com/barque/barque/apiserver/groups/podtemplate/warn"
 	"github.com/barque/barque/apiserver/groups/validation"
 	"github.com/barque/barque/apiserver/resource"
 )
@@ -34,7 +35,7 @@ func daemonSets() resource.Resource {
 			if old != nil && templateGeneration(d) == templateGeneration(old) {
 				return nil
 			}
-			return podtemplate.TemplateWarnings("", &d.Spec.Template, "spec", "template")
+			return warn.Template("", &d.Spec.Template, "spec", "template")
 		},
 		Generation: true,
 		Status: &resource.Status[appsv1.DaemonSet]{

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/barque/barque/apiserver/groups/podtemplate"
+	"github.com/barque/barque/apiserver/groups/podtemplate/warn"
 	"github.com/barque/barque/apiserver/groups/validation"
 	"github.com/barque/barque/apiserver/resource"
 )
@@ -32,9 +32,9 @@ func Resources() []resource.Resource {
 func templateWarnings[T any, P validation.Object[T]](obj, old P, t *corev1.PodTemplateSpec) []string {
 	switch {
 	case old == nil:
-		return podtemplate.TemplateWarnings(obj.GetName(), t, "spec", "template")
+		return warn.Template(obj.GetName(), t, "spec", "template")
 	case obj.GetGeneration() != old.GetGeneration():
-		return podtemplate.TemplateWarnings("", t, "spec", "template")
+		return warn.Template("", t, "spec", "template")
 	}
 	return nil
 }

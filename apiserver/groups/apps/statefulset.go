@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/apiserver/groups/podtemplate"
+	"github.com/barque/barque/apiserver/groups/podtemplate/warn"
 	"github.com/barque/barque/apiserver/resource"
 )
 
@@ -98,11 +99,11 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 func statefulSetWarnings(_ context.Context, s, old *appsv1.StatefulSet) []string {
 	var warnings []string
 	if old == nil || s.Generation != old.Generation {
-		warnings = podtemplate.TemplateWarnings("", &s.Spec.Template, "spec", "template")
+		warnings = warn.Template("", &s.Spec.Template, "spec", "template")
 	}
 	for i := range s.Spec.VolumeClaimTemplates {
 		at := field.NewPath("spec", "volumeClaimTemplates").Index(i).Child("spec")
-		warnings = append(warnings, podtemplate.ClaimWarnings(&s.Spec.VolumeClaimTemplates[i].Spec, at)...)
+		warnings = append(warnings, warn.Claim(&s.Spec.VolumeClaimTemplates[i].Spec, at)...)
 	}
 	if ptr.Deref(s.Spec.RevisionHistoryLimit, 0) < 0 {
 		warnings = append(warnings,

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
-	"github.com/barque/barque/apiserver/groups/podtemplate"
+	"github.com/barque/barque/apiserver/groups/podtemplate/warn"
 	"github.com/barque/barque/apiserver/resource"
 )
 
@@ -50,7 +50,7 @@ func specWarnings(spec *batchv1.JobSpec, path ...string) []string {
 					"Kubernetes might not be able to track completedIndexes when a big number of indexes fail",
 				field.NewPath(path[0], path[1:]...)))
 	}
-	return append(out, podtemplate.Warnings(&spec.Template.Spec, append(path, "template")...)...)
+	return append(out, warn.Spec(&spec.Template.Spec, append(path, "template")...)...)
 }
 
 func isIndexed(spec *batchv1.JobSpec) bool {

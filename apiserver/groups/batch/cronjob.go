@@ -80,7 +80,7 @@ func cronJobWarnings(_ context.Context, c, old *batchv1.CronJob) []string {
 }
 
 func cronJobRow(c *batchv1.CronJob, now time.Time) []any {
-	last := "<none>"
+	last := resource.None
 	if c.Status.LastScheduleTime != nil {
 		last = resource.Since(*c.Status.LastScheduleTime, now)
 	}
@@ -95,7 +95,7 @@ func cronJobRow(c *batchv1.CronJob, now time.Time) []any {
 	return append([]any{
 		c.Name,
 		c.Spec.Schedule,
-		ptr.Deref(c.Spec.TimeZone, "<none>"),
+		ptr.Deref(c.Spec.TimeZone, resource.None),
 		suspend,
 		int64(len(c.Status.Active)),
 		last,

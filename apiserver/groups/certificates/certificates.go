@@ -22,4 +22,4 @@ func Resources() []resource.Resource {
 	}
 }
 
-const none = "<none>"
+const none = resource.None

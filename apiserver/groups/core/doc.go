@@ -1,5 +1,6 @@
-// Package core declares the resources of the core API group (v1): pods, services, nodes and the
-// objects around them, as they are when they are complete, valid and printed.
+// Package core declares the resources of the core API group (v1): namespaces, nodes, configuration,
+// quotas and events, as they are when they are complete, valid and printed. Pods, services and
+// persistent volumes have packages of their own below it, and are listed here with the others.
 //
 // It owns defaults, validation, printing and the fields that survive an update. It is pure: nothing
 // here reads the cluster or the clock. Addresses of services, tokens, and the subresources that
@@ -11,6 +12,9 @@ package core
 import (
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/barque/barque/apiserver/groups/core/persistentvolume"
+	"github.com/barque/barque/apiserver/groups/core/pod"
+	"github.com/barque/barque/apiserver/groups/core/service"
 	"github.com/barque/barque/apiserver/resource"
 )
 
@@ -21,28 +25,18 @@ func Resources() []resource.Resource {
 	return []resource.Resource{
 		namespaces(),
 		nodes(),
-		pods(),
+		pod.Resource(),
 		podTemplates(),
 		replicationControllers(),
-		services(),
-		endpoints(),
+		service.Resource(),
+		service.Endpoints(),
 		configMaps(),
 		secrets(),
 		serviceAccounts(),
-		persistentVolumes(),
-		persistentVolumeClaims(),
+		persistentvolume.Volumes(),
+		persistentvolume.Claims(),
 		limitRanges(),
 		resourceQuotas(),
 		events(),
 	}
-}
-
-// none is the text of an empty cell of a table.
-const none = "<none>"
-
-func orNone(s string) string {
-	if s == "" {
-		return none
-	}
-	return s
 }

@@ -261,7 +261,7 @@ func nodeRoles(n *corev1.Node) string {
 		}
 	}
 	slices.Sort(roles)
-	return orNone(strings.Join(roles, ","))
+	return resource.OrNone(strings.Join(roles, ","))
 }
 
 func nodeAddress(n *corev1.Node, kind corev1.NodeAddressType) string {
@@ -270,7 +270,7 @@ func nodeAddress(n *corev1.Node, kind corev1.NodeAddressType) string {
 			return a.Address
 		}
 	}
-	return none
+	return resource.None
 }
 
 func orUnknown(s string) string {

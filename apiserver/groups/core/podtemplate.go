@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/barque/barque/apiserver/groups/podtemplate"
+	"github.com/barque/barque/apiserver/groups/podtemplate/warn"
 	"github.com/barque/barque/apiserver/groups/validation"
 	"github.com/barque/barque/apiserver/resource"
 )
@@ -30,7 +31,7 @@ func podTemplates() resource.Resource {
 			if old != nil && t.Generation == old.Generation {
 				return nil
 			}
-			return podtemplate.TemplateWarnings("", &t.Template, "template")
+			return warn.Template("", &t.Template, "template")
 		},
 		Columns: []metav1.TableColumnDefinition{
 			resource.Name(),
@@ -41,7 +42,7 @@ func podTemplates() resource.Resource {
 		},
 		Row: func(t *corev1.PodTemplate, now time.Time) []any {
 			cells := podtemplate.Cells(&t.Template.Spec, nil)
-			return []any{t.Name, cells[0], cells[1], formatLabels(t.Template.Labels),
+			return []any{t.Name, cells[0], cells[1], resource.FormatLabels(t.Template.Labels),
 				resource.Since(t.CreationTimestamp, now)}
 		},
 	}

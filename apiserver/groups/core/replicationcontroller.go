@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/apiserver/groups/podtemplate"
+	"github.com/barque/barque/apiserver/groups/podtemplate/warn"
 	"github.com/barque/barque/apiserver/groups/validation"
 	"github.com/barque/barque/apiserver/resource"
 )
@@ -57,7 +58,7 @@ func replicationControllers() resource.Resource {
 				int64(rc.Status.Replicas),
 				int64(rc.Status.ReadyReplicas),
 				resource.Since(rc.CreationTimestamp, now),
-				cells[0], cells[1], formatLabels(rc.Spec.Selector),
+				cells[0], cells[1], resource.FormatLabels(rc.Spec.Selector),
 			}
 		},
 		Fields: func(rc *corev1.ReplicationController) fields.Set {
@@ -87,9 +88,9 @@ func replicationControllerWarnings(_ context.Context, rc, old *corev1.Replicatio
 	case rc.Spec.Template == nil:
 		return nil
 	case old == nil:
-		return podtemplate.TemplateWarnings(rc.Name, rc.Spec.Template, "spec", "template")
+		return warn.Template(rc.Name, rc.Spec.Template, "spec", "template")
 	case rc.Generation != old.Generation:
-		return podtemplate.TemplateWarnings("", rc.Spec.Template, "spec", "template")
+		return warn.Template("", rc.Spec.Template, "spec", "template")
 	}
 	return nil
 }

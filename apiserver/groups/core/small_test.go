@@ -1,7 +1,5 @@
 package core
 
-//lint:file-ignore SA1019 Endpoints are deprecated for clients, and served to them all the same.
-
 import (
 	"context"
 	"strings"
@@ -169,22 +167,6 @@ func TestNodeDefaults(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", in, diff)
 		}
 	}
-}
-
-func TestValidateEndpoints(t *testing.T) {
-	e := grouptest.Parse[corev1.Endpoints](t, `
-metadata: {name: a, namespace: b}
-subsets:
-- {ports: [{port: 80}]}
-- {addresses: [{ip: 127.0.0.1}, {ip: x, hostname: A, nodeName: B}], ports: [{port: 0}, {name: p, port: 1, protocol: X}]}
-`)
-	defaultEndpoints(e)
-	grouptest.WantErrors(t, validateEndpoints(context.Background(), e, nil),
-		grouptest.Missing+"subsets[0]", grouptest.Invalid+"subsets[1].addresses[0].ip",
-		grouptest.Invalid+"subsets[1].addresses[1].ip", grouptest.Invalid+"subsets[1].addresses[1].ip",
-		grouptest.Invalid+"subsets[1].addresses[1].hostname", grouptest.Invalid+"subsets[1].addresses[1].nodeName",
-		grouptest.Missing+"subsets[1].ports[0].name", grouptest.Invalid+"subsets[1].ports[0].port",
-		grouptest.Unknown+"subsets[1].ports[1].protocol")
 }
 
 func TestValidateEvent(t *testing.T) {

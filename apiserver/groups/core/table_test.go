@@ -1,7 +1,5 @@
 package core
 
-//lint:file-ignore SA1019 Endpoints are deprecated for clients, and served to them all the same.
-
 import (
 	"testing"
 	"time"
@@ -45,10 +43,6 @@ func TestSmallRows(t *testing.T) {
 
 	ns := grouptest.Parse[corev1.Namespace](t, `{metadata: {name: a}, status: {phase: Terminating}}`)
 	grouptest.WantRow(t, namespaces(), ns, "a", "Terminating", "<unknown>")
-
-	ep := grouptest.Parse[corev1.Endpoints](t,
-		`{metadata: {name: a}, subsets: [{addresses: [{ip: 10.0.0.1}, {ip: "fd00::1"}], ports: [{port: 80}, {port: 81}]}]}`)
-	grouptest.WantRow(t, endpoints(), ep, "a", "10.0.0.1:80,10.0.0.1:81,[fd00::1]:80 + 1 more...", "<unknown>")
 
 	template := grouptest.Parse[corev1.PodTemplate](t,
 		`{metadata: {name: a}, template: {metadata: {labels: {b: c}}, spec: {containers: [{name: x, image: i}, {name: z, image: j}]}}}`)

@@ -56,7 +56,7 @@ func flowSchemas() resource.Resource {
 			resource.Column("MissingPL", "string", "Whether there is no such priority level."),
 		},
 		Row: func(s *flowcontrolv1.FlowSchema, now time.Time) []any {
-			method, missing := "<none>", "?"
+			method, missing := resource.None, "?"
 			if d := s.Spec.DistinguisherMethod; d != nil {
 				method = string(d.Type)
 			}

@@ -56,7 +56,7 @@ func priorityLevels() resource.Resource {
 			resource.Age(),
 		},
 		Row: func(l *flowcontrolv1.PriorityLevelConfiguration, now time.Time) []any {
-			const none = "<none>"
+			const none = resource.None
 			shares, queues, hand, length := none, none, none, none
 			if limited := l.Spec.Limited; limited != nil {
 				shares = fmt.Sprint(ptr.Deref(limited.NominalConcurrencyShares, 0))

@@ -46,7 +46,7 @@ func ingresses() resource.Resource {
 		Row: func(i *networkingv1.Ingress, now time.Time) []any {
 			return []any{
 				i.Name,
-				ptr.Deref(i.Spec.IngressClassName, "<none>"),
+				ptr.Deref(i.Spec.IngressClassName, resource.None),
 				formatHosts(i.Spec.Rules),
 				formatAddresses(i.Status.LoadBalancer.Ingress),
 				formatPorts(i.Spec.TLS),

@@ -47,7 +47,7 @@ func ingressClasses() resource.Resource {
 func formatParameters(p *networkingv1.IngressClassParametersReference) string {
 	switch {
 	case p == nil:
-		return "<none>"
+		return resource.None
 	case p.APIGroup != nil:
 		return p.Kind + "." + *p.APIGroup + "/" + p.Name
 	}

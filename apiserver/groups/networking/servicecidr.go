@@ -107,7 +107,7 @@ func ipAddresses() resource.Resource {
 
 func formatParent(p *networkingv1.ParentReference) string {
 	if p == nil {
-		return "<none>"
+		return resource.None
 	}
 	parts := []string{strings.ToLower(schema.GroupResource{Group: p.Group, Resource: p.Resource}.String())}
 	if p.Namespace != "" {

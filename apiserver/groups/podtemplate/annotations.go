@@ -71,7 +71,7 @@ func validateAnnotatedSeccomp(value string, at *field.Path) field.ErrorList {
 func validateAnnotatedAppArmor(key, value string, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	name, found := strings.TrimPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix), false
-	eachContainer(spec, nil, func(c *corev1.Container, _ *field.Path) { found = found || c.Name == name })
+	EachContainer(spec, nil, func(c *corev1.Container, _ *field.Path) { found = found || c.Name == name })
 	if !found {
 		errs = append(errs, field.Invalid(at, name, "container not found"))
 	}
@@ -96,7 +96,7 @@ func ValidateAgreement(annotations map[string]string, spec *corev1.PodSpec, at *
 		}
 	}
 	seccomp(corev1.SeccompPodAnnotationKey, pod.SeccompProfile, at)
-	eachContainer(spec, at, func(c *corev1.Container, at *field.Path) {
+	EachContainer(spec, at, func(c *corev1.Container, at *field.Path) {
 		own := ptr.Deref(c.SecurityContext, corev1.SecurityContext{})
 		seccomp(corev1.SeccompContainerAnnotationKeyPrefix+c.Name, own.SeccompProfile, at)
 		profile := pod.AppArmorProfile
@@ -170,7 +170,7 @@ func SyncAppArmor(p *corev1.Pod) []string {
 		if !set || (*sc != nil && (*sc).AppArmorProfile != nil) {
 			return
 		}
-		profile := annotatedAppArmor(value)
+		profile := AnnotatedAppArmor(value)
 		if len(validateAppArmor(profile, nil)) > 0 {
 			profile = nil
 		}
@@ -195,4 +195,17 @@ func SyncAppArmor(p *corev1.Pod) []string {
 		sync(p.Spec.EphemeralContainers[i].Name, &p.Spec.EphemeralContainers[i].SecurityContext)
 	}
 	return deprecated
+}
+
+// AnnotatedAppArmor is the AppArmor profile of a deprecated annotation; nil if it names none.
+func AnnotatedAppArmor(annotation string) *corev1.AppArmorProfile {
+	switch name, local := strings.CutPrefix(annotation, corev1.DeprecatedAppArmorBetaProfileNamePrefix); {
+	case annotation == corev1.DeprecatedAppArmorBetaProfileNameUnconfined:
+		return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+	case annotation == corev1.DeprecatedAppArmorBetaProfileRuntimeDefault:
+		return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}
+	case local && name != "":
+		return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}
+	}
+	return nil
 }

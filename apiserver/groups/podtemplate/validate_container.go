@@ -11,6 +11,20 @@ import (
 	"github.com/barque/barque/apiserver/groups/validation"
 )
 
+// EachContainer calls f with each container of all three sorts, and its path below at.
+func EachContainer(spec *corev1.PodSpec, at *field.Path, f func(c *corev1.Container, at *field.Path)) {
+	for i := range spec.InitContainers {
+		f(&spec.InitContainers[i], at.Child("initContainers").Index(i))
+	}
+	for i := range spec.Containers {
+		f(&spec.Containers[i], at.Child("containers").Index(i))
+	}
+	for i := range spec.EphemeralContainers {
+		c := corev1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon)
+		f(&c, at.Child("ephemeralContainers").Index(i))
+	}
+}
+
 // validateContainers checks all containers of the spec, and that their names differ.
 func (c *checker) validateContainers(at *field.Path) field.ErrorList {
 	var errs field.ErrorList

@@ -30,7 +30,7 @@ func validatePodSecurity(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 		// Two of the names are upper case in the message for clients.
 		errs = append(errs, forbid(at, "when `hostUsers` is false",
 			named{"hostNetwork", spec.HostNetwork}, named{"HostPID", spec.HostPID}, named{"HostIPC", spec.HostIPC})...)
-		eachContainer(spec, at, func(c *corev1.Container, at *field.Path) {
+		EachContainer(spec, at, func(c *corev1.Container, at *field.Path) {
 			errs = append(errs,
 				forbid(at, "when `hostUsers` is false", named{"volumeDevices", len(c.VolumeDevices) > 0})...)
 		})

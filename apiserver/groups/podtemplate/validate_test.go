@@ -348,7 +348,6 @@ func TestValidateDoesNotChange(t *testing.T) {
 	DefaultSpec(spec)
 	before := spec.DeepCopy()
 	ValidateSpec(spec, field.NewPath("spec"))
-	Warnings(spec)
 	if diff := cmp.Diff(before, spec); diff != "" {
 		t.Errorf("validation changed the spec:\n%s", diff)
 	}

@@ -72,7 +72,7 @@ func formatAudiences(requests []storagev1.TokenRequest) string {
 
 func formatModes(modes []storagev1.VolumeLifecycleMode) string {
 	if len(modes) == 0 {
-		return "<none>"
+		return resource.None
 	}
 	all := make([]string, len(modes))
 	for i, m := range modes {

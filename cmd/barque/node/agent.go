@@ -13,6 +13,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/apiserver/klogs"
+	"github.com/barque/barque/cmd/barque/node/addresses"
+	"github.com/barque/barque/cmd/barque/node/options"
+	"github.com/barque/barque/cmd/barque/node/worker"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/scheddelay"
 	"github.com/barque/barque/internal/version"
@@ -28,11 +31,11 @@ import (
 
 // agent holds the parts of an agent, in the order of their start.
 type agent struct {
-	options  *Options
+	options  *options.Options
 	logger   *slog.Logger
 	record   *enroll.Record
 	named    []join.Server // at the addresses of --server
-	settings Settings
+	settings options.Settings
 	ids      *credentials.Agent
 	pool     *gossip.Pool
 	health   *liveness.Health
@@ -43,15 +46,15 @@ type agent struct {
 	revoked  *revocation.List
 	follower *enroll.Follower
 
-	conflicts conflicts
+	conflicts addresses.Conflicts
 }
 
 // RunAgent runs an agent until the context ends.
-func RunAgent(ctx context.Context, o Options, logger *slog.Logger) (err error) {
-	if err := o.awaitAddress(ctx, logger); err != nil {
+func RunAgent(ctx context.Context, o options.Options, logger *slog.Logger) (err error) {
+	if err := o.AwaitAddress(ctx, logger); err != nil {
 		return unlessStopped(ctx, err, logger)
 	}
-	if err := o.complete(); err != nil {
+	if err := o.Complete(); err != nil {
 		return err
 	}
 	held, err := enroll.Lock(ctx, o.DataDir)
@@ -63,7 +66,7 @@ func RunAgent(ctx context.Context, o Options, logger *slog.Logger) (err error) {
 	a := &agent{options: &o, logger: logger, stack: lifecycle.New(logger)}
 	defer func() { err = errors.Join(err, a.stack.Stop()) }()
 	for _, step := range []func(context.Context) error{a.enlist, a.startFollowing, a.startGossip, a.startBalancer,
-		a.startRemembering, a.startEdge, a.startMeter, a.startNode} {
+		a.startRemembering, a.startAddresses, a.startMeter, a.startNode} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
@@ -79,18 +82,18 @@ func (a *agent) enlist(ctx context.Context) (err error) {
 	}
 	a.follower = enroll.NewFollower(a.record, a.logger)
 	a.cluster = a.record.ClusterID()
-	a.named = enroll.NamedServer(ctx, o.enrolling(), a.logger)
-	if err := o.takeProfile(a.record, a.logger); err != nil {
+	a.named = enroll.NamedServer(ctx, o.Enrolling(), a.logger)
+	if err := takeProfile(o, a.record, a.logger); err != nil {
 		return err
 	}
-	if a.settings, err = settingsOf(a.record); err != nil {
+	if a.settings, err = options.SettingsOf(a.record); err != nil {
 		return err
 	}
-	if err := o.settleAddresses(a.settings); err != nil {
+	if err := o.SettleAddresses(a.settings); err != nil {
 		return err
 	}
 	a.ids, err = credentials.LoadAgent(
-		credentials.AgentConfig{Address: o.addr(), DataDir: o.DataDir, Named: a.named, Record: a.record,
+		credentials.AgentConfig{Address: o.Addr(), DataDir: o.DataDir, Named: a.named, Record: a.record,
 			Logger: a.logger})
 	if err != nil {
 		return err
@@ -104,7 +107,7 @@ func (a *agent) startGossip(ctx context.Context) (err error) {
 		return err
 	}
 	a.pool, err = gossip.New(gossip.Config{
-		Name: o.Name, ClusterID: a.cluster, Advertise: o.at(o.GossipPort),
+		Name: o.Name, ClusterID: a.cluster, Advertise: o.At(o.GossipPort),
 		Facts: gossip.Facts{Zone: o.Zone, Version: version.String(), KeyGeneration: ring.Generation},
 		Keys:  ring.Keys, Authority: a.ids.Trust, Proof: a.ids.GossipProof, Barred: a.revoked.CheckCredential,
 		Seeds:  a.gossipSeeds,
@@ -190,38 +193,44 @@ func (a *agent) gossipSeeds() []netip.AddrPort {
 	return out
 }
 
+// startAddresses starts what answers for addresses of Services.
+func (a *agent) startAddresses(ctx context.Context) error {
+	part := &addresses.Agent{Own: a.options.Addresses.All(), Servers: a.apiServers, TLS: a.ids.CallTLS,
+		Conflicts: &a.conflicts, Logger: a.logger.With("part", "addresses")}
+	return part.Start(ctx, a.stack)
+}
+
 // startMeter measures how late this process is scheduled.
 func (a *agent) startMeter(ctx context.Context) error { return startMeter(ctx, a.stack, &a.meter) }
 
 func (a *agent) startNode(ctx context.Context) error {
-	w := &worker{
-		options: a.options, settings: a.settings,
-		client: &rest.Config{
+	w := &worker.Worker{
+		Options: a.options, Settings: a.settings,
+		Client: &rest.Config{
 			Host: fmt.Sprintf("https://127.0.0.1:%d", a.options.APIPort),
 			QPS:  -1,
 			// The client's own TLS set-up would read certificate and CAs once.
 			Transport: credentials.NewTransport(a.ids),
 		},
-		tls: credentials.KubeletServerTLS(a.ids.Serving, a.ids.Trust, a.options.kubeletTLS()), revoked: a.revoked.Check,
-		changed: []func() <-chan struct{}{a.revoked.Changed, a.ids.Trust.Changed},
-		labels:  nodeLabels(a.options, a.logger),
-		health:  a.health,
-		leaving: a.pool.AnnounceLeaving,
-		certs:   a.ids.Collectors(),
-		made:    a.conflicts.packets.Store,
-		logger:  a.logger,
-		delay:   a.meter.Delay,
-		gateway: gatewayParts{config: &rest.Config{
+		TLS: credentials.KubeletServerTLS(a.ids.Serving, a.ids.Trust, a.options.KubeletTLS()), Revoked: a.revoked.Check,
+		Changed: []func() <-chan struct{}{a.revoked.Changed, a.ids.Trust.Changed},
+		Health:  a.health,
+		Leaving: a.pool.AnnounceLeaving,
+		Certs:   a.ids.Collectors(),
+		Made:    a.conflicts.TellBy,
+		Logger:  a.logger,
+		Delay:   a.meter.Delay,
+		Gateway: worker.Gateway{Config: &rest.Config{
 			Host: fmt.Sprintf("https://127.0.0.1:%d", a.options.APIPort), QPS: -1,
 			Transport: credentials.NewAnonymousTransport(a.ids),
 		}},
 	}
-	if err := w.start(ctx, a.stack); err != nil {
+	if err := w.Start(ctx, a.stack); err != nil {
 		return err
 	}
 	return a.stack.Start(ctx, lifecycle.Component{Name: "service state", Run: func(ctx context.Context) error {
 		select {
-		case <-w.registered:
+		case <-w.Registered:
 			if err := a.record.Registered(); err != nil {
 				a.logger.Warn(
 					"cannot note that this agent is registered: it may see newer gossip keys some seconds later at its next start", "err", err)
@@ -251,4 +260,14 @@ func (a *agent) startFollowing(ctx context.Context) error {
 			return ErrRestart
 		}
 	}})
+}
+
+// enlistAgent is enlistServer for an agent: it also gets its certificates.
+func enlistAgent(ctx context.Context, o *options.Options, logger *slog.Logger) (*enroll.Record, error) {
+	r, err := enroll.Agent(ctx, o.Enrolling(), logger)
+	if err != nil {
+		return nil, err
+	}
+	o.GossipPort = r.GossipPort(o.GossipPort)
+	return r, nil
 }

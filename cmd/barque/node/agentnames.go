@@ -1,10 +1,7 @@
 package node
 
 import (
-	"net/netip"
 	"strings"
-
-	"github.com/barque/barque/membership/enroll"
 )
 
 // ofServices returns the reason why a name may be one by which clients call a Service, or "".
@@ -23,17 +20,4 @@ func ofServices(name, domain string) string {
 		return "is every machine's name for itself"
 	}
 	return ""
-}
-
-// parseAgentCIDRs reads --agent-cidr.
-func (o *Options) parseAgentCIDRs() error {
-	o.agentCIDRs = nil
-	for _, text := range o.AgentCIDRs {
-		p, err := netip.ParsePrefix(text)
-		if err != nil || p != p.Masked() {
-			return enroll.WrongOption("--agent-cidr %s: want a range of addresses such as 203.0.113.0/24", text)
-		}
-		o.agentCIDRs = append(o.agentCIDRs, p)
-	}
-	return nil
 }

@@ -28,16 +28,17 @@ func (s *server) startAudit(ctx context.Context) (err error) {
 	if options == nil {
 		options = audit.NewOptions()
 	}
-	s.audit, err = audit.New(options, auditFile(s.options.DataDir), s.logger.With("part", "audit"))
+	s.access.audit, err = audit.New(options, auditFile(s.options.DataDir), s.logger.With("part", "audit"))
 	if err != nil {
 		return err
 	}
-	return s.stack.Start(ctx, lifecycle.Component{Name: "audit log", Run: s.audit.Run, StopTimeout: audit.StopTimeout})
+	return s.stack.Start(ctx,
+		lifecycle.Component{Name: "audit log", Run: s.access.audit.Run, StopTimeout: audit.StopTimeout})
 }
 
 // auditLosses are those of this server, for its report.
 func (s *server) auditLosses() (out []clusterstatus.AuditLoss) {
-	for _, l := range s.audit.Losses() {
+	for _, l := range s.access.audit.Losses() {
 		out = append(out, clusterstatus.AuditLoss(l))
 	}
 	return out
@@ -52,7 +53,7 @@ func (s *server) auditBackup(file string, began time.Time, err error) {
 	if err != nil {
 		r.Status, r.Reason = http.StatusInternalServerError, err.Error()
 	}
-	s.audit.Record(r)
+	s.access.audit.Record(r)
 }
 
 // rotationPaths are those of the operators' requests, by the keys.
@@ -76,7 +77,7 @@ func (s *server) auditMember(c raftstore.MemberChange) {
 
 // auditAct records an act without a request.
 func (s *server) auditAct(who string, groups []string, path string, annotations map[string]string) {
-	s.audit.RecordAct(
+	s.access.audit.RecordAct(
 		audit.Request{User: who, Groups: groups, Method: http.MethodPost, URI: path, Path: path, Received: time.Now(),
 			Status: http.StatusOK, Annotations: annotations})
 }
@@ -97,5 +98,5 @@ func (s *server) auditJoining(a join.Audited) {
 	for name, value := range a.Claims {
 		r.Annotations[annotationPrefix+name] = value
 	}
-	s.audit.Record(r)
+	s.access.audit.Record(r)
 }

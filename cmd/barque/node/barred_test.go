@@ -33,7 +33,7 @@ func TestACertificateOnRequestIsNoServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{revoked: list, peers: peers}
+	s := &server{joining: joiningParts{revoked: list, peers: peers}}
 	key, err := pki.GenerateKey()
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestAThiefAtTheServersOwnPort(t *testing.T) {
 	peers.Recorded = func(context.Context) (map[string][]string, []string, error) {
 		return map[string][]string{"s1.x": {digest}}, nil, nil
 	}
-	s := &server{revoked: list, peers: peers}
+	s := &server{joining: joiningParts{revoked: list, peers: peers}}
 	shows := func(key crypto.Signer, holder string) *x509.Certificate {
 		t.Helper()
 		text, err := pki.TrustOf(ca).Issue(

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/kubelet/containerd"
 	"github.com/barque/barque/kubelet/rootdir"
@@ -22,13 +23,13 @@ func Check(dataDir, kubeletRootDir string) []check.Finding {
 // Preflight checks whether this machine could join the cluster now, as a server or an agent. It
 // changes nothing on either side, and does not use the token up. The token's remaining uses are
 // only checked at the join itself. Preflight completes o.
-func Preflight(ctx context.Context, o *Options, role string, now func() time.Time) ([]check.Finding, error) {
+func Preflight(ctx context.Context, o *options.Options, role string, now func() time.Time) ([]check.Finding, error) {
 	_, statErr := os.Stat(o.DataDir)
-	if err := o.complete(); err != nil {
+	if err := o.Complete(); err != nil {
 		return nil, err
 	}
 	if errors.Is(statErr, os.ErrNotExist) {
 		defer os.Remove(o.DataDir) // created for the check only
 	}
-	return append(Check(o.DataDir, o.KubeletRootDir), enroll.Preflight(ctx, o.enrolling(), role, now)...), nil
+	return append(Check(o.DataDir, o.KubeletRootDir), enroll.Preflight(ctx, o.Enrolling(), role, now)...), nil
 }

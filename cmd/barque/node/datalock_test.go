@@ -17,7 +17,7 @@ import (
 // TestOneProcessADirectory: a second server does not touch the directory of a running one.
 func TestOneProcessADirectory(t *testing.T) {
 	needs.Root(t, "that one process uses a data directory")
-	o := options(t, "s1")
+	o := testOptions(t, "s1")
 	held, err := enroll.Lock(t.Context(), o.DataDir)
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestOneProcessADirectory(t *testing.T) {
 // TestWhatAKilledProcessLeft: a start removes the files that the process before it was about to put
 // in their places.
 func TestWhatAKilledProcessLeft(t *testing.T) {
-	o := options(t, "s1")
+	o := testOptions(t, "s1")
 	left := []string{filepath.Join(credentials.Dir(o.DataDir), ".ca.key.123"),
 		filepath.Join(credentials.Dir(o.DataDir), ".rejoin.json.4"), filepath.Join(o.DataDir, ".node.json.56")}
 	whole := filepath.Join(credentials.Dir(o.DataDir), credentials.CAKey)

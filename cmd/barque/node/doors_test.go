@@ -15,6 +15,7 @@ import (
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/clusterstatus/cis"
+	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/internal/clusterusers"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/enroll"
@@ -38,8 +39,9 @@ func admits(h http.Handler, method, path string, who user.Info) (in bool) {
 // TestServersGetThroughTheirDoors: the paths of a server let another server in where its role does,
 // and nowhere else. Only administrators get through the other doors, whatever a role says.
 func TestServersGetThroughTheirDoors(t *testing.T) {
-	s := &server{options: &Options{Name: "s1"}, logger: slog.New(slog.DiscardHandler), record: &enroll.Record{},
-		ids: &credentials.Server{}, audit: &audit.Log{}, judge: &judge.Judge{}, backups: &backups.Manager{}}
+	s := &server{options: &options.Options{Name: "s1"}, logger: slog.New(slog.DiscardHandler), record: &enroll.Record{},
+		ids: &credentials.Server{}, backups: &backups.Manager{},
+		access: accessParts{audit: &audit.Log{}}, joining: joiningParts{judge: &judge.Judge{}}}
 	handlers := s.handlers()
 	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
 	type request struct{ method, path string }

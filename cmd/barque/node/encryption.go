@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"github.com/barque/barque/apiserver/encryption"
 	"github.com/barque/barque/apiserver/encryption/provider"
 	"github.com/barque/barque/backups"
+	"github.com/barque/barque/cmd/barque/node/adapters"
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/acts"
@@ -31,9 +31,20 @@ import (
 // dataKeysKey is the key of the store at which the state of the data keys is.
 const dataKeysKey = "/barque/data-keys"
 
+// encryptionParts are those of a server that encrypt objects.
+type encryptionParts struct {
+	keys *datakeys.Keys
+	// transformers encrypt objects with keys, and manager changes these.
+	transformers *encryption.Transformers
+	manager      *datakeys.Manager
+	providers    *provider.Providers // encrypt in place of keys what a file names
+	sight        *encryption.Sight   // whether this server reads what they have encrypted
+	apiMade      chan struct{}       // closed once the API is there
+}
+
 // loadDataKeys reads this server's data keys, before the store is open.
 func (s *server) loadDataKeys(context.Context) (err error) {
-	s.dataKeys, err = datakeys.Load(datakeys.KeysConfig{
+	s.encryption.keys, err = datakeys.Load(datakeys.KeysConfig{
 		Cluster: s.record.Cluster.ID,
 		Path:    credentials.DataKeysFile(s.options.DataDir),
 		Sealer:  s.ids.Trust,
@@ -44,13 +55,13 @@ func (s *server) loadDataKeys(context.Context) (err error) {
 		InUse: func(ctx context.Context, id string) (bool, error) { return s.storedObjects().InUse(ctx, id) },
 		Took: func(generation uint64) {
 			s.pool.SetDataKeys(generation)
-			s.sight.Again() // the file in use may be another one
+			s.encryption.sight.Again() // the file in use may be another one
 		},
 	})
-	s.transformers = encryption.New(keySource{s.dataKeys}, dataKeysKey)
-	s.transformers.Use(s.providers)
+	s.encryption.transformers = encryption.New(adapters.KeySource{Keys: s.encryption.keys}, dataKeysKey)
+	s.encryption.transformers.Use(s.encryption.providers)
 	if err == nil {
-		s.providers.Probe(s.dataKeys.Probes)
+		s.encryption.providers.Probe(s.encryption.keys.Probes)
 	}
 	return err
 }
@@ -61,33 +72,34 @@ func (s *server) startProviders(ctx context.Context) (err error) {
 	if o == nil {
 		o = new(provider.Options)
 	}
-	s.apiMade = make(chan struct{})
-	s.sight = encryption.NewSight(func() *encryption.Objects { return s.storedObjects().Objects }, s.apiMade,
-		s.showEncryption)
-	s.providers, err = provider.New(
+	s.encryption.apiMade = make(chan struct{})
+	s.encryption.sight = encryption.NewSight(func() *encryption.Objects { return s.storedObjects().Objects },
+		s.encryption.apiMade, s.showEncryption)
+	s.encryption.providers, err = provider.New(
 		provider.Config{Options: o, Server: s.options.Name, Others: s.otherProviders,
 			Logger: s.logger.With("part", "encryption"),
 			Took: func() {
 				s.showEncryption()
-				s.sight.Again()
+				s.encryption.sight.Again()
 			}})
 	if err != nil {
 		return err
 	}
-	return s.stack.Start(ctx, lifecycle.Component{Name: "encryption providers", Run: s.providers.Run})
+	return s.stack.Start(ctx, lifecycle.Component{Name: "encryption providers", Run: s.encryption.providers.Run})
 }
 
 // showEncryption shows the others how this server encrypts by a file.
 func (s *server) showEncryption() {
-	if pool := s.met.Load(); pool != nil {
-		pool.SetEncryption(s.providers.Digest(), s.providers.Keys(), s.sight.Err() != nil)
+	if pool := s.late.pool.Load(); pool != nil {
+		pool.SetEncryption(s.encryption.providers.Digest(), s.encryption.providers.Keys(),
+			s.encryption.sight.Err() != nil)
 	}
 }
 
 // otherProviders are the other servers by their files of providers. They are not known before this
 // server's API starts.
 func (s *server) otherProviders() (others []provider.Other, known bool) {
-	m := s.membersOfAPI.Load()
+	m := s.late.members.Load()
 	if m == nil {
 		return nil, false
 	}
@@ -101,87 +113,26 @@ func (s *server) otherProviders() (others []provider.Other, known bool) {
 	return others, true
 }
 
-// fileOfProviders is this server's file, for changes of the data keys.
-type fileOfProviders struct{ *provider.Providers }
-
-// Agreed implements datakeys.File.
-func (f fileOfProviders) Agreed(ctx context.Context, listed string, ask bool) (datakeys.Agreement, error) {
-	is, err := f.Providers.Agreed(ctx, listed, ask)
-	return datakeys.Agreement(is), err
-}
-
-// Status implements datakeys.File.
-func (f fileOfProviders) Status() *datakeys.FileStatus {
-	is := f.Providers.Status()
-	if is == nil {
-		return nil
-	}
-	return &datakeys.FileStatus{Path: is.Path, Hash: is.Hash, Problem: is.Problem, Resources: is.Resources,
-		Differ: is.Differ, Away: is.Away}
-}
-
 // pluginChecks are the checks of the plugins, and of this server's reading what a file encrypts.
 func (s *server) pluginChecks() []healthz.HealthChecker {
 	all := []healthz.HealthChecker{
-		healthz.NamedCheck("encryption-file", func(*http.Request) error { return s.sight.Err() })}
-	if plugins := s.providers.Health(); plugins != nil {
+		healthz.NamedCheck("encryption-file", func(*http.Request) error { return s.encryption.sight.Err() })}
+	if plugins := s.encryption.providers.Health(); plugins != nil {
 		all = append(all, plugins)
 	}
 	return all
 }
 
-// keySource are data keys for the API server.
-type keySource struct{ *datakeys.Keys }
-
-// Epoch implements encryption.Keys.
-func (k keySource) Epoch(ctx context.Context) (*encryption.Epoch, error) {
-	e, err := k.Keys.Epoch(ctx)
-	return (*encryption.Epoch)(e), err
-}
-
-// Key implements encryption.Keys.
-func (k keySource) Key(ctx context.Context, id string) ([]byte, error) {
-	key, err := k.Keys.Key(ctx, id)
-	if errors.Is(err, datakeys.ErrUnlisted) {
-		err = unlistedError{err}
-	}
-	return key, err
-}
-
-// unlistedError is encryption.ErrUnlisted with the words of package datakeys.
-type unlistedError struct{ error }
-
-// Is supports errors.Is.
-func (unlistedError) Is(target error) bool { return target == encryption.ErrUnlisted }
-
-// storedObjects are the objects in the store, for changes of the data keys.
-type storedObjects struct{ *encryption.Objects }
-
-// Rewrite implements datakeys.Objects.
-func (o storedObjects) Rewrite(ctx context.Context, term uint64, e *datakeys.Epoch, report func(left int)) error {
-	return o.Objects.Rewrite(ctx, term, (*encryption.Epoch)(e), report)
-}
-
-// Count implements datakeys.Objects.
-func (o storedObjects) Count(ctx context.Context, e *datakeys.Epoch) (datakeys.Counts, error) {
-	n, err := o.Objects.Count(ctx, (*encryption.Epoch)(e))
-	return datakeys.Counts(n), err
-}
-
-// Left implements datakeys.Objects.
-func (o storedObjects) Left(ctx context.Context, e *datakeys.Epoch) (int, error) {
-	return o.Objects.Left(ctx, (*encryption.Epoch)(e))
-}
-
-func (s *server) storedObjects() storedObjects {
-	return storedObjects{&encryption.Objects{Store: s.store, Transformers: s.transformers, Now: time.Now}}
+func (s *server) storedObjects() adapters.StoredObjects {
+	return adapters.StoredObjects{
+		Objects: &encryption.Objects{Store: s.store, Transformers: s.encryption.transformers, Now: time.Now}}
 }
 
 // newEncryption returns this server's part in changes of the data keys.
 func (s *server) newEncryption() *datakeys.Manager {
 	return datakeys.New(datakeys.Config{
-		Server: s.rollover(dataKeysKey, "encryption", acts.Data), Keys: s.dataKeys, Sealer: s.ids.Trust,
-		Members: s.dataKeyMembers, File: fileOfProviders{s.providers},
+		Server: s.rollover(dataKeysKey, "encryption", acts.Data), Keys: s.encryption.keys, Sealer: s.ids.Trust,
+		Members: s.dataKeyMembers, File: adapters.FileOfProviders{Providers: s.encryption.providers},
 		Objects: s.storedObjects(),
 		Purge:   s.store.Purge, Now: time.Now, Self: s.options.Name, Leader: s.leader,
 	})
@@ -190,7 +141,7 @@ func (s *server) newEncryption() *datakeys.Manager {
 // dataKeyMembers are the members by their data keys. There are none before this server's API
 // starts: it leads nothing yet, and serves nobody, so that it cleans its disk without a turn.
 func (s *server) dataKeyMembers() []rollover.Member {
-	if m := s.membersOfAPI.Load(); m != nil {
+	if m := s.late.members.Load(); m != nil {
 		return m.DataKeys()
 	}
 	return nil
@@ -201,7 +152,7 @@ const secrets = "secrets"
 // secretsCipher is the cipher of Secrets in the store; empty: some are in clear, or problem is the
 // reason why it is not known.
 func (s *server) secretsCipher(ctx context.Context) (cipher, problem string) {
-	is, err := s.encryption.Status(ctx)
+	is, err := s.encryption.manager.Status(ctx)
 	covered := false
 	if err == nil {
 		covered, err = is.Covers(secrets)
@@ -230,7 +181,7 @@ func (s *server) encryptable(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	resource, err := s.transformers.Resolve(ctx, name, client.ApiextensionsV1().CustomResourceDefinitions())
+	resource, err := s.encryption.transformers.Resolve(ctx, name, client.ApiextensionsV1().CustomResourceDefinitions())
 	if unknown, is := errors.AsType[*encryption.ResourceError](err); is {
 		err = &datakeys.RefusedError{Reason: unknown.Reason}
 	}
@@ -257,7 +208,7 @@ func (s *server) restoreStore(ctx context.Context) error {
 // checkRestored refuses a backup with encrypted objects that somebody could not read.
 func (s *server) checkRestored(item *raftstore.Item) (err error) {
 	if item.Key == dataKeysKey {
-		item.Value, err = s.dataKeys.FitRestored(item.Value)
+		item.Value, err = s.encryption.keys.FitRestored(item.Value)
 	}
 	return err
 }
@@ -279,25 +230,14 @@ func CheckBackup(secrets map[string][]byte, item *raftstore.Item) error {
 
 // encryptionReady is the check of /readyz that fails while this server cannot read all objects.
 func (s *server) encryptionReady() healthz.HealthChecker {
-	return healthz.NamedCheck("encryption", func(r *http.Request) error { return s.dataKeys.Ready(r.Context()) })
-}
-
-// readability is whether this server reads all objects: those under data keys, and those under a
-// file.
-type readability struct {
-	*datakeys.Keys
-	sight *encryption.Sight
-}
-
-// Ready returns why it does not, or nil.
-func (r readability) Ready(ctx context.Context) error {
-	return cmp.Or(r.Keys.Ready(ctx), r.sight.Blind())
+	return healthz.NamedCheck("encryption", func(r *http.Request) error { return s.encryption.keys.Ready(r.Context()) })
 }
 
 // startHandingOver begins before the API: a server without the keys is never ready, so that a
 // leader among them would not begin its work.
 func (s *server) startHandingOver(ctx context.Context) error {
-	handover := &datakeys.Handover{Keys: readability{s.dataKeys, s.sight}, Logger: s.logger.With("part", "encryption"),
+	handover := &datakeys.Handover{Keys: adapters.Readability{Keys: s.encryption.keys, Sight: s.encryption.sight},
+		Logger: s.logger.With("part", "encryption"),
 		To: func(ctx context.Context, generation uint64) error {
 			return s.store.HandOverTo(ctx, "it cannot read all objects", members.Readers(s.pool.Members(), generation))
 		}}
@@ -315,6 +255,6 @@ func (s *server) startHandingOver(ctx context.Context) error {
 		return err
 	}
 	return s.stack.Start(ctx, lifecycle.Component{Name: "leadership with keys", Run: func(ctx context.Context) error {
-		return lifecycle.All(ctx, s.sight.Run, runner.Run)
+		return lifecycle.All(ctx, s.encryption.sight.Run, runner.Run)
 	}})
 }

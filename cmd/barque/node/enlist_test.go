@@ -22,12 +22,14 @@ import (
 	"time"
 
 	"github.com/barque/barque/apiserver/secureport"
+	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
+	"github.com/barque/barque/pki/identity"
 )
 
 // host serves the joining protocol of a cluster as its only server does.
@@ -64,7 +66,7 @@ func newHost(t *testing.T) *host {
 	handler := join.NewHandler(join.Config{
 		Authority:  pki.TrustOf(ca),
 		Lifetime:   func() time.Duration { return pki.LeafLifetime },
-		Grace:      DefaultCertificateGrace,
+		Grace:      options.DefaultCertificateGrace,
 		StillNode:  func(context.Context, string, time.Time) error { return h.gone },
 		Barred:     func(string, string) error { return nil },
 		CheckToken: func(context.Context, token.Proof, token.Attempt) error { return nil },
@@ -103,8 +105,8 @@ func newHost(t *testing.T) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serving, err := pki.NewIdentity(t.Context(),
-		pki.IdentityConfig{Name: "s1", Key: key, Now: time.Now, Logger: quiet(),
+	serving, err := identity.New(t.Context(),
+		identity.Config{Name: "s1", Key: key, Now: time.Now, Logger: quiet(),
 			Issue: pki.TrustOf(ca).Signs(func() pki.Request {
 				return pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization},
 					Usage: pki.Server,
@@ -142,7 +144,7 @@ func (w *countBusy) WriteHeader(status int) {
 // time.
 func TestAnAgentJoinsABusyServer(t *testing.T) {
 	h := newHost(t)
-	o := options(t, "a1")
+	o := testOptions(t, "a1")
 	o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
 	for n := 0; h.busy.Load() == 0; n++ {
 		if _, err := join.FetchCA(t.Context(), o.Join, h.token); err != nil && h.busy.Load() == 0 || n > 1000 {
@@ -167,7 +169,7 @@ func TestAnAgentJoinsABusyServer(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("it was stopped"))
 	var refused *join.RefusedError
-	_, err = enroll.ComingAgain(ctx, quiet(),
+	_, err = join.RetryWhenBusy(ctx, quiet(),
 		func() (*pki.Authority, error) { return join.FetchCA(t.Context(), o.Join, h.token) })
 	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "it was stopped") ||
 		!strings.Contains(err.Error(), "too many requests to join") {
@@ -179,7 +181,7 @@ func TestAnAgentJoinsABusyServer(t *testing.T) {
 // wait for that before a server gives it keys.
 func TestAnAgentIsFreshUntilItIsRegistered(t *testing.T) {
 	h := newHost(t)
-	o := options(t, "a1")
+	o := testOptions(t, "a1")
 	o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
 	for _, start := range []string{"it joins", "it starts again"} {
 		r, err := enlistAgent(t.Context(), o, quiet())
@@ -230,7 +232,7 @@ func TestAnAgentJoinsAgainWithOtherKeys(t *testing.T) {
 // A server that was killed while it asked for admission must never begin its own cluster.
 func TestAJoinerThatWasKilledDoesNotBeginACluster(t *testing.T) {
 	h := newHost(t)
-	o := options(t, "s2")
+	o := testOptions(t, "s2")
 	o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
 	h.keys = func() (map[string][]byte, error) { panic("the joiner's connection breaks") }
 	if _, err := enlistServer(t.Context(), o, quiet()); err == nil {
@@ -254,7 +256,7 @@ func TestAJoinerThatWasKilledDoesNotBeginACluster(t *testing.T) {
 // joinedAgent is an agent of the host's cluster with certificates for a year, issued that long ago.
 func joinedAgent(t *testing.T, h *host, ago time.Duration) *agent {
 	t.Helper()
-	o := options(t, "a1")
+	o := testOptions(t, "a1")
 	gossip, err := credentials.GossipKeyOf(o.DataDir)
 	if err != nil {
 		t.Fatal(err)
@@ -278,7 +280,7 @@ func joinedAgent(t *testing.T, h *host, ago time.Duration) *agent {
 		t.Fatal(err)
 	}
 	if err := credentials.SaveCertificates(o.DataDir,
-		join.Certificates{Client: issue(join.NodeClient("a1")), Serving: issue(join.NodeServing("a1", o.addr())),
+		join.Certificates{Client: issue(join.NodeClient("a1")), Serving: issue(join.NodeServing("a1", o.Addr())),
 			Credential: credential}); err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +303,7 @@ func TestAnAgentThatStartsLateRenews(t *testing.T) {
 			t.Fatal(err)
 		}
 		soon := time.Now().Add(360 * 24 * time.Hour)
-		for _, i := range []*pki.Identity{a.ids.Client, a.ids.Serving} {
+		for _, i := range []*identity.Identity{a.ids.Client, a.ids.Serving} {
 			if !i.Term().NotAfter.After(soon) {
 				t.Errorf("after %d days, the certificate %s ends at %v", days, i.Name(), i.Term().NotAfter)
 			}
@@ -311,7 +313,7 @@ func TestAnAgentThatStartsLateRenews(t *testing.T) {
 			t.Errorf("after %d days, gossip is shown %+v, %v", days, shown, err)
 		}
 		again, err := credentials.LoadAgent(
-			credentials.AgentConfig{Address: a.options.addr(), DataDir: a.options.DataDir, Record: a.record,
+			credentials.AgentConfig{Address: a.options.Addr(), DataDir: a.options.DataDir, Record: a.record,
 				Logger: quiet()})
 		if err != nil || !again.Client.Term().NotAfter.Equal(a.ids.Client.Term().NotAfter) {
 			t.Errorf("after %d days, the next start has another certificate: %v", days, err)
@@ -358,7 +360,7 @@ func TestAnAgentWaitsForAServerThatGivesItNewCertificates(t *testing.T) {
 
 // With a certificate for a name or an address of the API a node could pass for the API server.
 func TestNodesGetNoNameOfTheAPI(t *testing.T) {
-	s := &server{options: options(t, "s1"), settings: DefaultSettings()}
+	s := &server{options: testOptions(t, "s1"), settings: options.DefaultSettings()}
 	s.options.Serving.API = &secureport.Options{
 		SANs: []string{"*.k8s.corp", "API.example.com", "10.0.0.100", "::ffff:10.0.0.101", "fd00::100"}}
 	for _, name := range []string{"kubernetes", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
@@ -385,7 +387,7 @@ func TestNodesGetNoNameOfTheAPI(t *testing.T) {
 		}
 	}
 	for _, other := range []string{"k8s.corp", "a.b.k8s.corp", "example.com", "x.api.example.com"} {
-		if san, ok := s.options.Serving.sanOf(other); ok {
+		if san, ok := s.options.Serving.SANOf(other); ok {
 			t.Errorf("%s is taken for a name of the API, by %s", other, san)
 		}
 	}
@@ -396,7 +398,7 @@ func TestNodesGetNoNameOfTheAPI(t *testing.T) {
 func TestWipe(t *testing.T) {
 	h := newHost(t)
 	h.keys = func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil }
-	o := options(t, "s2")
+	o := testOptions(t, "s2")
 	o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
 	old := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "s2", Role: pki.RoleServer,
 		Cluster: join.Cluster{ID: "before", CA: pki.NewBundle(h.ca)}}
@@ -422,7 +424,7 @@ func TestWipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.taken = nil
-	check := func(o *Options) {
+	check := func(o *options.Options) {
 		t.Helper()
 		r, err := enlistServer(t.Context(), o, quiet())
 		if err != nil || r.Phase != enroll.PhaseJoining || r.Cluster.ID != "c1" {
@@ -457,7 +459,7 @@ func TestArgumentsThatAreUsedUp(t *testing.T) {
 			t.Run(role+", "+first, func(t *testing.T) {
 				h := newHost(t)
 				h.keys = func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil }
-				o := options(t, "n2")
+				o := testOptions(t, "n2")
 				o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
 				enlist := enlistServer
 				if role == pki.RoleAgent {
@@ -486,7 +488,7 @@ func TestArgumentsThatAreUsedUp(t *testing.T) {
 					t.Fatal(err)
 				}
 				h.fail, h.taken = used, errors.New("a server named n2 is a member of the store")
-				starts := func(o *Options) {
+				starts := func(o *options.Options) {
 					t.Helper()
 					r, err := enlist(t.Context(), o, quiet())
 					if err != nil || r.Phase != enroll.PhaseMember {
@@ -542,7 +544,7 @@ func TestArgumentsThatAreUsedUp(t *testing.T) {
 func TestWipeWithTheTokenOfAJoinWithoutIt(t *testing.T) {
 	h := newHost(t)
 	h.keys = func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil }
-	o := options(t, "s2")
+	o := testOptions(t, "s2")
 	o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
 	data := filepath.Join(enroll.StoreDir(o.DataDir), "log")
 	joins := func() {
@@ -592,7 +594,7 @@ func TestANodeThatWasLeftOutOfAnExchangeComesBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			o := options(t, "n2")
+			o := testOptions(t, "n2")
 			o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
 			r := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "n2", Role: role,
 				Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(old)}}
@@ -634,7 +636,7 @@ func TestReplaceTakesThePlaceOfADeadServer(t *testing.T) {
 	h := newHost(t)
 	h.keys = func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil }
 	h.taken = errors.New("a server named s2 is a member of the store")
-	o := options(t, "s2")
+	o := testOptions(t, "s2")
 	o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
 	if _, err := enlistServer(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "is a member") {
 		t.Fatalf("a second s2 joined: %v", err)

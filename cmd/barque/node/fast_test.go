@@ -17,6 +17,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/barque/barque/apiserver/nodeleases"
+	"github.com/barque/barque/cmd/barque/node/adapters"
+	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/controllers/controllertest"
 	"github.com/barque/barque/controllers/nodelifecycle"
 	"github.com/barque/barque/membership/gossip"
@@ -113,7 +115,7 @@ func (c *bigCluster) ask(name string) error {
 // evidenceOf is the evidence with another probe of a kubelet: a TCP connection, whose first packet
 // is retransmitted after a second and others after a fifth of that.
 type evidenceOf struct {
-	lives
+	adapters.Liveness
 	cluster *bigCluster
 }
 
@@ -161,7 +163,7 @@ func (c *bigCluster) note(action clienttesting.Action) (bool, kruntime.Object, e
 }
 
 // start starts the leader with some times.
-func (c *bigCluster) start(times Times) {
+func (c *bigCluster) start(times options.Times) {
 	names := make([]string, 0, len(c.nodes))
 	for name := range c.nodes {
 		names = append(names, name)
@@ -176,7 +178,8 @@ func (c *bigCluster) start(times Times) {
 	life := liveness.New(config)
 	runs = append(runs, life.Run)
 	controller, err := nodelifecycle.New(
-		nodelifecycle.Config{Informers: c.Informers, Liveness: evidenceOf{lives{life}, c}, Settings: times.settings()})
+		nodelifecycle.Config{Informers: c.Informers, Liveness: evidenceOf{adapters.Liveness{Watch: life}, c},
+			Settings: times.ForNodes()})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -260,8 +263,11 @@ func TestFastFailureDetectionOfAThousandNodes(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		c := newBigCluster(t, size)
-		times := DefaultTimes()
-		times.Fast, times.MonitorPeriod, times.MonitorGrace = true, fastMonitorPeriod, fastMonitorGrace
+		times := options.DefaultTimes()
+		times.Fast = true
+		if err := times.Complete(func(string) bool { return false }); err != nil {
+			t.Fatal(err)
+		}
 		c.start(times)
 		time.Sleep(5 * time.Second)
 		c.trouble(length, kills, 2500*time.Millisecond)
@@ -302,7 +308,7 @@ func TestDefaultFailureDetectionOfAThousandNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newBigCluster(t, size)
 		c.learns = true
-		c.start(DefaultTimes())
+		c.start(options.DefaultTimes())
 		time.Sleep(5 * time.Second)
 		c.trouble(2*time.Minute, kills, 20*time.Second)
 		c.trouble(2*time.Minute, 0, 20*time.Second)

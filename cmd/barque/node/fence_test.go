@@ -23,7 +23,7 @@ import (
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/apiserver/storeerror"
 )
 
 // The leader's process is stopped in the middle of a reconcile: the controller of ReplicaSets has
@@ -87,9 +87,9 @@ func TestAWriteOfADeposedLeaderIsRefused(t *testing.T) {
 	})
 	t.Logf("%s, which led in term %s, was told: %q", old.order.Name, term, answer)
 	if !strings.HasPrefix(string(answer), "409") ||
-		!strings.Contains(string(answer), string(storage.CauseLeaderTermOver)) {
+		!strings.Contains(string(answer), string(storeerror.CauseLeaderTermOver)) {
 		t.Errorf("the write of the deposed leader was answered with %q, want 409 with the cause %s", answer,
-			storage.CauseLeaderTermOver)
+			storeerror.CauseLeaderTermOver)
 	}
 	until(t, patience, "the old leader is ready again", old.ready)
 	until(t, patience, old.order.Name+" counts a request that was refused for its term",
@@ -158,7 +158,7 @@ func stopUnready(t *testing.T, servers []*process) {
 		t.Errorf("its log does not say so:\n%s", log)
 	}
 	for line := range strings.Lines(log) { // on a machine that was busy for ten seconds it has missed its store
-		if strings.Contains(line, "level=ERROR") && !strings.Contains(line, storage.Unreadable) {
+		if strings.Contains(line, "level=ERROR") && !strings.Contains(line, storeerror.Unreadable) {
 			t.Errorf("its log tells of an error: %s", line)
 		}
 	}

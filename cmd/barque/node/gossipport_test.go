@@ -3,13 +3,14 @@ package node
 import (
 	"testing"
 
+	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/membership/enroll"
 )
 
 // TestGossipPort: a cluster keeps the port of gossip with which it began, since firewalls let that
 // pass, and nodes that come later take it over.
 func TestGossipPort(t *testing.T) {
-	begin := func(o *Options) *enroll.Record {
+	begin := func(o *options.Options) *enroll.Record {
 		t.Helper()
 		r, err := enlistServer(t.Context(), o, quiet())
 		if err != nil {
@@ -17,14 +18,14 @@ func TestGossipPort(t *testing.T) {
 		}
 		return r
 	}
-	o := options(t, "s1")
+	o := testOptions(t, "s1")
 	o.GossipPort = 0
 	r := begin(o)
 	if o.GossipPort != enroll.GossipPort {
 		t.Errorf("a new cluster has port %d, want %d", o.GossipPort, enroll.GossipPort)
 	}
 	again := func(chosen uint16) uint16 {
-		o := &Options{DataDir: o.DataDir, Name: o.Name, Settings: o.Settings, addresses: o.addresses,
+		o := &options.Options{DataDir: o.DataDir, Name: o.Name, Settings: o.Settings, Addresses: o.Addresses,
 			GossipPort: chosen}
 		begin(o)
 		return o.GossipPort
@@ -47,13 +48,13 @@ func TestGossipPort(t *testing.T) {
 // TestAJoinersGossipPort: it is that of the cluster. An earlier version of the server names none.
 func TestAJoinersGossipPort(t *testing.T) {
 	for _, theirs := range []uint16{0, 7000} {
-		for role, enlist := range map[string]func(h *host, o *Options) error{
-			"server": func(h *host, o *Options) error { _, err := enlistServer(t.Context(), o, quiet()); return err },
-			"agent":  func(h *host, o *Options) error { _, err := enlistAgent(t.Context(), o, quiet()); return err },
+		for role, enlist := range map[string]func(h *host, o *options.Options) error{
+			"server": func(h *host, o *options.Options) error { _, err := enlistServer(t.Context(), o, quiet()); return err },
+			"agent":  func(h *host, o *options.Options) error { _, err := enlistAgent(t.Context(), o, quiet()); return err },
 		} {
 			h := newHost(t)
 			h.gossipPort, h.keys = theirs, func() (map[string][]byte, error) { return nil, nil }
-			o := options(t, "n1")
+			o := testOptions(t, "n1")
 			o.GossipPort = 0
 			o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
 			if err := enlist(h, o); err != nil {

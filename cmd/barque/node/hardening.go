@@ -3,26 +3,14 @@ package node
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"strings"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/barque/barque/adminapi/hardening"
 	"github.com/barque/barque/clusterstatus/cis"
-	"github.com/barque/barque/kubelet/containerd"
 	"github.com/barque/barque/pki"
 )
-
-// Place is where the files of this node are that hardening is about.
-func (o *Options) Place() hardening.Place {
-	p := hardening.Place{DataDir: o.DataDir, IPAMDir: filepath.Join(o.DataDir, "ipam"), Kubelet: o.KubeletFiles,
-		UnitDirs: hardening.UnitDirs, EnvDir: hardening.EnvDir}
-	if !o.OtherNetwork() {
-		p.CNIDir = containerd.CNIConfDir(o.DataDir)
-	}
-	return p
-}
 
 // hardening is this server's report for the rows of a benchmark.
 func (s *server) hardening(ctx context.Context) (*cis.ServerReport, error) {
@@ -32,7 +20,7 @@ func (s *server) hardening(ctx context.Context) (*cis.ServerReport, error) {
 		Flags: s.options.Flags, Plugins: s.options.Admission.Running(), Controllers: groupsOfParts(s.api.Identities()),
 		Clients: s.ids.ClientGroups(), Encryption: cipher, EncryptionProblem: unknown, Machine: machine,
 		Profile: s.options.Profile,
-		Audit: cis.Audit{File: s.audit.File, Stdout: s.audit.Stdout,
+		Audit: cis.Audit{File: s.access.audit.File, Stdout: s.access.audit.Stdout,
 			Webhook: s.options.Audit != nil && s.options.Audit.WebhookOptions.ConfigFile != "",
 			Levels:  map[string]string{}},
 		PeerCAs: string(s.ids.Trust.PEMFor(pki.Peers)),
@@ -46,7 +34,7 @@ func (s *server) hardening(ctx context.Context) (*cis.ServerReport, error) {
 	someone := &user.DefaultInfo{Name: "someone", Groups: []string{user.AllAuthenticated}}
 	for _, request := range cis.Audited {
 		verb, resource, _ := strings.Cut(request, " ")
-		r.Audit.Levels[request] = s.audit.LevelOf(someone, verb, resource)
+		r.Audit.Levels[request] = s.access.audit.LevelOf(someone, verb, resource)
 	}
 	return r, nil
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/join"
@@ -40,7 +41,7 @@ func TestAJoinGoesOnAfterAKillAtEachStep(t *testing.T) {
 		h := newHost(t)
 		keys := map[string][]byte{"ca.key": []byte("the CA's"), "service-account.key": []byte("the accounts'")}
 		h.keys = func() (map[string][]byte, error) { return keys, nil }
-		whole := options(t, "n2")
+		whole := testOptions(t, "n2")
 		whole.Join, whole.Token = "https://"+h.addr.String(), h.token.String()
 		asking := askingFiles(t, h, whole, role)
 		if _, err := enlist(t.Context(), whole, quiet()); err != nil {
@@ -108,7 +109,7 @@ func attemptBy(t *testing.T, text []byte) string {
 }
 
 // askingFiles are the files of a machine whose try was interrupted before the server had answered.
-func askingFiles(t *testing.T, h *host, like *Options, role string) map[string][]byte {
+func askingFiles(t *testing.T, h *host, like *options.Options, role string) map[string][]byte {
 	t.Helper()
 	o := *like
 	o.DataDir = t.TempDir()
@@ -183,8 +184,8 @@ func TestJoiningAgainGoesOnAfterAKillAtEachStep(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.was = []string{old.Digest()}
-		begin := func() *Options {
-			o := options(t, "n2")
+		begin := func() *options.Options {
+			o := testOptions(t, "n2")
 			r := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "n2", Role: role,
 				Cluster: join.Cluster{ID: "before", CA: pki.NewBundle(old)}}
 			for _, name := range files[1 : len(files)-1] {
@@ -264,7 +265,8 @@ func TestJoiningAgainGoesOnAfterAKillAtEachStep(t *testing.T) {
 
 // checkSpent checks that a finished plan changes nothing when it reappears, as after a power loss.
 func checkSpent(
-	t *testing.T, enlist func(context.Context, *Options, *slog.Logger) (*enroll.Record, error), o *Options, plan string,
+	t *testing.T, enlist func(context.Context, *options.Options, *slog.Logger) (*enroll.Record, error),
+	o *options.Options, plan string,
 ) {
 	t.Helper()
 	data, err := os.ReadFile(plan)

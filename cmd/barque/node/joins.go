@@ -18,9 +18,12 @@ import (
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/admissions"
 	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/judge"
+	"github.com/barque/barque/membership/revocation"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
@@ -31,18 +34,32 @@ import (
 // outside of the API's objects.
 const joinFolder = "/barque/join/"
 
+// joiningParts are those of a server that let machines in, and keep them out.
+type joiningParts struct {
+	tokens    *token.Store
+	book      *admissions.Book
+	peers     *admissions.Peers
+	revoked   *revocation.List
+	judge     *judge.Judge
+	unrelated enroll.Unrelated
+}
+
 // openBook opens the join tokens and the records about members.
 func (s *server) openBook(context.Context) error {
 	folder, logger := register.NewFolder(s.store, joinFolder), s.logger.With("part", "join")
-	s.tokens = &token.Store{Records: folder, Client: s.ownClient, CAs: s.caDigests, Now: time.Now}
-	s.book = &admissions.Book{Records: folder, Self: s.options.Name, IsServer: s.isServer,
-		Unrecorded: s.tokens.FormerCount, Others: s.ids.Others, Now: time.Now, Logger: logger}
-	s.book.Former = func(ctx context.Context) error { return s.judge.Book.NoteMixed(ctx, 0, s.options.Name) }
-	s.judge.Overlap = s.newOverlap()
-	s.book.Kept = s.ids.PeerKeys
-	s.peers.Recorded = s.recordedPeers
+	s.joining.tokens = &token.Store{Records: folder, Client: s.ownClient, CAs: s.caDigests, Now: time.Now}
+	s.joining.book = &admissions.Book{Records: folder, Self: s.options.Name, IsServer: s.isServer,
+		Unrecorded: s.joining.tokens.FormerCount, Others: s.ids.Others, Now: time.Now, Logger: logger}
+	s.joining.book.Former = func(ctx context.Context) error {
+		return s.joining.judge.Book.NoteMixed(ctx, 0, s.options.Name)
+	}
+	s.joining.judge.Overlap = s.newOverlap()
+	s.joining.book.Kept = s.ids.PeerKeys
+	s.joining.peers.Recorded = s.recordedPeers
 	s.ids.RecordKeysBy(s.recordKeys)
-	s.ids.Announce = func(ctx context.Context) error { return s.judge.Overlap.Announce(ctx, s.peerCertificate()) }
+	s.ids.Announce = func(ctx context.Context) error {
+		return s.joining.judge.Overlap.Announce(ctx, s.peerCertificate())
+	}
 	return nil
 }
 
@@ -65,8 +82,10 @@ func (s *server) peerCertificate() *x509.Certificate { return s.ids.Peer.Certifi
 func (s *server) startPublishing(ctx context.Context) error {
 	return s.stack.Start(ctx, lifecycle.Component{Name: "server keys", Run: func(ctx context.Context) error {
 		return lifecycle.All(ctx,
-			func(ctx context.Context) error { return s.book.PublishAll(ctx, s.peerCertificate, s.ids.Renewed) },
-			func(ctx context.Context) error { return s.peers.Retry(ctx, s.awaitNewest) })
+			func(ctx context.Context) error {
+				return s.joining.book.PublishAll(ctx, s.peerCertificate, s.ids.Renewed)
+			},
+			func(ctx context.Context) error { return s.joining.peers.Retry(ctx, s.awaitNewest) })
 	}})
 }
 
@@ -79,7 +98,7 @@ func (s *server) awaitNewest(ctx context.Context) error {
 // recordedPeers are the keys of the members for each other, by their IDs, and the names of those
 // that have recorded none.
 func (s *server) recordedPeers(ctx context.Context) (keys map[string][]string, missing []string, err error) {
-	return recordedPeers(ctx, s.book, s.store.Members())
+	return recordedPeers(ctx, s.joining.book, s.store.Members())
 }
 
 func recordedPeers(ctx context.Context, book *admissions.Book, members []raftstore.Member) (
@@ -116,12 +135,12 @@ func (s *server) unrecorded() []string {
 // watchPeers lets this server believe the CA before again while it has no leader. It begins before
 // this server is a member, and before any other part needs a leader.
 func (s *server) watchPeers(ctx context.Context) error {
-	s.peers.Led = func() bool {
+	s.joining.peers.Led = func() bool {
 		_, led := s.store.Leader()
 		return led
 	}
-	s.peers.Confirm, s.peers.Changed = s.confirmExchange, s.mux.Recheck
-	return s.stack.Start(ctx, lifecycle.Component{Name: "peers", Run: s.peers.Watch})
+	s.joining.peers.Confirm, s.joining.peers.Changed = s.confirmExchange, s.mux.Recheck
+	return s.stack.Start(ctx, lifecycle.Component{Name: "peers", Run: s.joining.peers.Watch})
 }
 
 // confirmExchange returns nil if the cluster, by its leader, makes the same CA known for servers.
@@ -150,7 +169,7 @@ func confirmExchange(ctx context.Context, store register.Store, b pki.Bundle) er
 
 // current returns the reason why the certificate is not the present one of a member, or nil.
 func (s *server) current(ctx context.Context, cert *x509.Certificate) error {
-	return current(ctx, s.peers, s.book, s.store.Members(), cert)
+	return current(ctx, s.joining.peers, s.joining.book, s.store.Members(), cert)
 }
 
 func current(ctx context.Context, peers *admissions.Peers, book *admissions.Book, members []raftstore.Member,
@@ -172,7 +191,7 @@ func current(ctx context.Context, peers *admissions.Peers, book *admissions.Book
 // part in, other servers may know the keys from before alone. So they may after a restore, which
 // puts the store back. An exchange that begins later begins with all of these keys.
 func (s *server) recordKeys(ctx context.Context) error {
-	if err := s.book.Publish(ctx, s.peerCertificate()); err != nil {
+	if err := s.joining.book.Publish(ctx, s.peerCertificate()); err != nil {
 		return err
 	}
 	value, _, err := register.New(s.store, caKey).Get(ctx)
@@ -230,7 +249,7 @@ const eventPatience = 10 * time.Second
 // decided is told of each grant and each refusal of package join, at the server that decides. The
 // machine waits for its answer meanwhile.
 func (s *server) decided(ctx context.Context, d join.Decision) {
-	s.book.Note(ctx, d)
+	s.joining.book.Note(ctx, d)
 	if d.Act != join.ActJoin || !d.Granted {
 		return
 	}
@@ -310,9 +329,9 @@ func (s *server) tokenPeers() (peers []token.Peer) {
 // joinUpkeep is the leader's work on join tokens and on records about members.
 func (s *server) joinUpkeep(ctx context.Context, _ kubernetes.Interface) error {
 	term := runtime.TermFrom(ctx)
-	keeper := token.Keeper{Store: s.tokens, Peers: s.tokenPeers, Logger: s.logger.With("part", "join"),
+	keeper := token.Keeper{Store: s.joining.tokens, Peers: s.tokenPeers, Logger: s.logger.With("part", "join"),
 		Ended: func(i token.Info) { s.formerTokenEnded(ctx, i) }}
 	return lifecycle.All(ctx,
 		func(ctx context.Context) error { return keeper.Lead(ctx, term) },
-		func(ctx context.Context) error { return s.book.Forget(ctx, term, s.members.NodeNames) })
+		func(ctx context.Context) error { return s.joining.book.Forget(ctx, term, s.members.NodeNames) })
 }

@@ -293,8 +293,8 @@ func TestCurrent(t *testing.T) {
 			}
 			err := current(t.Context(), e.peers, e.book, e.members, e.shows(name, holder, c.key))
 			switch {
-			case c.want == errAny && (err == nil || errors.Is(err, join.ErrNotCurrent)),
-				c.want != errAny && !errors.Is(err, c.want):
+			case errors.Is(c.want, errAny) && (err == nil || errors.Is(err, join.ErrNotCurrent)),
+				!errors.Is(c.want, errAny) && !errors.Is(err, c.want):
 				t.Errorf("%v, want %v", err, c.want)
 			}
 		})

@@ -19,9 +19,10 @@ import (
 
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/admission/quota"
+	"github.com/barque/barque/apiserver/leaderterm"
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/apiserver/rbac"
-	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/cmd/barque/node/adapters"
 	"github.com/barque/barque/controllers"
 	"github.com/barque/barque/controllers/nodelifecycle"
 	"github.com/barque/barque/controllers/runtime"
@@ -35,17 +36,17 @@ import (
 // Tests may insert a transport.
 func (s *server) fenced(lead context.Context, config *rest.Config) *rest.Config {
 	term := runtime.TermFrom(lead)
-	if wrap := s.options.wrapLeaderClient; wrap != nil {
+	if wrap := s.options.WrapLeaderClient; wrap != nil {
 		config = rest.CopyConfig(config)
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return wrap(term, next) })
 	}
-	return runtime.Fenced(lead, term, storage.LeaderTermHeader, config)
+	return runtime.Fenced(lead, term, leaderterm.Header, config)
 }
 
 // startLeaderWork runs the controllers and the scheduler while this server leads. Their informers
 // run on every server, so that a new leader has nothing to fetch.
 func (s *server) startLeaderWork(ctx context.Context) error {
-	routines, err := s.routines(lives{s.life})
+	routines, err := s.routines(adapters.Liveness{Watch: s.life})
 	if err != nil {
 		return err
 	}
@@ -64,7 +65,7 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 		OnEnded:    began.Ended,
 		ClientsFor: clients,
 		Prepare: func(ctx context.Context, client kubernetes.Interface) error {
-			return s.api.Prepare(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
+			return s.api.Prepare(leaderterm.With(ctx, runtime.TermFrom(ctx)), client)
 		},
 		Routines: routines,
 		Logger:   s.logger.With("part", "leader"),
@@ -89,7 +90,7 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 		}, func(ctx context.Context) error {
 			informers.WaitForCacheSync(ctx.Done())
 			return lifecycle.All(ctx, s.life.Run, runner.Run, s.dumps)
-		}, s.gateway.objects.Run)
+		}, s.gateway.shared.Objects.Run, s.late.bgp.Load().Run)
 	}})
 }
 
@@ -98,7 +99,7 @@ func (s *server) rollovers() (all []runtime.Routine) {
 	for _, r := range []struct {
 		name string
 		lead func(ctx context.Context, term uint64) error
-	}{{"gossip keys", s.keys.Lead}, {"ca", s.exchange.Lead}, {"data keys", s.encryption.Lead}} {
+	}{{"gossip keys", s.keys.Lead}, {"ca", s.exchange.Lead}, {"data keys", s.encryption.manager.Lead}} {
 		all = append(all, runtime.Routine{Name: r.name, Run: func(ctx context.Context, _ kubernetes.Interface) error {
 			return r.lead(ctx, runtime.TermFrom(ctx))
 		}})
@@ -144,16 +145,16 @@ func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error
 		OwnUser:      rbac.IsOwnUser,
 		ClusterCIDRs: s.settings.ClusterCIDRs,
 		Liveness:     life,
-		NodeSettings: s.options.Times.settings(),
+		NodeSettings: s.options.Times.ForNodes(),
 		MemberLabel:  nodeleases.MemberLabel,
 		Servers:      liveness.APIServers{Pool: s.pool},
-		ServerReady:  liveness.NewReadiness(silentServers{s.store}.at, s.ids.Trust).Ready,
+		ServerReady:  liveness.NewReadiness(adapters.SilentServers{Store: s.store}.At, s.ids.Trust).Ready,
 		Roles:        members.Roles{Pool: s.pool, IsMember: nodeleases.IsMember},
 		QuotaEvaluators: func(list quotav1.ListerForResourceFunc) []quotav1.Evaluator {
 			return quota.Evaluators(list, devices, time.Now)
 		},
 		QuotaIgnored:        quota.Ignored(),
-		DefaultStorageClass: s.options.defaultStorageClass(),
+		DefaultStorageClass: s.options.StorageClass(),
 		LoadBalancers:       balancers,
 	})
 	if err != nil {
@@ -175,10 +176,10 @@ func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error
 	schedule := runtime.Routine{Name: "scheduler", Run: s.clientsOf(user.KubeScheduler).Run(pods)}
 	// Direct writes of the API server to the store are fenced by the term in its context.
 	ensure := runtime.Routine{Name: "apiserver", Run: func(ctx context.Context, client kubernetes.Interface) error {
-		return s.api.LeaderRoutine(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
+		return s.api.LeaderRoutine(leaderterm.With(ctx, runtime.TermFrom(ctx)), client)
 	}}
 	own := []runtime.Routine{ensure, {Name: "join tokens", Run: s.joinUpkeep},
-		{Name: "revocations", Run: s.revocationUpkeep}, s.balancedRoutine()}
+		{Name: "revocations", Run: s.revocationUpkeep}, s.addresses.Routine()}
 	return slices.Concat(own, list, []runtime.Routine{schedule}, s.gatewayRoutines()), nil
 }
 

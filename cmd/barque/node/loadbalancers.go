@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
@@ -14,11 +13,10 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/controllers/servicelb"
 	"github.com/barque/barque/edge/gateway"
 	"github.com/barque/barque/edge/provider"
-	"github.com/barque/barque/internal/balancers"
-	"github.com/barque/barque/network"
 )
 
 // addressPools is the provider of Services' addresses, for the status.
@@ -30,15 +28,15 @@ func (s *server) loadBalancers(informers informers.SharedInformerFactory) (servi
 		return nil, nil
 	}
 	nodePorts, reserved := s.api.NodePorts(), map[netip.Addr]string{}
-	for _, addr := range s.options.apiAddresses {
+	for _, addr := range s.options.APIAddresses {
 		reserved[addr] = "the Kubernetes API"
 	}
 	nodes := informers.Core().V1().Nodes()
-	routes := gateway.NewPorts(s.gateway.objects, s.options.Gateway, nodes.Lister(), nodes.Informer())
+	routes := gateway.NewPorts(s.gateway.shared.Objects, s.options.Gateway, nodes.Lister(), nodes.Informer())
 	p, err := provider.New(provider.Config{
 		Informers: informers, Gateway: routes, Logger: s.logger.With("part", "load balancers"),
 		PodCIDRs: s.settings.ClusterCIDRs, Reserved: reserved,
-		Ports: ownPorts(s.options), FirstNodePort: int32(nodePorts.First), LastNodePort: int32(nodePorts.Last),
+		Ports: options.OwnPorts(s.options), FirstNodePort: int32(nodePorts.First), LastNodePort: int32(nodePorts.Last),
 	})
 	if err != nil {
 		return nil, err
@@ -46,8 +44,8 @@ func (s *server) loadBalancers(informers informers.SharedInformerFactory) (servi
 	if err := legacyregistry.Registerer().Register(p); err != nil {
 		return nil, err
 	}
-	s.pools.Store(p)
-	return classPools{p, s.statuses}, nil
+	s.gateway.pools.Store(p)
+	return classPools{p, s.gateway.statuses}, nil
 }
 
 // classPools is the provider of Services' addresses. A class of Gateways may name a pool, so the
@@ -71,11 +69,11 @@ const shownRoutes = 100
 // edgeStatus returns the pools, and the faults of Services and routes, on the leader; nil
 // elsewhere.
 func (s *server) edgeStatus() *clusterstatus.EdgeStatus {
-	if s.grants == nil || s.grants.Grants() == nil || s.gatewayObjects.Load() == nil {
+	if !s.addresses.Leads() || s.gateway.objects.Load() == nil {
 		return nil
 	}
 	var out clusterstatus.EdgeStatus
-	if p := s.pools.Load(); p != nil {
+	if p := s.gateway.pools.Load(); p != nil {
 		for _, of := range p.Pools() {
 			state := clusterstatus.PoolStatus{Name: of.Name, Used: of.Used, Free: of.Free}
 			if !of.Ready {
@@ -89,7 +87,12 @@ func (s *server) edgeStatus() *clusterstatus.EdgeStatus {
 		}
 		out.Waiting = adminapi.Waiting(services)
 	}
-	faults := s.statuses.Faults(time.Now())
+	nodes, err := s.api.Informers().Core().V1().Nodes().Lister().List(labels.Everything())
+	if err != nil {
+		s.logger.Error("the status lacks the BGP sessions of nodes", "err", err)
+	}
+	out.BGP = bgpStatus(nodes)
+	faults := s.gateway.statuses.Faults(time.Now())
 	if more := len(faults) - shownRoutes; more > 0 {
 		faults, out.MoreRoutes = faults[:shownRoutes], more
 	}
@@ -97,32 +100,6 @@ func (s *server) edgeStatus() *clusterstatus.EdgeStatus {
 		out.Routes = append(out.Routes, clusterstatus.RouteFault(f))
 	}
 	return &out
-}
-
-// ownPorts are ports of the nodes that no Service may take over. Nodes lead packets to a Service's
-// port away from any program that listens there, so these would lock the operator, or the cluster,
-// out of the node.
-func ownPorts(o *Options) map[balancers.Port]string {
-	own := map[balancers.Port]string{}
-	for port, whose := range map[uint16]string{
-		22:            "SSH",
-		o.APIPort:     "the Kubernetes API",
-		o.PeerPort:    "the connections between servers",
-		o.KubeletPort: "the kubelet",
-		o.GossipPort:  "gossip",
-
-		network.HealthPort: "the health of the node",
-	} {
-		own[balancers.Port{Protocol: corev1.ProtocolTCP, Port: int32(port)}] = whose
-	}
-	for port, whose := range map[uint16]string{
-		o.GossipPort:    "gossip",
-		o.Overlay.Port:  "the pod network",
-		o.WireGuardPort: "the pod network",
-	} {
-		own[balancers.Port{Protocol: corev1.ProtocolUDP, Port: int32(port)}] = whose
-	}
-	return own
 }
 
 var _ servicelb.Provider = classPools{}

@@ -17,6 +17,7 @@ import (
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/controllers/noderole"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/version"
@@ -85,13 +86,13 @@ func (s *server) isServer(name string) bool {
 
 // noteNodes makes the reports of this server include the Nodes from now on.
 func (s *server) noteNodes(context.Context) error {
-	s.membersWithNodes.Store(s.members)
+	s.late.membersWithNodes.Store(s.members)
 	return nil
 }
 
 // synced returns the members of the cluster, nil before the Nodes are synced.
 func (s *server) synced() *members.Members {
-	if m := s.membersWithNodes.Load(); m != nil && m.Synced() {
+	if m := s.late.membersWithNodes.Load(); m != nil && m.Synced() {
 		return m
 	}
 	return nil
@@ -117,7 +118,7 @@ func (s *server) apartAgents() (agents []clusterstatus.ApartAgent) {
 		return nil
 	}
 	for _, name := range m.Apart() {
-		agents = append(agents, clusterstatus.ApartAgent{Name: name, Cluster: s.strays.Cluster(name)})
+		agents = append(agents, clusterstatus.ApartAgent{Name: name, Cluster: s.joining.unrelated.Cluster(name)})
 	}
 	return agents
 }
@@ -135,7 +136,7 @@ func (s *server) unreadyNodes() (nodes []clusterstatus.UnreadyNode) {
 // otherProfiles returns the agents with another profile than this server's.
 func (s *server) otherProfiles() []clusterstatus.AgentProfile {
 	if m := s.synced(); m != nil {
-		return clusterstatus.OtherProfiles(cmp.Or(s.options.Profile, NoProfile), m.Profiles())
+		return clusterstatus.OtherProfiles(cmp.Or(s.options.Profile, options.NoProfile), m.Profiles())
 	}
 	return nil
 }
@@ -201,9 +202,10 @@ func (s *server) startExchange(ctx context.Context) error {
 	}
 	s.exchange = exchange.New(
 		exchange.Config{Server: s.rollover(caKey, "ca", acts.CA), Trust: s.ids.Trust,
-			Home: heldCAs{s.ids.Home, s.peers}, Fetch: s.ids.FetchKey,
-			Members: func() ([]rollover.Member, error) { return s.members.CAs() }, Sealed: s.encryption.SealedBy,
-			Earlier:      s.encryption.Earlier, // data keys came with the exchange of the accounts' key alone
+			Home: heldCAs{s.ids.Home, s.joining.peers}, Fetch: s.ids.FetchKey,
+			Members:      func() ([]rollover.Member, error) { return s.members.CAs() },
+			Sealed:       s.encryption.manager.SealedBy,
+			Earlier:      s.encryption.manager.Earlier, // data keys came with the exchange of the accounts' key alone
 			Unrecorded:   s.unrecorded,
 			EarlierCAs:   func(form int) []string { return s.members.EarlierCAs(form) },
 			Told:         func(cas []byte) error { return s.api.ToldExtensions(cas) },

@@ -13,27 +13,25 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
+	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/network/nodeaddr"
-	"github.com/barque/barque/network/ranges"
 	"github.com/barque/barque/pki"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-func options(t *testing.T, name string) *Options {
+func testOptions(t *testing.T, name string) *options.Options {
 	t.Helper()
-	return &Options{DataDir: t.TempDir(), Name: name, CertificateLifetime: pki.LeafLifetime,
-		addresses: nodeaddr.Addresses{Internal: []netip.Addr{netip.MustParseAddr("10.0.0.1")}},
-		Settings:  DefaultSettings(), APIPort: 6443, PeerPort: 6444, GossipPort: 7946}
+	return &options.Options{DataDir: t.TempDir(), Name: name, CertificateLifetime: pki.LeafLifetime,
+		Addresses: nodeaddr.Addresses{Internal: []netip.Addr{netip.MustParseAddr("10.0.0.1")}},
+		Settings:  options.DefaultSettings(), APIPort: 6443, PeerPort: 6444, GossipPort: 7946}
 }
 
 func TestARestartGoesOnWithItsCluster(t *testing.T) {
-	o := options(t, "s1")
+	o := testOptions(t, "s1")
 	first, err := enlistServer(t.Context(), o, quiet())
 	if err != nil {
 		t.Fatal(err)
@@ -48,14 +46,14 @@ func TestARestartGoesOnWithItsCluster(t *testing.T) {
 	if again.Cluster.ID != first.Cluster.ID {
 		t.Fatalf("a second cluster %q was begun in the directory of %q", again.Cluster.ID, first.Cluster.ID)
 	}
-	settings, err := settingsOf(again)
-	if err != nil || !reflect.DeepEqual(settings, DefaultSettings()) {
+	settings, err := options.SettingsOf(again)
+	if err != nil || !reflect.DeepEqual(settings, options.DefaultSettings()) {
 		t.Fatalf("settings %+v, %v", settings, err)
 	}
 }
 
 func TestADataDirectoryOfSomethingElseIsRefused(t *testing.T) {
-	o := options(t, "s1")
+	o := testOptions(t, "s1")
 	r, err := enlistServer(t.Context(), o, quiet())
 	if err != nil {
 		t.Fatal(err)
@@ -69,11 +67,11 @@ func TestADataDirectoryOfSomethingElseIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		change func(*Options)
+		change func(*options.Options)
 		want   string
 	}{
-		"another name": {func(o *Options) { o.Name = "s9" }, `belongs to node "s1"`},
-		"another cluster": {func(o *Options) { o.Join, o.Token = "https://10.0.0.9:6443", foreign.String() },
+		"another name": {func(o *options.Options) { o.Name = "s9" }, `belongs to node "s1"`},
+		"another cluster": {func(o *options.Options) { o.Join, o.Token = "https://10.0.0.9:6443", foreign.String() },
 			"has never run: if it was created by mistake, remove the directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +88,7 @@ func TestADataDirectoryOfSomethingElseIsRefused(t *testing.T) {
 			Dir: o.DataDir}
 		changed := *o
 		changed.Join, changed.Token = "https://10.0.0.9:6443", foreign.String()
-		if err := running.SameNode(changed.enrolling(), pki.RoleServer); err == nil ||
+		if err := running.SameNode(changed.Enrolling(), pki.RoleServer); err == nil ||
 			!strings.Contains(err.Error(), "another cluster") || strings.Contains(err.Error(), "mistake") {
 			t.Fatalf("got %v", err)
 		}
@@ -126,12 +124,12 @@ func TestADataDirectoryOfSomethingElseIsRefused(t *testing.T) {
 }
 
 func TestSecretsAreClosed(t *testing.T) {
-	o := options(t, "s1")
+	o := testOptions(t, "s1")
 	r, err := enlistServer(t.Context(), o, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids, err := credentials.NewServer(t.Context(), o.certificates(o.Settings, r, nil, quiet()))
+	ids, err := credentials.NewServer(t.Context(), o.Certificates(o.Settings, r, nil, quiet()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +150,7 @@ func TestSecretsAreClosed(t *testing.T) {
 }
 
 func TestJoiningNeedsAToken(t *testing.T) {
-	o := options(t, "s2")
+	o := testOptions(t, "s2")
 	o.Join = "https://127.0.0.1:1"
 	if _, err := enlistServer(t.Context(), o, quiet()); err == nil ||
 		!strings.Contains(err.Error(), "barque token create") {
@@ -192,43 +190,6 @@ func TestAJoinIsRecordedOnlyWhenItIsDone(t *testing.T) {
 	if again, err := enroll.Load(dir); err != nil || again.Phase != enroll.PhaseMember || len(j.peers) != 1 ||
 		j.peers[0] != "10.0.0.1:6444" {
 		t.Fatalf("after the join: %+v, %v; asked %v", again, err, j.peers)
-	}
-}
-
-func TestSettingsAreChecked(t *testing.T) {
-	for name, change := range map[string]func(*Settings){
-		"overlap":  func(s *Settings) { s.ServiceCIDRs = ranges.Prefixes{netip.MustParsePrefix("10.42.128.0/17")} },
-		"tiny":     func(s *Settings) { s.ClusterCIDRs = ranges.Prefixes{netip.MustParsePrefix("10.42.0.0/28")} },
-		"families": func(s *Settings) { s.ClusterCIDRs = ranges.Prefixes{netip.MustParsePrefix("fd00::/56")} },
-		"order": func(s *Settings) {
-			s.ClusterCIDRs = append(s.ClusterCIDRs, netip.MustParsePrefix("fd00:42::/56"))
-			s.ServiceCIDRs = ranges.Prefixes{netip.MustParsePrefix("fd00:43::/112"), s.ServiceCIDRs[0]}
-		},
-		"twice":  func(s *Settings) { s.ClusterCIDRs = append(s.ClusterCIDRs, netip.MustParsePrefix("10.44.0.0/16")) },
-		"domain": func(s *Settings) { s.Domain = "not a domain" },
-	} {
-		s := DefaultSettings()
-		change(&s)
-		if err := s.validate(); err == nil {
-			t.Errorf("%s: accepted %+v", name, s)
-		}
-	}
-	if s := DefaultSettings(); s.validate() != nil || s.apiAddr() != netip.MustParseAddr("10.43.0.1") {
-		t.Errorf("defaults: %v, API %s", s.validate(), s.apiAddr())
-	}
-}
-
-func TestParseTaints(t *testing.T) {
-	got, err := parseTaints([]string{"dedicated=gpu:NoSchedule", "node.kubernetes.io/x:NoExecute"})
-	want := []corev1.Taint{{Key: "dedicated", Value: "gpu", Effect: "NoSchedule"},
-		{Key: "node.kubernetes.io/x", Effect: "NoExecute"}}
-	if err != nil || len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
-		t.Fatalf("got %v, %v", got, err)
-	}
-	for _, bad := range []string{"", "x", "x=y", "x=y:Never", "=y:NoSchedule", "a b=c:NoSchedule"} {
-		if _, err := parseTaints([]string{bad}); err == nil {
-			t.Errorf("taint %q was accepted", bad)
-		}
 	}
 }
 

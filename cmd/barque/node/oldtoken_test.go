@@ -5,20 +5,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/pki"
 )
 
 // newServer is a server with its certificates, which does not run.
-func newServer(t *testing.T) (*credentials.Server, *Options, *enroll.Record) {
+func newServer(t *testing.T) (*credentials.Server, *options.Options, *enroll.Record) {
 	t.Helper()
-	o := options(t, "s1")
+	o := testOptions(t, "s1")
 	r, err := enlistServer(t.Context(), o, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids, err := credentials.NewServer(t.Context(), o.certificates(o.Settings, r, nil, quiet()))
+	ids, err := credentials.NewServer(t.Context(), o.Certificates(o.Settings, r, nil, quiet()))
 	if err != nil {
 		t.Fatal(err)
 	}

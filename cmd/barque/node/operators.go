@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -12,18 +11,16 @@ import (
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/adminapi/auditlog"
 	"github.com/barque/barque/adminapi/hardening"
-	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/extra"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/clusterstatus/cis"
+	"github.com/barque/barque/cmd/barque/node/adapters"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/membership/credentials"
-	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/network/path"
 	"github.com/barque/barque/network/wireguard"
-	"github.com/barque/barque/pki"
 )
 
 // handlers returns the operators' endpoints of this server's API.
@@ -39,18 +36,19 @@ func (s *server) handlers() map[string]http.Handler {
 		return s.says().Observe(ctx, s.record.Cluster.ID, s.store)
 	})
 	handlers[auditlog.Path] = extra.MastersAndServers(http.MethodGet,
-		relay.Pass(auditlog.Handler(s.options.Name, s.audit.File)))
+		relay.Pass(auditlog.Handler(s.options.Name, s.access.audit.File)))
 	handlers[cis.ReportPath] = extra.MastersAndServers(http.MethodGet, relay.Pass(hardening.Handler(s.hardening)))
 	handlers[adminapi.MembersPath] = adminapi.MembersHandler(
-		orderedRemovals{s.store, s.judge.Book, s.logger.With("part", "revocations")}, s.leavers())
-	handlers[token.Path] = adminapi.TokensHandler(s.tokens, s.logger.With("part", "join"))
+		adapters.OrderedRemovals{Server: s.store, Book: s.joining.judge.Book, Logger: s.logger.With("part", "revocations")},
+		s.leavers())
+	handlers[token.Path] = adminapi.TokensHandler(s.joining.tokens, s.logger.With("part", "join"))
 	certificates := s.certificatesAPI(servers)
-	handlers[adminapi.RevocationsPath] = adminapi.RevocationsHandler(s.revoked.Entries, s.judge.Book,
-		adminapi.InUse{IsCA: certificates.IsCA, Needed: s.judge.Needed, Find: certificates.Find,
+	handlers[adminapi.RevocationsPath] = adminapi.RevocationsHandler(s.joining.revoked.Entries, s.joining.judge.Book,
+		adminapi.InUse{IsCA: certificates.IsCA, Needed: s.joining.judge.Needed, Find: certificates.Find,
 			Serials: certificates.Serials}, s.logger.With("part", "revocations"))
 	handlers[adminapi.KeysPath] = adminapi.KeysHandler(s.keys)
-	handlers[adminapi.EncryptionPath] = &adminapi.Encryption{Keys: s.encryption, Resolve: s.encryptable, Relay: relay,
-		Leader: s.leader, Logger: s.logger.With("part", "encryption")}
+	handlers[adminapi.EncryptionPath] = &adminapi.Encryption{Keys: s.encryption.manager, Resolve: s.encryptable,
+		Relay: relay, Leader: s.leader, Logger: s.logger.With("part", "encryption")}
 	handlers[clusterstatus.GossipPath] = adminapi.GossipHandler(s.options.Name, s.pool)
 	certificates.AddHandlers(handlers)
 	return handlers
@@ -58,14 +56,15 @@ func (s *server) handlers() map[string]http.Handler {
 
 // says returns this server's report on itself, from the parts started so far.
 func (s *server) says() *adminapi.Report {
-	r := &adminapi.Report{Self: s.options.Name, DataDir: s.options.DataDir, Started: s.started, Pool: s.met.Load(),
-		Certificates: s.ownCertificates, Trust: s.ids.Trust, Backups: s.backups, Logger: s.logger}
-	r.Addresses, r.Edge, r.Conflicts = s.answered, s.edgeStatus, s.conflicts.all
-	if s.membersWithNodes.Load() != nil { // set after everything that these functions read
+	r := &adminapi.Report{Self: s.options.Name, DataDir: s.options.DataDir, Started: s.started,
+		Pool: s.late.pool.Load(), Certificates: s.ownCertificates, Trust: s.ids.Trust, Backups: s.backups,
+		Logger: s.logger}
+	r.Addresses, r.Edge, r.Conflicts = s.addresses.Answered, s.edgeStatus, s.conflicts.All
+	if s.late.membersWithNodes.Load() != nil { // set after everything that these functions read
 		r.Former, r.Apart, r.Exchange, r.Lost = s.leavers().Former, s.apartAgents, s.exchange.Status, s.lostVolumes
 		r.Profiles = s.otherProfiles
-		r.Unready, r.Failing, r.Admissions = s.unreadyNodes, s.failingCalls, s.book.Admissions
-		r.AuditLosses, r.Files, r.DataKeys = s.auditLosses, s.configFiles, s.encryption.Progress
+		r.Unready, r.Failing, r.Admissions = s.unreadyNodes, s.failingCalls, s.joining.book.Admissions
+		r.AuditLosses, r.Files, r.DataKeys = s.auditLosses, s.configFiles, s.encryption.manager.Progress
 	}
 	return r
 }
@@ -78,7 +77,7 @@ func (s *server) diagnosis() *adminapi.Diagnosis {
 	d := &adminapi.Diagnosis{
 		Self: o.Name, DataDir: o.DataDir, Checks: func() []check.Finding { return Check(o.DataDir, o.KubeletRootDir) },
 		Store: s.store, Gossip: func(ctx context.Context) []clusterstatus.NodeView { return s.says().Views(ctx, true) },
-		Options: o.public(), Paths: func(ctx context.Context) any { return s.paths(ctx) },
+		Options: o.Public(), Paths: func(ctx context.Context) any { return s.paths(ctx) },
 		Tunnels: func() any { return s.tunnels() },
 		Secrets: []string{o.Token}, Keys: func() [][]byte { return s.record.GossipRing().Keys },
 	}
@@ -101,7 +100,7 @@ func (s *server) paths(ctx context.Context) []path.Finding {
 			nodes[m.Name] = m.Addr.Addr()
 		}
 	}
-	return path.ProbeAll(ctx, nodes, s.options.addr())
+	return path.ProbeAll(ctx, nodes, s.options.Addr())
 }
 
 // tunnels returns the nodes reached by WireGuard; nil without any.
@@ -117,45 +116,10 @@ func (s *server) tunnels() []wireguard.Seen {
 	return seen
 }
 
-// public returns the options without their secrets.
-func (o Options) public() Options {
-	if o.Token != "" {
-		o.Token = "[REDACTED]"
-	}
-	o.Logs = nil
-	return o
-}
-
-// apiNames are all names by which clients call the API server.
-func apiNames(o *Options, s Settings) []string {
-	names := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc",
-		"kubernetes.default.svc." + s.Domain,
-		"localhost", o.Name, "127.0.0.1", s.apiAddr().String()}
-	for _, addr := range o.addresses.All() {
-		names = append(names, addr.String())
-	}
-	return append(names, o.Serving.sans()...)
-}
-
-// certificates returns the configuration of a server's certificates.
-func (o *Options) certificates(
-	s Settings, r *enroll.Record, revision func() uint64, logger *slog.Logger,
-) credentials.ServerConfig {
-	return credentials.ServerConfig{Name: o.Name, Address: o.addr(), APIPort: o.APIPort, APIAddress: o.apiAddress(),
-		DataDir: o.DataDir, Names: apiNames(o, s), ProxyName: apiserver.ProxyClientName,
-		Lifetime: o.CertificateLifetime, Revision: revision, Record: r, Logger: logger}
-}
-
-// ownCertificates describes this server's certificates in a new cluster.
-func (o *Options) ownCertificates() []pki.Request {
-	c := o.certificates(o.Settings, nil, nil, nil)
-	return c.Requests()
-}
-
 // ownCertificates describes this server's certificates, with a warning about the revoked ones.
 func (s *server) ownCertificates() credentials.NodeCertificates {
 	n := s.ids.Certificates()
-	adminapi.MarkRevoked(&n, s.revoked.Entries())
+	adminapi.MarkRevoked(&n, s.joining.revoked.Entries())
 	return n
 }
 
@@ -172,8 +136,8 @@ func (s *server) agentNames() []string {
 // certificatesAPI shows the certificates of the cluster.
 func (s *server) certificatesAPI(servers *adminapi.Servers) *adminapi.Certificates {
 	return &adminapi.Certificates{
-		Self: s.options.Name, Own: s.ownCertificates, Agents: s.agentNames, Revoked: s.revoked.Entries,
-		Renew: s.ids.Renew, Exchange: s.exchange, Ends: s.judge.Overlap.Ends,
+		Self: s.options.Name, Own: s.ownCertificates, Agents: s.agentNames, Revoked: s.joining.revoked.Entries,
+		Renew: s.ids.Renew, Exchange: s.exchange, Ends: s.joining.judge.Overlap.Ends,
 		Servers:  s.memberNames,
 		IsServer: s.isServer, Call: servers.Call, Pool: s.pool, Trust: s.ids.Trust,
 		CAFile:   credentials.CAFile(s.options.DataDir),

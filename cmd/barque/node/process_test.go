@@ -27,7 +27,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/barque/barque/apiserver/audit"
-	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/apiserver/storeerror"
+	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/internal/osthread"
 	"github.com/barque/barque/internal/procstat"
@@ -45,7 +46,7 @@ const childEnv = "BARQUE_TEST_SERVER"
 
 // order is the configuration of such a process.
 type order struct {
-	Options
+	options.Options
 	// Hold is a directory. While it has a file "arm", the first leader that creates a pod stops
 	// there: see holdPods.
 	Hold string
@@ -64,7 +65,7 @@ func TestMain(m *testing.M) {
 		os.Exit(2)
 	}
 	if o.Hold != "" {
-		o.wrapLeaderClient = holdPods(o.Hold)
+		o.WrapLeaderClient = holdPods(o.Hold)
 	}
 	if o.AuditPolicy != "" {
 		o.Audit = audit.NewOptions()
@@ -258,10 +259,10 @@ func until(t *testing.T, limit time.Duration, what string, try func(ctx context.
 // is served on all addresses.
 func newOrder(t *testing.T, i int, hold string) order {
 	t.Helper()
-	return order{Hold: hold, Options: Options{
+	return order{Hold: hold, Options: options.Options{
 		DataDir: t.TempDir(), Name: fmt.Sprintf("s%d", i+1), NodeIPs: []string{addressOf(i)},
 		APIPort: uint16(6443 + 100*i), PeerPort: 6444,
-		Settings: DefaultSettings(), Times: DefaultTimes(), NoNode: true, MinVoters: 3,
+		Settings: options.DefaultSettings(), Times: options.DefaultTimes(), NoNode: true, MinVoters: 3,
 	}}
 }
 
@@ -359,7 +360,7 @@ func send(r *http.Request, next http.RoundTripper) (*http.Response, string, erro
 		_, err = body.ReadFrom(response.Body)
 		response.Body.Close()
 		if response.StatusCode == http.StatusGatewayTimeout &&
-			bytes.Contains(body.Bytes(), []byte(storage.CauseOutcomeUnknown)) {
+			bytes.Contains(body.Bytes(), []byte(storeerror.CauseOutcomeUnknown)) {
 			again, err := r.GetBody()
 			if err != nil {
 				return nil, err.Error(), err

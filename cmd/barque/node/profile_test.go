@@ -6,11 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/membership/enroll"
 )
 
 // begun is the record of a cluster that began with a profile.
-func begun(t *testing.T, o *Options, profile string) *enroll.Record {
+func begun(t *testing.T, o *options.Options, profile string) *enroll.Record {
 	t.Helper()
 	o.Profile, o.Settings.Profile = profile, profile
 	r, err := enlistServer(t.Context(), o, quiet())
@@ -23,10 +24,10 @@ func begun(t *testing.T, o *Options, profile string) *enroll.Record {
 // TestProfileIsRecorded: a cluster begins with the profile of its first server. A flag at a later
 // start records another one, and without a flag the recorded one stays.
 func TestProfileIsRecorded(t *testing.T) {
-	o := options(t, "s1")
+	o := testOptions(t, "s1")
 	recorded := func(want string) {
 		t.Helper()
-		if got, err := RecordedProfile(o.DataDir); err != nil || got != want {
+		if got, err := options.RecordedProfile(o.DataDir); err != nil || got != want {
 			t.Errorf("the recorded profile is %q, want %q (%v)", got, want, err)
 		}
 	}
@@ -37,16 +38,16 @@ func TestProfileIsRecorded(t *testing.T) {
 		t.Errorf("a cluster without a profile records one: %s", r.Cluster.Settings)
 	}
 	r.Cluster.Settings = json.RawMessage(strings.Replace(string(r.Cluster.Settings), "{", `{"newer":[1],`, 1))
-	for _, next := range []string{ProfileCIS, ProfileCIS, ""} {
-		o := &Options{DataDir: o.DataDir, Profile: next, ProfileGiven: true}
-		if err := o.takeProfile(r, quiet()); err != nil {
+	for _, next := range []string{options.ProfileCIS, options.ProfileCIS, ""} {
+		o := &options.Options{DataDir: o.DataDir, Profile: next, ProfileGiven: true}
+		if err := takeProfile(o, r, quiet()); err != nil {
 			t.Fatal(err)
 		}
 		recorded(next)
-		if err := (&Options{DataDir: o.DataDir, Profile: next}).takeProfile(r, quiet()); err != nil {
+		if err := takeProfile(&options.Options{DataDir: o.DataDir, Profile: next}, r, quiet()); err != nil {
 			t.Errorf("a start without the flag: %v", err)
 		}
-		s, err := settingsOf(r)
+		s, err := options.SettingsOf(r)
 		if err != nil || s.Domain != "cluster.local" || len(s.ServiceCIDRs) == 0 ||
 			!strings.Contains(string(r.Cluster.Settings), `"newer":[1]`) {
 			t.Errorf("other settings are lost: %s %v", r.Cluster.Settings, err)
@@ -54,43 +55,29 @@ func TestProfileIsRecorded(t *testing.T) {
 	}
 }
 
-// TestUnknownProfile: one of a newer version is not taken for none.
-func TestUnknownProfile(t *testing.T) {
-	o := options(t, "s1")
-	begun(t, o, "stig")
-	if _, err := RecordedProfile(o.DataDir); err == nil || !strings.Contains(err.Error(), `unknown profile "stig"`) {
-		t.Errorf("%v", err)
-	}
-	for _, name := range []string{"", NoProfile, ProfileCIS} {
-		if err := CheckProfile(name); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // TestAJoinersProfile: a machine takes the profile of its cluster over, and starts again with it,
 // because flags are read before the cluster is known.
 func TestAJoinersProfile(t *testing.T) {
-	for role, enlist := range map[string]func(o *Options) (*enroll.Record, error){
-		"server": func(o *Options) (*enroll.Record, error) { return enlistServer(t.Context(), o, quiet()) },
-		"agent":  func(o *Options) (*enroll.Record, error) { return enlistAgent(t.Context(), o, quiet()) },
+	for role, enlist := range map[string]func(o *options.Options) (*enroll.Record, error){
+		"server": func(o *options.Options) (*enroll.Record, error) { return enlistServer(t.Context(), o, quiet()) },
+		"agent":  func(o *options.Options) (*enroll.Record, error) { return enlistAgent(t.Context(), o, quiet()) },
 	} {
 		h := newHost(t)
 		h.settings, h.keys = json.RawMessage(`{"profile":"cis"}`), func() (map[string][]byte, error) { return nil, nil }
-		o := options(t, "n1")
+		o := testOptions(t, "n1")
 		o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
 		r, err := enlist(o)
 		if err != nil {
 			t.Fatal(role, err)
 		}
-		if err := o.takeProfile(r, quiet()); !errors.Is(err, ErrRestart) {
+		if err := takeProfile(o, r, quiet()); !errors.Is(err, ErrRestart) {
 			t.Errorf("%s: %v, want a restart", role, err)
 		}
-		profile, err := RecordedProfile(o.DataDir)
-		if err != nil || profile != ProfileCIS {
+		profile, err := options.RecordedProfile(o.DataDir)
+		if err != nil || profile != options.ProfileCIS {
 			t.Errorf("%s: %q %v", role, profile, err)
 		}
-		if err := (&Options{DataDir: o.DataDir, Profile: profile}).takeProfile(r, quiet()); err != nil {
+		if err := takeProfile(&options.Options{DataDir: o.DataDir, Profile: profile}, r, quiet()); err != nil {
 			t.Errorf("%s: the next start: %v", role, err)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
+	"github.com/barque/barque/pki/identity"
 )
 
 // keyFileOf are the files of the keys of CAs with a purpose of their own.
@@ -43,8 +44,8 @@ func (p *process) leaf(t *testing.T, purpose pki.Purpose, name string, groups ..
 	if err != nil {
 		t.Fatal(err)
 	}
-	i, err := pki.NewIdentity(t.Context(),
-		pki.IdentityConfig{Name: name, Now: time.Now, Logger: quiet(), Issue: pki.TrustOf(ca).Signs(func() pki.Request {
+	i, err := identity.New(t.Context(),
+		identity.Config{Name: name, Now: time.Now, Logger: quiet(), Issue: pki.TrustOf(ca).Signs(func() pki.Request {
 			return pki.Request{CommonName: name, Organization: groups, Names: []string{name},
 				Usage: pki.Client | pki.Server}
 		}, time.Now)})

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/barque/barque/backups"
+	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/raftstore"
@@ -67,9 +68,9 @@ func (readyStore) Ready(context.Context) error { return nil }
 
 // saved makes a backup of a store with one key by its own server, and returns the file and the
 // server's record.
-func saved(t *testing.T, keyFile string) (string, *enroll.Record, *Options) {
+func saved(t *testing.T, keyFile string) (string, *enroll.Record, *options.Options) {
 	t.Helper()
-	o := options(t, "s1")
+	o := testOptions(t, "s1")
 	o.Settings.Domain = "restored.example"
 	r, err := enlistServer(t.Context(), o, quiet())
 	if err != nil {
@@ -104,7 +105,7 @@ func (s *successor) Succeed(_ context.Context, cluster string) error {
 func TestANewClusterBeginsWithABackup(t *testing.T) {
 	key := keyFile(t)
 	file, old, oldOptions := saved(t, key)
-	o := options(t, "s9")
+	o := testOptions(t, "s9")
 	o.Restore = backups.RestoreOptions{File: file, KeyFile: key, Gap: 1000}
 	r, err := enlistServer(t.Context(), o, quiet())
 	if err != nil {
@@ -124,7 +125,7 @@ func TestANewClusterBeginsWithABackup(t *testing.T) {
 			t.Errorf("%s is another one: %v, %v", name, err, errGot)
 		}
 	}
-	if s, err := settingsOf(r); err != nil || s.Domain != "restored.example" {
+	if s, err := options.SettingsOf(r); err != nil || s.Domain != "restored.example" {
 		t.Errorf("settings %+v, %v", s, err)
 	}
 	// A crash before the state is there is repaired; so is one just after.
@@ -164,7 +165,7 @@ func TestANewClusterBeginsWithABackup(t *testing.T) {
 
 func TestABackupWithoutKeysMakesANewCA(t *testing.T) {
 	file, old, _ := saved(t, "")
-	o := options(t, "s9")
+	o := testOptions(t, "s9")
 	o.Restore = backups.RestoreOptions{File: file}
 	r, err := enlistServer(t.Context(), o, quiet())
 	if err != nil {
@@ -194,7 +195,7 @@ func TestABadBackupBeginsNothing(t *testing.T) {
 		"no key": {File: file}, "another key": {File: file, KeyFile: keyFile(t)},
 		"damaged": {File: damaged, KeyFile: key}, "absent": {File: file + "x", KeyFile: key},
 	} {
-		o := options(t, "s9")
+		o := testOptions(t, "s9")
 		o.Restore = restore
 		if _, err := enlistServer(t.Context(), o, quiet()); err == nil {
 			t.Errorf("%s: a cluster was begun", what)

@@ -3,16 +3,12 @@ package node
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
-	"log/slog"
-	"slices"
-	"strings"
 	"time"
 
-	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/barque/barque/cmd/barque/node/adapters"
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/acts"
@@ -27,97 +23,15 @@ import (
 // revokedFolder is the place in the store of revocations, outside of the API's objects.
 const revokedFolder = "/barque/revoked/"
 
-// revokedRecords is the folder as packages revocation and judge have it.
-type revokedRecords struct {
-	register.Folder
-	store *raftstore.Server
-}
-
-// orderedRemovals is the store for operators: the list of revocations names who removed a server.
-type orderedRemovals struct {
-	*raftstore.Server
-	book   *revocation.Book
-	logger *slog.Logger
-}
-
-// Remove implements adminapi.MemberStore.
-func (o orderedRemovals) Remove(ctx context.Context, id, why string) error {
-	if who, ok := request.UserFrom(ctx); ok {
-		if err := o.book.Order(ctx, id, who.GetName()); err != nil {
-			o.logger.Info("the list of revoked certificates will not say by whose order a server was removed", "id", id,
-				"err", err)
-		}
-	}
-	err := o.Server.Remove(ctx, id, why)
-	// After other errors it may have happened: the note stays.
-	if _, refused := errors.AsType[*raftstore.RefusedError](err); refused || errors.Is(err, raftstore.ErrNoLeader) {
-		o.stays(ctx, id)
-	}
-	return err
-}
-
-// Promote implements adminapi.MemberStore. It may take a removal back.
-func (o orderedRemovals) Promote(ctx context.Context, id string) error {
-	err := o.Server.Promote(ctx, id)
-	if err == nil {
-		o.stays(ctx, id)
-	}
-	return err
-}
-
-func (o orderedRemovals) stays(ctx context.Context, id string) {
-	if err := o.book.CancelOrder(ctx, id); err != nil {
-		o.logger.Info("the order to remove a server that stays is still noted", "id", id, "err", err)
-	}
-}
-
-// Revision implements revocation.Store.
-func (r revokedRecords) Revision() uint64 { return r.store.Revision() }
-
-// Commit implements revocation.Store.
-func (r revokedRecords) Commit(ctx context.Context, term uint64, changes ...revocation.Change) (uint64, bool, error) {
-	all := make([]register.Change, len(changes))
-	for i, c := range changes {
-		all[i] = register.Change(c)
-	}
-	return r.Folder.Commit(ctx, term, all...)
-}
-
-// Members implements judge.Store.
-func (r revokedRecords) Members() map[string]string {
-	names := map[string]string{}
-	for _, m := range r.store.Members() {
-		names[m.ID] = m.Name
-	}
-	return names
-}
-
-// Removed implements judge.Store.
-func (r revokedRecords) Removed() (out []revocation.Removed) {
-	for id, gone := range r.store.Gone() {
-		if !gone.Dropped {
-			out = append(out, revocation.Removed{ID: id, Name: gone.Name, Why: gone.Why, At: gone.At})
-		}
-	}
-	slices.SortFunc(out, func(a, b revocation.Removed) int { return strings.Compare(a.ID, b.ID) })
-	return out
-}
-
-// Await implements judge.Store.
-func (r revokedRecords) Await(ctx context.Context, revision uint64) error {
-	_, err := r.store.View(ctx, raftstore.ViewOptions{Stale: true, MinRevision: revision})
-	return err
-}
-
 // loadRevoked reads the list before anything listens.
 func (s *server) loadRevoked() (err error) {
-	s.revoked, err = revocation.Load(s.options.DataDir, s.logger.With("part", "revocations"))
+	s.joining.revoked, err = revocation.Load(s.options.DataDir, s.logger.With("part", "revocations"))
 	return err
 }
 
 // storeRevision is the revision of this server's state; 0 before the store is open.
 func (s *server) storeRevision() uint64 {
-	if store := s.opened.Load(); store != nil {
+	if store := s.late.store.Load(); store != nil {
 		return store.Revision()
 	}
 	return 0
@@ -125,7 +39,7 @@ func (s *server) storeRevision() uint64 {
 
 // dateCertificates dates this server's certificates, and those that it issues, by the open store.
 func (s *server) dateCertificates(ctx context.Context) error {
-	s.opened.Store(s.store)
+	s.late.store.Store(s.store)
 	s.ids.Trust.Dated(s.storeRevision)
 	return s.ids.Renew(ctx)
 }
@@ -138,13 +52,13 @@ func (s *server) barred(leaf *x509.Certificate, others []*x509.Certificate) erro
 			"the certificate of %q was signed on request: servers among each other have certificates of their own",
 			leaf.Subject.CommonName)
 	}
-	if err := s.revoked.Check(leaf); err != nil {
+	if err := s.joining.revoked.Check(leaf); err != nil {
 		return err
 	}
-	if err := s.peers.Check(leaf, others); err != nil {
+	if err := s.joining.peers.Check(leaf, others); err != nil {
 		return err
 	}
-	id, store := pki.HolderOf(leaf), s.opened.Load()
+	id, store := pki.HolderOf(leaf), s.late.store.Load()
 	if id == "" || store == nil { // of an earlier version, or from before its store was open
 		return nil
 	}
@@ -156,15 +70,15 @@ func (s *server) barred(leaf *x509.Certificate, others []*x509.Certificate) erro
 
 // startRevocations follows the revocations in the store, and the store's decisions about servers.
 func (s *server) startRevocations(ctx context.Context) error {
-	store, logger := revokedRecords{register.NewFolder(s.store, revokedFolder), s.store},
+	store, logger := adapters.RevokedRecords{Folder: register.NewFolder(s.store, revokedFolder), Store: s.store},
 		s.logger.With("part", "revocations")
-	s.judge = judge.New(judge.Config{
-		Self: s.options.Name, Trust: s.ids.Trust, List: s.revoked, Store: store, Connections: s.mux, IsAgent: s.isAgent,
-		Logger: logger,
-		Book: &revocation.Book{Store: store, List: s.revoked, Self: s.options.Name, CAs: s.caDigests,
+	s.joining.judge = judge.New(judge.Config{
+		Self: s.options.Name, Trust: s.ids.Trust, List: s.joining.revoked, Store: store, Connections: s.mux,
+		IsAgent: s.isAgent, Logger: logger,
+		Book: &revocation.Book{Store: store, List: s.joining.revoked, Self: s.options.Name, CAs: s.caDigests,
 			Ends: func() time.Time { return judge.LastEnd(s.ids.Trust) }, Now: time.Now, Logger: logger},
 		Announce: func(version uint64) {
-			if pool := s.met.Load(); pool != nil {
+			if pool := s.late.pool.Load(); pool != nil {
 				pool.SetRevoked(version)
 			}
 		},
@@ -173,13 +87,13 @@ func (s *server) startRevocations(ctx context.Context) error {
 			return append(own, s.peerCertificate())
 		},
 	})
-	return s.stack.Start(ctx, lifecycle.Component{Name: "revocations", Run: s.judge.Run})
+	return s.stack.Start(ctx, lifecycle.Component{Name: "revocations", Run: s.joining.judge.Run})
 }
 
 // newOverlap judges certificates while the CA is exchanged.
 func (s *server) newOverlap() *admissions.Overlap {
-	book := s.judge.Book
-	return &admissions.Overlap{Trust: s.ids.Trust, Book: s.book, AgentKeys: book.Keys, IsAgent: s.isAgent,
+	book := s.joining.judge.Book
+	return &admissions.Overlap{Trust: s.ids.Trust, Book: s.joining.book, AgentKeys: book.Keys, IsAgent: s.isAgent,
 		Mixed: book.Mixed, Logger: s.logger.With("part", "revocations"),
 		Members: s.memberNames}
 }
@@ -200,12 +114,12 @@ func (s *server) isAgent(name string) bool {
 // revocationUpkeep is the leader's work on revocations.
 func (s *server) revocationUpkeep(ctx context.Context, client kubernetes.Interface) error {
 	nodes := judge.Nodes{Client: client.CoreV1().Nodes()}
-	keeper := revocation.Keeper{Book: s.judge.Book, Nodes: s.members.AgentUIDs, Marked: s.members.Marked,
+	keeper := revocation.Keeper{Book: s.joining.judge.Book, Nodes: s.members.AgentUIDs, Marked: s.members.Marked,
 		Node: nodes.UID, Delete: nodes.Delete,
 		Earlier: func(
 			ctx context.Context,
 		) (ran, may []string, err error) {
-			return s.book.Earlier(ctx, s.memberNames())
+			return s.joining.book.Earlier(ctx, s.memberNames())
 		},
 		Settled: func() bool { return !s.ids.Trust.Bundle().ExchangesCA() },
 		Revoked: func(e revocation.Entry) { s.revokedAgent(ctx, e) },

@@ -21,37 +21,30 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/apiserver"
-	"github.com/barque/barque/apiserver/audit"
-	"github.com/barque/barque/apiserver/authorizers"
-	"github.com/barque/barque/apiserver/configfile"
 	"github.com/barque/barque/apiserver/drain"
-	"github.com/barque/barque/apiserver/encryption"
-	"github.com/barque/barque/apiserver/encryption/provider"
 	"github.com/barque/barque/apiserver/healthchecks"
 	"github.com/barque/barque/apiserver/klogs"
-	"github.com/barque/barque/apiserver/logins"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
-	"github.com/barque/barque/edge/gateway"
+	"github.com/barque/barque/cmd/barque/node/adapters"
+	"github.com/barque/barque/cmd/barque/node/addresses"
+	"github.com/barque/barque/cmd/barque/node/options"
+	"github.com/barque/barque/edge/bgp"
 	"github.com/barque/barque/edge/hold"
 	"github.com/barque/barque/edge/pool"
-	"github.com/barque/barque/internal/cutoff"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/scheddelay"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/acts"
 	"github.com/barque/barque/membership/admissions"
 	"github.com/barque/barque/membership/credentials"
-	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
-	"github.com/barque/barque/membership/judge"
 	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/membership/liveness"
 	"github.com/barque/barque/membership/members"
-	"github.com/barque/barque/membership/revocation"
 	"github.com/barque/barque/membership/rollover"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/network"
@@ -63,67 +56,52 @@ import (
 
 // server holds the parts of a server, in the order of their start.
 type server struct {
-	options  *Options
-	logger   *slog.Logger
-	record   *enroll.Record
-	settings Settings
-	ids      *credentials.Server
-	meter    scheddelay.Meter
-	store    *raftstore.Server
-	pool     *gossip.Pool
-	life     *liveness.Watch
-	keys     *keyring.Manager
-	dataKeys *datakeys.Keys
-	// transformers encrypt objects with dataKeys, and encryption changes these.
-	transformers *encryption.Transformers
-	encryption   *datakeys.Manager
-	providers    *provider.Providers // encrypt in place of dataKeys what a file names
-	sight        *encryption.Sight   // whether this server reads what they have encrypted
-	apiMade      chan struct{}       // closed once api is there
-	backups      *backups.Manager
-	exchange     *exchange.Exchange
-	audit        *audit.Log
-	logins       *logins.Logins
-	authorizers  *authorizers.Authorizers
-	otherFiles   configfile.Files
-	tokens       *token.Store
-	book         *admissions.Book
-	revoked      *revocation.List
-	peers        *admissions.Peers
-	judge        *judge.Judge
-	mux          *raftstore.Mux                   // connections of other servers
-	opened       atomic.Pointer[raftstore.Server] // store, for certificates, which are older
-	api          *apiserver.Server
-	stack        *lifecycle.Stack
-	failed       chan error             // the reason of a part that cannot go on; holds one
-	why          atomic.Pointer[error]  // that
-	removed      chan raftstore.Removal // holds why this server is a member no more
-	started      time.Time
-	met          atomic.Pointer[gossip.Pool] // pool, for the store, which is older
-	members      *members.Members
-	// membersOfAPI is members for the data keys, which are older. membersWithNodes is members for
-	// the store, and for reports: it is set later, when the Nodes are noted.
-	membersOfAPI, membersWithNodes atomic.Pointer[members.Members]
-	packets                        atomic.Pointer[network.Network] // nil without a node
-	conflicts                      conflicts
-	pools                          addressPools // of Services' addresses; nil where a cloud has its own
-	gateway                        gatewayParts
-	// objects of gateway, for the API server, which is older
-	gatewayObjects atomic.Pointer[gateway.Objects]
-	statuses       *gateway.Statuses
-	strays         enroll.Strays
-	drain          drain.Drain
-	// holder is what this node answers for, and grants what this server has granted while it leads.
-	holder *hold.Holder
-	grants *hold.Leader
-	// balanced are the addresses of Services.
-	balanced balanced
-	// edgeLife ends when this server stops to grant.
-	edgeLife context.Context
-	// holding are the sessions of agents that hold addresses.
-	holding *cutoff.Requests
+	options    *options.Options
+	logger     *slog.Logger
+	started    time.Time
+	stack      *lifecycle.Stack
+	ending     ending
+	late       lateParts
+	record     *enroll.Record
+	settings   options.Settings
+	ids        *credentials.Server
+	meter      scheddelay.Meter
+	encryption encryptionParts
+	access     accessParts
+	mux        *raftstore.Mux // connections of other servers
+	backups    *backups.Manager
+	store      *raftstore.Server
+	joining    joiningParts
+	pool       *gossip.Pool
+	keys       *keyring.Manager
+	life       *liveness.Watch
+	conflicts  addresses.Conflicts
+	addresses  *addresses.Server
+	exchange   *exchange.Exchange
+	api        *apiserver.Server
+	gateway    gatewayParts
+	members    *members.Members
 	// dumpScheduler writes the scheduler's state to the log.
 	dumpScheduler func()
+	packets       atomic.Pointer[network.Network] // nil without a node
+	drain         drain.Drain
+}
+
+// ending has the reasons for which a server ends by itself.
+type ending struct {
+	failed  chan error             // the reason of a part that cannot go on; holds one
+	why     atomic.Pointer[error]  // that
+	removed chan raftstore.Removal // holds why this server is a member no more
+}
+
+// lateParts are parts for others that are older than they.
+type lateParts struct {
+	store atomic.Pointer[raftstore.Server] // for certificates
+	pool  atomic.Pointer[gossip.Pool]      // for the store
+	// members is for the data keys. membersWithNodes is for the store, and for reports: it is set
+	// later, when the Nodes are noted.
+	members, membersWithNodes atomic.Pointer[members.Members]
+	bgp                       atomic.Pointer[bgp.Objects] // for the API server
 }
 
 // ErrRestart means that the node has stopped gracefully, and the caller must start it again in the
@@ -132,11 +110,11 @@ type server struct {
 var ErrRestart = errors.New("this node must be started again, with its data")
 
 // RunServer runs a server until the context ends.
-func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) {
-	if err := o.awaitAddress(ctx, logger); err != nil {
+func RunServer(ctx context.Context, o options.Options, logger *slog.Logger) (err error) {
+	if err := o.AwaitAddress(ctx, logger); err != nil {
 		return unlessStopped(ctx, err, logger)
 	}
-	if err := o.complete(); err != nil {
+	if err := o.Complete(); err != nil {
 		return err
 	}
 	if err := o.Switches.Gates.Apply(); err != nil {
@@ -148,29 +126,29 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 	}
 	defer held.Close()
 	klogs.Bridge(logger)
-	s := &server{options: &o, logger: logger, stack: lifecycle.New(logger), failed: make(chan error, 1),
-		removed: make(chan raftstore.Removal, 1)}
+	s := &server{options: &o, logger: logger, stack: lifecycle.New(logger),
+		ending: ending{failed: make(chan error, 1), removed: make(chan raftstore.Removal, 1)}}
 	began := time.Now()
 	s.started = began
 	defer func() {
 		// A consequence, such as the closed store, may have ended another part first.
-		if why := s.why.Load(); why != nil {
+		if why := s.ending.why.Load(); why != nil {
 			err = *why
 		}
 		err = errors.Join(err, s.stack.Stop())
 	}()
 	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.startProviders,
 		s.loadDataKeys, s.startAudit, s.startStore, s.startRevocations, s.openBook, s.startPublishing, s.startGossip,
-		s.startLiveness, s.startEdge, s.startExchange, s.startHandingOver, s.startLogins, s.startOtherFiles, s.startAPI,
-		s.startBalanced, s.startKubeletRights, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting,
-		s.startNode, s.startDrain} {
+		s.startLiveness, s.startAddresses, s.startExchange, s.startHandingOver, s.startLogins, s.startOtherFiles,
+		s.startAPI, s.useServices, s.startKubeletRights, s.startBackups, s.startLeaderWork, s.noteNodes,
+		s.startForgetting, s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
 	}
-	logger.Info("server is ready", "name", o.Name, "api", o.at(o.APIPort), "cluster", s.record.Cluster.ID, "after",
+	logger.Info("server is ready", "name", o.Name, "api", o.At(o.APIPort), "cluster", s.record.Cluster.ID, "after",
 		time.Since(began).Round(time.Millisecond))
-	o.State.Ready(fmt.Sprintf("server %s of cluster %s serves on %v", o.Name, s.record.Cluster.ID, o.at(o.APIPort)))
+	o.State.Ready(fmt.Sprintf("server %s of cluster %s serves on %v", o.Name, s.record.Cluster.ID, o.At(o.APIPort)))
 	return s.stack.Wait(ctx)
 }
 
@@ -188,23 +166,24 @@ func (s *server) enlist(ctx context.Context) (err error) {
 	if s.record, err = enlistServer(ctx, s.options, s.logger); err != nil {
 		return err
 	}
-	if err := s.options.takeProfile(s.record, s.logger); err != nil {
+	if err := takeProfile(s.options, s.record, s.logger); err != nil {
 		return err
 	}
-	if s.settings, err = settingsOf(s.record); err != nil {
+	if s.settings, err = options.SettingsOf(s.record); err != nil {
 		return err
 	}
-	if err := s.options.settleAddresses(s.settings); err != nil {
+	if err := s.options.SettleAddresses(s.settings); err != nil {
 		return err
 	}
 	if err := s.loadRevoked(); err != nil {
 		return err
 	}
 	if s.ids, err = credentials.NewServer(ctx,
-		s.options.certificates(s.settings, s.record, s.storeRevision, s.logger)); err != nil {
+		s.options.Certificates(s.settings, s.record, s.storeRevision, s.logger)); err != nil {
 		return err
 	}
-	if s.peers, err = admissions.LoadPeers(s.options.DataDir, s.ids.Trust, s.logger.With("part", "peer")); err != nil {
+	if s.joining.peers, err = admissions.LoadPeers(s.options.DataDir, s.ids.Trust,
+		s.logger.With("part", "peer")); err != nil {
 		return err
 	}
 	return s.stack.Start(ctx, lifecycle.Component{Name: "certificates", Run: s.ids.Run})
@@ -212,11 +191,11 @@ func (s *server) enlist(ctx context.Context) (err error) {
 
 func (s *server) startStore(ctx context.Context) error {
 	o := s.options
-	listener, err := net.Listen("tcp", o.at(o.PeerPort).String())
+	listener, err := net.Listen("tcp", o.At(o.PeerPort).String())
 	if err != nil {
 		return fmt.Errorf("open the port for the other servers: %w; choose another with --peer-port", err)
 	}
-	mux, err := raftstore.NewMux(raftstore.MuxConfig{Listener: listener, Advertise: o.at(o.PeerPort).String(),
+	mux, err := raftstore.NewMux(raftstore.MuxConfig{Listener: listener, Advertise: o.At(o.PeerPort).String(),
 		Certificate: s.ids.Peer.Certificate, Roots: func() *x509.CertPool { return s.ids.Trust.PoolFor(pki.Peers) },
 		Barred: s.barred, Logger: s.logger.With("part", "peer")})
 	if err != nil {
@@ -231,7 +210,7 @@ func (s *server) startStore(ctx context.Context) error {
 		Bootstrap:  s.record.Phase == enroll.PhaseBootstrap, ClusterID: s.record.Cluster.ID,
 		Version: version.String(), Stream: mux, Peers: s.peerHints,
 		CleanAfter: o.DeadServerCleanup, MinVoters: o.MinVoters,
-		OnRemoved: func(r raftstore.Removal) { s.removed <- r }, OnChange: s.auditMember, Forwards: forwarded,
+		OnRemoved: func(r raftstore.Removal) { s.ending.removed <- r }, OnChange: s.auditMember, Forwards: forwarded,
 		OnSuperseded: func(by raftstore.Succession) {
 			s.fail(&clusterstatus.SupersededError{Name: o.Name, DataDir: o.DataDir, Succession: by})
 		},
@@ -266,7 +245,7 @@ func (s *server) startStore(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return errors.Join(s.store.Close(), mux.Close())
-			case err := <-s.failed:
+			case err := <-s.ending.failed:
 				return errors.Join(err, s.store.Close(), mux.Close())
 			}
 		},
@@ -305,7 +284,7 @@ func (s *server) untilRemoved(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case r := <-s.removed:
+	case r := <-s.ending.removed:
 		return &clusterstatus.RemovedError{Name: s.options.Name, Removal: r}
 	}
 }
@@ -352,38 +331,39 @@ func (s *server) startBackups(ctx context.Context) error {
 
 // fail makes the server stop with the error; of several the first one counts.
 func (s *server) fail(err error) {
-	if s.why.CompareAndSwap(nil, &err) {
-		s.failed <- err
+	if s.ending.why.CompareAndSwap(nil, &err) {
+		s.ending.failed <- err
 	}
 }
 
 func (s *server) startGossip(ctx context.Context) (err error) {
 	o, ring := s.options, s.record.GossipRing()
 	s.pool, err = gossip.New(gossip.Config{
-		Name: o.Name, ClusterID: s.record.Cluster.ID, Advertise: o.at(o.GossipPort),
-		Facts: gossip.Facts{Revoked: s.revoked.Entries().Version, Zone: o.Zone, Version: version.String(),
+		Name: o.Name, ClusterID: s.record.Cluster.ID, Advertise: o.At(o.GossipPort),
+		Facts: gossip.Facts{Revoked: s.joining.revoked.Entries().Version, Zone: o.Zone, Version: version.String(),
 			APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation,
-			Tokens: token.Kept, DataKeys: s.dataKeys.Generation(), EncryptionFile: s.providers.Digest(),
-			PluginKeys: s.providers.Keys(), Blind: true, CAs: pki.BundleForm},
-		Keys: ring.Keys, Authority: s.ids.Trust, Proof: s.ids.GossipProof, Barred: s.revoked.CheckCredential,
-		Seeds:  func() []netip.AddrPort { return append(o.gossipHints(), s.record.GossipSeeds()...) },
+			Tokens: token.Kept, DataKeys: s.encryption.keys.Generation(),
+			EncryptionFile: s.encryption.providers.Digest(),
+			PluginKeys:     s.encryption.providers.Keys(), Blind: true, CAs: pki.BundleForm},
+		Keys: ring.Keys, Authority: s.ids.Trust, Proof: s.ids.GossipProof, Barred: s.joining.revoked.CheckCredential,
+		Seeds:  func() []netip.AddrPort { return append(o.GossipHints(), s.record.GossipSeeds()...) },
 		Tune:   liveness.Tune(o.Times.Fast),
 		Logger: s.logger.With("part", "gossip"),
 	})
 	if err != nil {
 		return err
 	}
-	s.met.Store(s.pool)
-	s.pool.SetRevoked(s.revoked.Entries().Version) // which may have changed since New was called
+	s.late.pool.Store(s.pool)
+	s.pool.SetRevoked(s.joining.revoked.Entries().Version) // which may have changed since New was called
 	keys := credentials.NewRing(s.record, s.pool)
 	s.keys = keyring.New(
 		keyring.Config{Server: s.rollover(gossipKeysKey, "gossip", acts.Gossip), Own: keys, Sealer: s.ids.Trust,
 			Members: func() []rollover.Member { return s.members.GossipKeys() }})
-	s.encryption = s.newEncryption()
+	s.encryption.manager = s.newEncryption()
 	refresher := credentials.NewRefresher(o.Name, s.pool, keys, s.fetchKeys,
 		keyring.RefresherConfig{Logger: s.logger.With("part", "gossip")})
 	return s.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
-		return lifecycle.All(ctx, s.pool.Run, s.keys.Run, s.encryption.Run, refresher.Run,
+		return lifecycle.All(ctx, s.pool.Run, s.keys.Run, s.encryption.manager.Run, refresher.Run,
 			func(ctx context.Context) error {
 				return enroll.RememberServers(ctx, s.record, s.pool, s.leavers().Gone, s.logger)
 			})
@@ -394,7 +374,7 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 func (s *server) peerHints() []string {
 	hints := slices.Clone(s.options.Peers)
 	known := s.record.Servers()
-	if pool := s.met.Load(); pool != nil {
+	if pool := s.late.pool.Load(); pool != nil {
 		known = append(known, liveness.KnownServers(pool)...)
 	}
 	for _, k := range known {
@@ -418,68 +398,69 @@ func (s *server) startAPI(ctx context.Context) error {
 		StillNode:    s.stillNode,
 		Current:      s.current,
 		SharedKey:    s.ids.Home.Key,
-		CheckToken:   s.tokens.Check,
-		UseToken:     s.tokens.Use,
+		CheckToken:   s.joining.tokens.Check,
+		UseToken:     s.joining.tokens.Use,
 		Decided:      s.decided,
 		NameTaken:    s.nameTaken,
 		VersionFits:  s.versionFits,
-		Encrypts:     s.encryption.Encrypts,
+		Encrypts:     s.encryption.manager.Encrypts,
 		Replace:      adminapi.Replacing{Store: s.store, Pool: s.pool}.Replace,
 		AddressTaken: s.addressTaken,
 		OfAPI:        s.ofAPI,
-		AgentCIDRs:   o.agentCIDRs,
+		AgentCIDRs:   o.AgentPrefixes,
 		IsAt: func(name string, addr netip.Addr) bool {
 			m, ok := s.pool.Member(name)
 			return ok && m.State == gossip.Alive && m.Addr.Addr() == addr
 		},
 		Cluster:    s.cluster,
 		Keys:       func() (map[string][]byte, error) { return credentials.ClusterKeys(o.DataDir) },
-		PeerKeys:   s.peers.Grant,
+		PeerKeys:   s.joining.peers.Grant,
 		GossipKeys: s.gossipKeys,
 		Barred:     func(name, role string) error { return s.members.Barred(name, role) },
 		Inherited:  s.succeeds,
-		Stray:      s.strays.Note,
-		Admit:      s.judge.Admit,
-		Revoked:    s.judge.Check,
-		OwnKey:     s.judge.OwnKey,
-		Entries:    s.revoked.Entries,
+		Unrelated:  s.joining.unrelated.Note,
+		Admit:      s.joining.judge.Admit,
+		Revoked:    s.joining.judge.Check,
+		OwnKey:     s.joining.judge.OwnKey,
+		Entries:    s.joining.revoked.Entries,
 		Audit:      s.auditJoining,
 		Logger:     s.logger.With("part", "join"),
 		Now:        time.Now,
 	})
 	s.api, err = apiserver.New(apiserver.Config{
-		Name: o.Name, Store: s.store, Listener: listener, Advertise: o.at(o.APIPort),
+		Name: o.Name, Store: s.store, Listener: listener, Advertise: o.At(o.APIPort),
 		Certificate:    func() (*tls.Certificate, error) { return s.ids.API.Certificate(), nil },
 		ClientCA:       func() ([]byte, error) { return s.ids.Trust.PEM(), nil },
 		ProxyCA:        func() ([]byte, error) { return s.ids.Trust.PEMFor(pki.FrontProxy), nil },
 		Renewed:        s.ids.Renewed,
-		Revoked:        s.judge.Check,
-		RevokedChanged: s.revoked.Changed,
+		Revoked:        s.joining.judge.Check,
+		RevokedChanged: s.joining.revoked.Changed,
 		KubeletClient:  s.ids.KubeletClientTLS(),
-		IsKubelet:      isKubelet,
+		IsKubelet:      adapters.IsKubelet,
 		NodeAddress:    s.nodeAddress,
 		ProxyClient:    apiserver.CertificateFiles(s.ids.ProxyFiles()),
-		ServiceAccounts: apiserver.ServiceAccounts{Issuer: s.settings.accountIssuer(), Keys: s.accountKeys,
+		ServiceAccounts: apiserver.ServiceAccounts{Issuer: s.settings.AccountIssuer(), Keys: s.accountKeys,
 			MaxLifetime: o.Tokens.MaxExpiration, NoExtension: !o.Tokens.Extend},
 		ServiceCIDR: s.settings.ServiceCIDRs.Primary(), SecondaryServiceCIDR: s.settings.ServiceCIDRs.Secondary(),
-		Definitions:       [][]byte{pool.Definition},
-		TolerationSeconds: o.Times.tolerations(),
+		Definitions:       [][]byte{pool.Definition, bgp.Definition},
+		TolerationSeconds: o.Times.Tolerations(),
 		Admission:         o.Admission,
 		AnonymousPaths:    o.AnonymousPaths,
 		Limits:            o.Limits,
 		Serving:           o.Serving.API,
 		TLS:               o.Serving.TLS,
 		Versions:          o.Switches.Versions,
-		Connections:       o.Serving.limits(),
-		Audit:             s.audit,
-		Logins:            s.logins,
-		Authorizers:       s.authorizers,
+		Connections:       o.Serving.Limits(),
+		Audit:             s.access.audit,
+		Logins:            s.access.logins,
+		Authorizers:       s.access.authorizers,
 		GatewayNames:      s.gatewayNames,
+		NeedsPassword:     s.needsPassword,
 		IngressProblems:   s.ingressProblems,
-		Transformers:      s.transformers,
+		Transformers:      s.encryption.transformers,
 		Plugins:           s.pluginChecks(),
 		SignsOfLife:       s.life,
-		Unauthenticated:   map[string]http.Handler{join.Prefix: joining, hold.Path: s.grantsHandler(joining.Agent)},
+		Unauthenticated:   map[string]http.Handler{join.Prefix: joining, hold.Path: s.addresses.Handler(joining.Agent)},
 		Extra:             s.handlers(),
 		LongRunning:       []string{backups.SnapshotSavePath, backups.SnapshotRestorePath},
 		ReadyChecks: append(healthchecks.OfStore(s.store.Ready), s.encryptionReady(), s.accountsReady(),
@@ -495,9 +476,12 @@ func (s *server) startAPI(ctx context.Context) error {
 	if err := s.makeGateway(); err != nil {
 		return err
 	}
+	if err := s.makeBGP(); err != nil {
+		return err
+	}
 	s.members = s.newMembers()
-	s.membersOfAPI.Store(s.members)
-	close(s.apiMade)
+	s.late.members.Store(s.members)
+	close(s.encryption.apiMade)
 	return s.stack.Start(ctx,
 		lifecycle.Component{Name: "API server", Run: s.api.Run, Ready: s.waitReady, StopTimeout: 15 * time.Second})
 }
@@ -516,7 +500,7 @@ func (s *server) nameTaken(name string) error {
 	if why := ofServices(name, s.settings.Domain); why != "" {
 		return fmt.Errorf("%q %s: give this machine another name with --name", name, why)
 	}
-	if name != s.options.Name && slices.Contains(apiNames(s.options, s.settings), name) {
+	if name != s.options.Name && slices.Contains(options.APINames(s.options, s.settings), name) {
 		return fmt.Errorf("%q is a name of the API: give this machine another name with --name", name)
 	}
 	return s.members.NameTaken(name)
@@ -525,7 +509,7 @@ func (s *server) nameTaken(name string) error {
 // addressTaken keeps a machine from getting certificates for the address of another one, or for an
 // address of services or pods.
 func (s *server) addressTaken(name string, addr netip.Addr) error {
-	if slices.Contains(s.options.apiAddresses, addr) {
+	if slices.Contains(s.options.APIAddresses, addr) {
 		return fmt.Errorf(
 			"the node address %s is that of the API by --api-address: give this machine's own with --node-ip", addr)
 	}
@@ -544,12 +528,12 @@ func (s *server) addressTaken(name string, addr netip.Addr) error {
 // --tls-san, such as a load balancer's, and those that only the Node of a server has. Servers may
 // have them: each may be given those of all.
 func (s *server) ofAPI(name string, addr netip.Addr) error {
-	if san, ok := s.options.Serving.sanOf(name); ok {
+	if san, ok := s.options.Serving.SANOf(name); ok {
 		return fmt.Errorf("%q may be a name of the API by --tls-san %s of server %s: "+
 			"give this machine another name with --name, or name the API's own names one by one in --tls-san", name,
 			san, s.options.Name)
 	}
-	if san, ok := s.options.Serving.sanOf(addr.String()); ok {
+	if san, ok := s.options.Serving.SANOf(addr.String()); ok {
 		return fmt.Errorf(
 			"the node address %s is one of the API by --tls-san %s of server %s: give this machine's own with --node-ip", addr, san, s.options.Name)
 	}
@@ -562,7 +546,7 @@ func (s *server) nodeAddress(name string, kind corev1.NodeAddressType, addr neti
 	if s.settings.ServiceCIDRs.Contains(addr) {
 		return fmt.Errorf("it is among the addresses of services, %s", s.settings.ServiceCIDRs)
 	}
-	if slices.Contains(s.options.apiAddresses, addr) {
+	if slices.Contains(s.options.APIAddresses, addr) {
 		return errors.New("it is that of the API by --api-address")
 	}
 	if err := s.members.AddressTaken(name, addr); err != nil || kind != corev1.NodeInternalIP || s.isServer(name) {
@@ -571,13 +555,28 @@ func (s *server) nodeAddress(name string, kind corev1.NodeAddressType, addr neti
 	return s.members.OfServer(name, addr)
 }
 
+// startAddresses starts what answers for addresses that are no machine's own.
+func (s *server) startAddresses(ctx context.Context) (err error) {
+	s.addresses, err = addresses.StartServer(ctx, s.stack, addresses.ServerConfig{
+		Options: s.options, Store: s.store, Pool: s.pool, Mux: s.mux, Trust: s.ids.Trust, Check: s.joining.judge.Check,
+		Changed:   []func() <-chan struct{}{s.joining.revoked.Changed, s.ids.Trust.Changed},
+		Conflicts: &s.conflicts, Logger: s.logger.With("part", "addresses"),
+	})
+	return err
+}
+
+// useServices begins to read the Services, for their addresses.
+func (s *server) useServices(context.Context) error {
+	return s.addresses.Use(s.api.Informers(), s.late.bgp.Load())
+}
+
 // startDrain is the last step of a start, so that it is the first one of a stop.
 func (s *server) startDrain(ctx context.Context) error {
 	return s.stack.Start(ctx, lifecycle.Component{Name: "service", Run: func(ctx context.Context) error {
 		<-ctx.Done()
 		s.leaveService()
 		return nil
-	}, StopTimeout: s.options.Serving.shutdownDelay() + 2*drain.AtMost})
+	}, StopTimeout: s.options.Serving.ShutdownDelay() + 2*drain.AtMost})
 }
 
 // leaveService returns when this server can close its port.
@@ -587,9 +586,9 @@ func (s *server) leaveService() {
 	}
 	o := s.options
 	endpoints := s.api.Informers().Discovery().V1().EndpointSlices().Lister()
-	drain.Departure{Least: o.Serving.shutdownDelay(), Ready: s.store.Ready, HandOver: s.store.HandOver,
+	drain.Departure{Least: o.Serving.ShutdownDelay(), Ready: s.store.Ready, HandOver: s.store.HandOver,
 		Logger: s.logger,
-		Listed: func() bool { return drain.Listed(endpoints, o.addr()) }}.Run(&s.drain)
+		Listed: func() bool { return drain.Listed(endpoints, o.Addr()) }}.Run(&s.drain)
 }
 
 // cluster returns the cluster's data for a joining machine.
@@ -607,4 +606,17 @@ func (s *server) stillNode(ctx context.Context, name string, ended time.Time) er
 		return err
 	}
 	return credentials.StillNode(ctx, client, name, ended)
+}
+
+// enlistServer returns this server's record of its cluster.
+func enlistServer(ctx context.Context, o *options.Options, logger *slog.Logger) (*enroll.Record, error) {
+	if err := backups.FinishRecovery(enroll.Directory(o.DataDir), logger); err != nil {
+		return nil, err
+	}
+	r, err := enroll.Server(ctx, o.Enrolling(), logger)
+	if err != nil {
+		return nil, err
+	}
+	o.GossipPort = r.GossipPort(o.GossipPort) // the cluster determines it
+	return r, nil
 }

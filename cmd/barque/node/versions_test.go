@@ -143,7 +143,7 @@ func TestVersionsAtJoining(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			h.keys = func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil }
-			s := &server{options: options(t, "s1")}
+			s := &server{options: testOptions(t, "s1")}
 			var stop func()
 			s.pool, _ = gossiping(t, h.ca, "s1", c.own)
 			self, _ := s.pool.Member("s1")
@@ -159,7 +159,7 @@ func TestVersionsAtJoining(t *testing.T) {
 				version.Version = c.own
 				return s.versionFits(name, role, of)
 			}
-			o := options(t, "n2")
+			o := testOptions(t, "n2")
 			o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
 			enlist := enlistServer
 			if c.role == pki.RoleAgent {
@@ -199,9 +199,9 @@ func TestVersionsBeforeJoining(t *testing.T) {
 			h := newHost(t)
 			h.version = reported(c.served)
 			pretend(t, c.own)
-			o := options(t, "n2")
+			o := testOptions(t, "n2")
 			o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
-			findings := enroll.Preflight(t.Context(), o.enrolling(), c.role, time.Now)
+			findings := enroll.Preflight(t.Context(), o.Enrolling(), c.role, time.Now)
 			i := slices.IndexFunc(findings, func(f check.Finding) bool { return f.Name == "version" })
 			if i < 0 {
 				t.Fatalf("versions are not judged: %+v", findings)
@@ -241,7 +241,7 @@ func TestVersionsAtStart(t *testing.T) {
 	} {
 		t.Run(strings.Join([]string{c.role, "from", c.last, "to", c.own}, " "), func(t *testing.T) {
 			h := newHost(t)
-			o := options(t, "n2")
+			o := testOptions(t, "n2")
 			pretend(t, c.last)
 			r := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "n2", Role: c.role,
 				Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(h.ca)}}

@@ -13,14 +13,15 @@ import (
 	"github.com/barque/barque/apiserver/authorizers"
 	"github.com/barque/barque/apiserver/encryption/provider"
 	"github.com/barque/barque/apiserver/logins"
+	"github.com/barque/barque/cmd/barque/node/options"
 )
 
 // checkServer checks a server's flags about logins, authorization, the audit log and encryption.
 func checkServer(t *testing.T, args ...string) error {
 	t.Helper()
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	o := &Options{Audit: audit.NewOptions(), Logins: logins.NewOptions(), Authorization: authorizers.NewOptions(),
-		Providers: &provider.Options{}, PeerPort: 1, MinVoters: 1}
+	o := &options.Options{Audit: audit.NewOptions(), Logins: logins.NewOptions(),
+		Authorization: authorizers.NewOptions(), Providers: &provider.Options{}, PeerPort: 1, MinVoters: 1}
 	o.Audit.AddFlags(flags)
 	o.Logins.AddFlags(flags)
 	o.Authorization.AddFlags(flags)

@@ -17,38 +17,38 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/barque/barque/adminapi/remote"
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/revocation"
 	"github.com/barque/barque/pki"
 )
 
-// Tools are those of all commands.
-type Tools struct {
-	OutputFlag, KubeconfigFlag func(*cobra.Command) *string
-	CheckFormat                func(c *cobra.Command, format string) error
-	Print                      func(c *cobra.Command, format string, value any, text func(io.Writer) error) error
-	Usage                      func(c *cobra.Command, err error) error
-	NoArgs, NodeArg            cobra.PositionalArgs
-	Client                     func(kubeconfig string) (rest.Interface, *rest.Config, error)
+// clientOf returns a client by --kubeconfig.
+func clientOf(kubeconfig string) (rest.Interface, *rest.Config, error) {
+	client, config, err := command.NewClient(kubeconfig)
+	if err != nil {
+		return nil, nil, err
+	}
+	return client.Discovery().RESTClient(), config, nil
 }
 
 // ListCommand is `barque cert revoked`.
-func ListCommand(t Tools) *cobra.Command {
+func ListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoked",
 		Short: "List the certificates that are revoked",
 		Long: `List the certificates that are revoked: those of removed servers and agents, and those that
 "barque cert revoke" and "barque user revoke" have named. An entry goes when the certificates that
 it means have ended, or the CA has, or when the CA was exchanged.`,
-		Args: t.NoArgs,
+		Args: command.NoArgs,
 	}
-	format, kubeconfig := t.OutputFlag(cmd), t.KubeconfigFlag(cmd)
+	format, kubeconfig := command.OutputFlag(cmd), command.KubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		if err := t.CheckFormat(c, *format); err != nil {
+		if err := command.CheckFormat(c, *format); err != nil {
 			return err
 		}
-		client, config, err := t.Client(*kubeconfig)
+		client, config, err := clientOf(*kubeconfig)
 		if err != nil {
 			return err
 		}
@@ -61,7 +61,7 @@ it means have ended, or the CA has, or when the CA was exchanged.`,
 			return err
 		}
 		entries := append([]revocation.Entry{}, all.List...)
-		return t.Print(c, *format, entries, func(w io.Writer) error { return write(w, entries) })
+		return command.Print(c, *format, entries, func(w io.Writer) error { return write(w, entries) })
 	}
 	return cmd
 }
@@ -86,7 +86,7 @@ func write(w io.Writer, entries []revocation.Entry) error {
 }
 
 // RevokeCommand is `barque cert revoke`.
-func RevokeCommand(t Tools) *cobra.Command {
+func RevokeCommand() *cobra.Command {
 	var serial, file, why string
 	var force bool
 	cmd := &cobra.Command{
@@ -103,14 +103,14 @@ has. A CA is exchanged, and not revoked (barque cert rotate --ca).
 All certificates of a user are revoked by its name (barque user revoke NAME), those of a
 server by removing it (barque cluster remove NAME), and those of an agent by deleting its
 Node (barque kubectl delete node NAME).`,
-		Args: t.NoArgs,
+		Args: command.NoArgs,
 	}
 	cmd.Flags().StringVar(&file, "file", "",
 		"file of the certificate, in PEM, or a kubeconfig with it; - reads the input")
 	cmd.Flags().StringVar(&serial, "serial", "", "serial number of the certificate, in hexadecimal")
 	cmd.Flags().StringVar(&why, "why", "", "the reason, for the list")
 	cmd.Flags().BoolVar(&force, "force", false, "also revoke your own certificate, or one of a present member")
-	format, kubeconfig := t.OutputFlag(cmd), t.KubeconfigFlag(cmd)
+	format, kubeconfig := command.OutputFlag(cmd), command.KubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		order, err := orderOf(c, file, serial)
 		if errors.Is(err, revocation.ErrCA) {
@@ -120,10 +120,10 @@ Node (barque kubectl delete node NAME).`,
 			order.Why, order.Force = why, force
 			err = order.Check()
 		}
-		if err := errors.Join(t.CheckFormat(c, *format), t.Usage(c, err)); err != nil {
+		if err := errors.Join(command.CheckFormat(c, *format), command.Usage(c, err)); err != nil {
 			return err
 		}
-		client, config, err := t.Client(*kubeconfig)
+		client, config, err := clientOf(*kubeconfig)
 		if err != nil {
 			return err
 		}
@@ -138,7 +138,7 @@ Node (barque kubectl delete node NAME).`,
 		if next := nextStep(made); next != "" {
 			fmt.Fprintln(c.ErrOrStderr(), next)
 		}
-		return t.Print(c, *format, made, func(w io.Writer) error { return writeRevoked(w, made.Entry) })
+		return command.Print(c, *format, made, func(w io.Writer) error { return writeRevoked(w, made.Entry) })
 	}
 	return cmd
 }
@@ -247,7 +247,7 @@ func certificateIn(file string, data []byte) ([]byte, error) {
 }
 
 // ReadmitCommand is `barque cert readmit`.
-func ReadmitCommand(t Tools) *cobra.Command {
+func ReadmitCommand() *cobra.Command {
 	var why string
 	cmd := &cobra.Command{
 		Use:   "readmit NODE",
@@ -256,16 +256,16 @@ func ReadmitCommand(t Tools) *cobra.Command {
 key that the cluster has recorded. It makes its Node by itself. Certificates of the agent
 that "barque cert revoke" has named count again, too. An agent whose machine was lost or
 stolen is not to be let in again: let the new machine join with a token.`,
-		Args: t.NodeArg,
+		Args: command.ExactArgs("NODE"),
 	}
 	cmd.Flags().StringVar(&why, "why", "", "the reason, for the list")
-	format, kubeconfig := t.OutputFlag(cmd), t.KubeconfigFlag(cmd)
+	format, kubeconfig := command.OutputFlag(cmd), command.KubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		order := revocation.Order{Readmit: args[0], Why: why}
-		if err := errors.Join(t.CheckFormat(c, *format), t.Usage(c, order.Check())); err != nil {
+		if err := errors.Join(command.CheckFormat(c, *format), command.Usage(c, order.Check())); err != nil {
 			return err
 		}
-		client, config, err := t.Client(*kubeconfig)
+		client, config, err := clientOf(*kubeconfig)
 		if err != nil {
 			return err
 		}
@@ -274,7 +274,7 @@ stolen is not to be let in again: let the new machine join with a token.`,
 		if err != nil {
 			return err
 		}
-		return t.Print(c, *format, made, func(w io.Writer) error {
+		return command.Print(c, *format, made, func(w io.Writer) error {
 			_, err := fmt.Fprintf(w, "agent %q is let in again\n", made.Name)
 			return err
 		})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/adminapi/remote/users"
+	"github.com/barque/barque/cmd/barque/command"
 	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/membership/revocation"
 )
@@ -38,20 +39,20 @@ func listed(ctx context.Context, client rest.Interface, config *rest.Config) (al
 }
 
 // UserListCommand is `barque user ls`.
-func UserListCommand(t Tools) *cobra.Command {
+func UserListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List the users' certificates that have not ended",
 		Long: `List the certificates of 'barque user add' that have not ended, and whether they are revoked.
 Certificates that were made otherwise, by a CertificateSigningRequest of one's own, are not
 listed.`,
-		Args: t.NoArgs,
+		Args: command.NoArgs,
 	}
-	format, kubeconfig := t.OutputFlag(cmd), t.KubeconfigFlag(cmd)
+	format, kubeconfig := command.OutputFlag(cmd), command.KubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		if err := t.CheckFormat(c, *format); err != nil {
+		if err := command.CheckFormat(c, *format); err != nil {
 			return err
 		}
-		client, config, err := t.Client(*kubeconfig)
+		client, config, err := clientOf(*kubeconfig)
 		if err != nil {
 			return err
 		}
@@ -59,7 +60,7 @@ listed.`,
 		if err != nil {
 			return err
 		}
-		return t.Print(c, *format, all, func(w io.Writer) error { return writeUsers(w, all) })
+		return command.Print(c, *format, all, func(w io.Writer) error { return writeUsers(w, all) })
 	}
 	return cmd
 }
@@ -84,7 +85,7 @@ func writeUsers(w io.Writer, all []users.Info) error {
 }
 
 // UserRevokeCommand is `barque user revoke`.
-func UserRevokeCommand(t Tools) *cobra.Command {
+func UserRevokeCommand() *cobra.Command {
 	var serial, why string
 	var force bool
 	cmd := &cobra.Command{
@@ -108,17 +109,17 @@ accounts' tokens (a day at most), users, join tokens, roles and bindings.`,
 		"serial number of the one certificate to revoke, as 'barque user ls' shows it")
 	cmd.Flags().StringVar(&why, "why", "", "the reason, for the list")
 	cmd.Flags().BoolVar(&force, "force", false, "also revoke a name that is not listed, or your own certificate")
-	format, kubeconfig := t.OutputFlag(cmd), t.KubeconfigFlag(cmd)
+	format, kubeconfig := command.OutputFlag(cmd), command.KubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		order, err := userOrder(args, serial)
 		if err == nil {
 			order.Why, order.Force = why, force
 			err = order.Check()
 		}
-		if err := errors.Join(t.CheckFormat(c, *format), t.Usage(c, err)); err != nil {
+		if err := errors.Join(command.CheckFormat(c, *format), command.Usage(c, err)); err != nil {
 			return err
 		}
-		client, config, err := t.Client(*kubeconfig)
+		client, config, err := clientOf(*kubeconfig)
 		if err != nil {
 			return err
 		}
@@ -137,7 +138,7 @@ accounts' tokens (a day at most), users, join tokens, roles and bindings.`,
 		for _, line := range left(made.Entry, all) {
 			fmt.Fprintln(c.ErrOrStderr(), line)
 		}
-		return t.Print(c, *format, made, func(w io.Writer) error { return writeRevoked(w, made.Entry) })
+		return command.Print(c, *format, made, func(w io.Writer) error { return writeRevoked(w, made.Entry) })
 	}
 	return cmd
 }

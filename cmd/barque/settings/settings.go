@@ -250,7 +250,8 @@ func (k Kind) resolve(flags *pflag.FlagSet, e *entry) error {
 	if like := k.nearest(flags, e.name); like != "" {
 		return fmt.Errorf("%v: %s is no setting; did you mean %s?", e.from, e.written, like)
 	}
-	return fmt.Errorf("%v: %s is no setting; `barque config show --all` lists them", e.from, e.written)
+	return fmt.Errorf("%v: %s is no setting; `barque config show server --all` lists those of a server, and "+
+		"`barque config show agent --all` those of an agent", e.from, e.written)
 }
 
 // variables are the settings in the environment. Other variables may begin with BARQUE_, too.

@@ -151,7 +151,7 @@ func TestScalarsAreTakenAsWritten(t *testing.T) {
 func TestAWrongFileIsRefusedWithItsPlace(t *testing.T) {
 	for _, c := range []struct{ name, file, want string }{
 		{"like a setting", "# c\ndata-dirr: /a", "config.yaml:2: data-dirr is no setting; did you mean data-dir?"},
-		{"like nothing", "whatever-else: 1", "config.yaml:1: whatever-else is no setting; `barque config show --all`"},
+		{"like nothing", "whatever-else: 1", "config.yaml:1: whatever-else is no setting; `barque config show server --all`"},
 		{"twice", "api-port: 1\napi-port: 2", "config.yaml:2: api-port is set again; line 1 has it already"},
 		{"no value", "data-dir:", "config.yaml:1: data-dir: it has no value"},
 		{"a list for one value", "data-dir: [a]", "config.yaml:1: data-dir: it takes one value, and no list"},

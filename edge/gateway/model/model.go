@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"net/netip"
 	"regexp"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -42,6 +43,10 @@ type Place struct {
 	Rules []int
 	// Addresses are as in Listener.
 	Addresses []netip.Addr
+	// Clients are the requirements of the route's listener; nil is none.
+	Clients *Clients
+	// Shown is the Secret with the certificate that backends are shown; its zero value is none.
+	Shown types.NamespacedName
 }
 
 // Serve is how connections of a port are read.
@@ -69,6 +74,28 @@ type Listener struct {
 	Isolated bool
 	// Addresses are those of its Gateway. Without any, the listener is at the nodes' own addresses.
 	Addresses []netip.Addr
+	// Clients are the requirements for the certificates of clients of HTTPS; nil is none.
+	Clients *Clients
+}
+
+// Clients are the requirements for the certificates of clients.
+type Clients struct {
+	// Authorities are ConfigMaps with the certificates of CAs. One has to vouch for a client.
+	Authorities []types.NamespacedName
+	// Optional asks for a certificate, and lets in clients without one or with any.
+	Optional bool
+}
+
+// Required reports whether a client needs a certificate.
+func (c *Clients) Required() bool { return c != nil && !c.Optional }
+
+// Together are the requirements for clients of which nobody knows yet to which of two routes they
+// go. Where the two differ, a certificate is asked for, and each route checks it.
+func Together(a, b *Clients) *Clients {
+	if a == b || a != nil && b != nil && a.Optional == b.Optional && slices.Equal(a.Authorities, b.Authorities) {
+		return a
+	}
+	return &Clients{Optional: true}
 }
 
 // Rule is a list of alternatives, and the way of a request that matches one of them.

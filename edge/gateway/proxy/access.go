@@ -172,7 +172,8 @@ func takes(c *model.Canary, r *http.Request) bool {
 type recorder struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	http2   bool
+	streams bool // HTTP/2 or HTTP/3
+	http3   bool
 	code    int
 	bytes   int64
 }
@@ -181,6 +182,9 @@ type recorder struct {
 func (r *recorder) WriteHeader(code int) {
 	if r.code == 0 || r.code/100 == 1 {
 		r.code = code
+	}
+	if r.http3 {
+		r.Header().Del("Connection") // no field of HTTP/3, and quic-go would send it
 	}
 	r.ResponseWriter.WriteHeader(code)
 }
@@ -206,18 +210,18 @@ func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // hurry bounds a write until the returned function is called. With HTTP/1 the connection has that
-// bound. With HTTP/2 a client may take what the connection has, and leave one stream without room.
+// bound. With streams a client may take what the connection has, and leave one without room.
 func (r *recorder) hurry() func() {
-	if !r.http2 {
+	if !r.streams {
 		return func() {}
 	}
 	late := time.AfterFunc(writePatience, func() { _ = r.control.SetWriteDeadline(time.Unix(1, 0)) })
 	return func() { late.Stop() }
 }
 
-// end bounds the last write of HTTP/2, which the server makes when the handler has returned.
+// end bounds the last write of a stream, which the server makes when the handler has returned.
 func (r *recorder) end() {
-	if r.http2 {
+	if r.streams {
 		_ = r.control.SetWriteDeadline(time.Now().Add(writePatience)) // a stream that is gone needs none
 	}
 }

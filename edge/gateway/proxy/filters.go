@@ -339,12 +339,12 @@ func (a *action) mirror(r *http.Request, x *exchange) {
 
 // send sends a copy and drops the answer.
 func (a *action) send(to *backend, r *http.Request, x *exchange) {
-	state := to.pool.current.Load()
-	addr, ok := to.pool.pick(nil)
+	state := to.pool.State()
+	addr, ok := to.pool.Pick(nil)
 	if !ok {
 		return
 	}
-	scheme, transport, err := a.proxy.out.to(to, cmp.Or(to.Protocol, state.protocol), a.GRPC)
+	scheme, transport, err := a.proxy.out.to(to, cmp.Or(to.Protocol, state.Protocol), x.entry.shown, a.GRPC)
 	if err != nil {
 		return
 	}

@@ -62,6 +62,7 @@ type exchange struct {
 	client  netip.Addr
 	secure  bool
 	port    uint16
+	packets *packets // of the port
 	// timer ends the request; an upgrade stops it.
 	timer   *time.Timer
 	cancel  context.CancelCauseFunc
@@ -109,12 +110,14 @@ func dots(path string) bool {
 // ServeHTTP implements http.Handler.
 func (o *port) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
-	answer := &recorder{ResponseWriter: w, control: http.NewResponseController(w), http2: r.ProtoMajor > 1}
+	answer := &recorder{ResponseWriter: w, control: http.NewResponseController(w), streams: r.ProtoMajor > 1,
+		http3: r.ProtoMajor > 2}
 	if !isGRPC(r) { // a stream of messages may pause for long
 		defer httpserver.Pace(w, r, bodyGrace)()
 	}
 	defer answer.end()
-	x := &exchange{in: r, secure: r.TLS != nil, port: o.number}
+	settle(r)
+	x := &exchange{in: r, secure: r.TLS != nil, port: o.number, packets: &o.packets}
 	// A response that breaks off in the middle ends in a panic, which net/http expects.
 	defer func() { o.proxy.done(answer, x, time.Since(began)) }()
 	o.serve(answer, r, x)
@@ -148,6 +151,12 @@ func (o *port) serve(w *recorder, r *http.Request, x *exchange) {
 		return
 	}
 	x.entry, x.action = e, e.action
+	if !o.proxy.admits(r, e.clients) {
+		w.Header().Set("Connection", "close") // the next handshake asks for the certificate
+		http.Error(w, "421 misdirected request: this host needs another connection, with a certificate of the client",
+			http.StatusMisdirectedRequest)
+		return
+	}
 	e.action.serve(w, r, x)
 }
 
@@ -176,7 +185,7 @@ func (p *Proxy) client(r *http.Request) netip.Addr {
 }
 
 func isGRPC(r *http.Request) bool {
-	return r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
+	return r.ProtoMajor > 1 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
 }
 
 // Codes of gRPC by https://grpc.github.io/grpc/core/md_doc_statuscodes.html.
@@ -290,12 +299,13 @@ func (x *exchange) forwarded(out *http.Request) {
 	// A field of the same name with an underscore is another one here, and the same for some
 	// backends.
 	for name := range out.Header {
-		if strings.Contains(name, "_") &&
-			strings.HasPrefix(strings.ToLower(strings.ReplaceAll(name, "_", "-")), "x-forwarded-") {
+		if meant := strings.ToLower(strings.ReplaceAll(name, "_", "-")); meant != strings.ToLower(name) &&
+			(strings.HasPrefix(meant, "x-forwarded-") || strings.HasPrefix(meant, "client-cert")) {
 			out.Header.Del(name)
 			delete(out.Header, name)
 		}
 	}
+	x.nameClient(out, trusted)
 	if !trusted {
 		out.Header.Del("Forwarded")
 	}
@@ -321,6 +331,7 @@ func modify(resp *http.Response) error {
 	if x.cookie != nil {
 		resp.Header.Add("Set-Cookie", x.cookie.String())
 	}
+	x.announce(resp.Header)
 	change(resp.Header, &x.backend.Filters.Response)
 	change(resp.Header, &x.action.Filters.Response)
 	x.action.share(resp.Header, x)

@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/barque/barque/edge/gateway/certs"
+	"github.com/barque/barque/edge/gateway/endpoints"
 	"github.com/barque/barque/edge/gateway/model"
 )
 
@@ -35,9 +37,11 @@ type bench struct {
 	services map[string][]netip.AddrPort
 	app      map[string]string
 	certs    map[string]*tls.Certificate
-	cas      map[string]*Authority
+	cas      map[string]*certs.Authority
 	users    map[string]string
 	sockets  map[uint16]net.Addr
+	packets  map[uint16]net.PacketConn
+	refuse   error // of UDP ports
 	opened   *sync.Cond
 	remote   net.Addr // of clients; nil is their own
 }
@@ -61,7 +65,8 @@ func (e elsewhere) Accept() (net.Conn, error) {
 
 func newBench(t *testing.T, config Config) *bench {
 	b := &bench{t: t, services: map[string][]netip.AddrPort{}, app: map[string]string{},
-		certs: map[string]*tls.Certificate{}, cas: map[string]*Authority{}, sockets: map[uint16]net.Addr{}}
+		certs: map[string]*tls.Certificate{}, cas: map[string]*certs.Authority{}, sockets: map[uint16]net.Addr{},
+		packets: map[uint16]net.PacketConn{}}
 	b.opened = sync.NewCond(&b.mu)
 	config.Listen = func(port uint16) (net.Listener, error) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -73,18 +78,19 @@ func newBench(t *testing.T, config Config) *bench {
 		}
 		return elsewhere{l, b}, err
 	}
+	config.ListenPacket = b.listenPacket
 	config.Certificate = func(name types.NamespacedName) *tls.Certificate {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.certs[name.Name]
 	}
-	config.Authority = func(name types.NamespacedName) *Authority {
+	config.Authority = func(name types.NamespacedName) *certs.Authority {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.cas[name.Name]
 	}
 	config.Users = func(types.NamespacedName, bool) map[string]string { return b.users }
-	b.proxy = New(config, NewEndpoints(b.lookup))
+	b.proxy = New(config, endpoints.New(b.lookup))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- b.proxy.Run(ctx) }()
@@ -95,6 +101,21 @@ func newBench(t *testing.T, config Config) *bench {
 		}
 	})
 	return b
+}
+
+// listenPacket opens a UDP port.
+func (b *bench) listenPacket(port uint16) (net.PacketConn, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.refuse != nil {
+		return nil, b.refuse
+	}
+	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err == nil {
+		b.packets[port] = socket
+		b.opened.Broadcast()
+	}
+	return socket, err
 }
 
 // lookup makes a Service with one slice; its port is 80.

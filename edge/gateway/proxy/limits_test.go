@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/barque/barque/edge/gateway/endpoints"
 	"github.com/barque/barque/edge/gateway/model"
 )
 
@@ -96,7 +97,7 @@ func slowly(t *testing.T, backend http.HandlerFunc, client func(t *testing.T, co
 				return near, nil
 			},
 			Drain: time.Second,
-		}, NewEndpoints(func(types.NamespacedName) (*corev1.Service, []*discoveryv1.EndpointSlice) {
+		}, endpoints.New(func(types.NamespacedName) (*corev1.Service, []*discoveryv1.EndpointSlice) {
 			return &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}},
 				[]*discoveryv1.EndpointSlice{{
 					Ports:     []discoveryv1.EndpointPort{{Name: ptr.To(""), Port: ptr.To(int32(80))}},
@@ -285,7 +286,7 @@ func FuzzGreet(f *testing.F) {
 			config.Balancers = []netip.Prefix{netip.MustParsePrefix("192.0.2.7/32")}
 		}
 		p := New(config,
-			NewEndpoints(
+			endpoints.New(
 				func(types.NamespacedName) (*corev1.Service, []*discoveryv1.EndpointSlice) { return nil, nil }))
 		p.SetListeners([]model.Listener{
 			{Port: 443, Serve: model.HTTPS, Hostname: "a.example.com", SelfSigned: true},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -18,6 +19,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/barque/barque/edge/gateway/certs"
+	"github.com/barque/barque/edge/gateway/endpoints"
 	"github.com/barque/barque/edge/gateway/model"
 )
 
@@ -39,13 +42,13 @@ const (
 // backend is a port of a Service with its endpoints.
 type backend struct {
 	*model.Backend
-	pool *pool
+	pool *endpoints.Pool
 }
 
 func (p *Proxy) backend(b *model.Backend) *backend {
 	of := &backend{Backend: b}
 	if b.Invalid == "" {
-		of.pool = p.endpoints.pool(b)
+		of.pool = p.endpoints.Pool(b)
 	}
 	return of
 }
@@ -89,8 +92,9 @@ type outgoing struct {
 	h2c   *http.Transport
 	// external is for servers that routes name by a URL.
 	external *http.Transport
-	// authority is that of Config.
-	authority func(types.NamespacedName) *Authority
+	// authority is Authority of Config, and shows its Certificate.
+	authority func(types.NamespacedName) *certs.Authority
+	shows     func(types.NamespacedName) *tls.Certificate
 	mu        sync.Mutex
 	secure    map[tlsKey]*secured
 	// streams are the connections by server name, by port.
@@ -143,9 +147,8 @@ func newOutgoing(config *Config) *outgoing {
 		return plain(ctx, network, address)
 	}
 	o := &outgoing{
-		dial: dial, authority: config.Authority, secure: map[tlsKey]*secured{},
-		streams: map[netip.AddrPort]map[net.Conn]bool{},
-		ended:   make(chan struct{}),
+		dial: dial, authority: config.Authority, shows: config.Certificate, secure: map[tlsKey]*secured{},
+		streams: map[netip.AddrPort]map[net.Conn]bool{}, ended: make(chan struct{}),
 	}
 	o.plain, o.h2c, o.external = o.transport(), o.transport(), o.transport()
 	o.external.DialContext = guarded(config.Forbidden)
@@ -164,10 +167,12 @@ func (o *outgoing) transport() *http.Transport {
 }
 
 // to returns the transport of a backend.
-func (o *outgoing) to(b *backend, protocol model.Protocol, grpc bool) (string, *http.Transport, error) {
+func (o *outgoing) to(
+	b *backend, protocol model.Protocol, shown types.NamespacedName, grpc bool,
+) (string, *http.Transport, error) {
 	switch {
 	case b.Verify != nil || protocol == model.TLS || protocol == model.TLSH2:
-		transport, err := o.tls(b.Verify, protocol == model.TLSH2 || grpc)
+		transport, err := o.tls(b.Verify, shown, protocol == model.TLSH2 || grpc)
 		return "https", transport, err
 	case protocol == model.H2C || grpc:
 		return "http", o.h2c, nil
@@ -194,11 +199,11 @@ type forward struct{}
 func (forward) RoundTrip(out *http.Request) (*http.Response, error) {
 	x := exchangeOf(out.Context())
 	b, o := x.backend, x.action.proxy.out
-	state := b.pool.current.Load()
-	if !state.known {
+	state := b.pool.State()
+	if !state.Known {
 		return nil, errUnknownBackend
 	}
-	scheme, transport, err := o.to(b, cmp.Or(b.Protocol, state.protocol), x.action.GRPC)
+	scheme, transport, err := o.to(b, cmp.Or(b.Protocol, state.Protocol), x.entry.shown, x.action.GRPC)
 	if err != nil {
 		return nil, err
 	}
@@ -276,16 +281,16 @@ func idempotent(method string) bool {
 func (x *exchange) endpoint(tried []netip.AddrPort) (netip.AddrPort, bool) {
 	affinity, pool := x.action.Affinity, x.backend.pool
 	if affinity == nil {
-		return pool.pick(tried)
+		return pool.Pick(tried)
 	}
 	if cookie, err := x.in.Cookie(affinity.Cookie); err == nil && len(tried) == 0 {
-		for _, a := range pool.current.Load().addrs {
+		for _, a := range pool.State().Addrs {
 			if cookieOf(a) == cookie.Value {
 				return a, true
 			}
 		}
 	}
-	addr, ok := pool.pick(tried)
+	addr, ok := pool.Pick(tried)
 	if ok {
 		x.cookie = &http.Cookie{
 			Name: affinity.Cookie, Value: cookieOf(addr), Path: cmp.Or(affinity.Path, "/"), HttpOnly: true,

@@ -30,6 +30,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/barque/barque/edge/gateway/certs"
+	"github.com/barque/barque/edge/gateway/endpoints"
+	"github.com/barque/barque/edge/gateway/framing"
 	"github.com/barque/barque/edge/gateway/model"
 	"github.com/barque/barque/internal/connlimit"
 )
@@ -68,11 +71,13 @@ type Config struct {
 	Certificate func(types.NamespacedName) *tls.Certificate
 	// Authority returns the CAs in a ConfigMap; nil if there are none. An answer does not change:
 	// other certificates are another answer.
-	Authority func(types.NamespacedName) *Authority
+	Authority func(types.NamespacedName) *certs.Authority
 	// Users returns the users of a Secret with their hashed passwords.
 	Users func(secret types.NamespacedName, perKey bool) map[string]string
 	// Listen opens a port; nil is that of all addresses of the machine.
 	Listen func(port uint16) (net.Listener, error)
+	// ListenPacket opens the UDP port of HTTP/3; nil is no HTTP/3.
+	ListenPacket func(port uint16) (net.PacketConn, error)
 	// Dial reaches endpoints; nil is TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Refused is called when a port cannot be opened, once for each series of attempts.
@@ -92,7 +97,7 @@ type Config struct {
 // Proxy serves routes.
 type Proxy struct {
 	config    Config
-	endpoints *Endpoints
+	endpoints *endpoints.Set
 	out       *outgoing
 	access    *slog.Logger
 	metrics   *metrics
@@ -106,14 +111,16 @@ type Proxy struct {
 	refused map[uint16]bool  // of the sockets that cannot be opened
 	served  []netip.AddrPort // that Open was called with
 	routes  map[model.Origin]*compiled
-	wake    chan struct{}
+	// packetsTaken are the UDP ports that belong to somebody else.
+	packetsTaken map[uint16]bool
+	wake         chan struct{}
 
 	// selfSigned makes the stand-in for missing certificates once.
 	selfSigned func() (*tls.Certificate, error)
 }
 
 // New returns a proxy that listens nowhere yet.
-func New(config Config, endpoints *Endpoints) *Proxy {
+func New(config Config, pools *endpoints.Set) *Proxy {
 	if config.Listen == nil {
 		config.Listen = func(port uint16) (net.Listener, error) {
 			return net.Listen("tcp", ":"+strconv.Itoa(int(port)))
@@ -138,7 +145,7 @@ func New(config Config, endpoints *Endpoints) *Proxy {
 		config.Open = func([]netip.AddrPort) {}
 	}
 	p := &Proxy{
-		config: config, endpoints: endpoints, out: newOutgoing(&config), open: connlimit.New(connlimit.Limits{
+		config: config, endpoints: pools, out: newOutgoing(&config), open: connlimit.New(connlimit.Limits{
 			Total: cmp.Or(config.Connections, maxConnections), PerSource: cmp.Or(config.OfSource, MaxOfSource),
 			Anonymous: true,
 			Exempt:    slices.Concat(config.TrustedHops, config.Balancers, config.Exempt),
@@ -147,7 +154,7 @@ func New(config Config, endpoints *Endpoints) *Proxy {
 		routes: map[model.Origin]*compiled{},
 		wake:   make(chan struct{}, 1),
 	}
-	p.selfSigned = sync.OnceValues(selfSigned)
+	p.selfSigned = sync.OnceValues(certs.SelfSigned)
 	if config.AccessLog != nil {
 		p.access = slog.New(slog.NewJSONHandler(config.AccessLog, nil))
 	}
@@ -166,6 +173,7 @@ type port struct {
 	queue     *queue          // of its connections
 	done      *sync.WaitGroup // of its goroutines
 	draining  bool
+	packets   packets
 }
 
 // port returns the state of a port. The caller holds mu.
@@ -227,6 +235,7 @@ func (p *Proxy) SetListeners(all []model.Listener) {
 func merged(a, b *model.Listener) *model.Listener {
 	both := *a
 	both.Isolated, both.SelfSigned = a.Isolated || b.Isolated, a.SelfSigned || b.SelfSigned
+	both.Clients = model.Together(a.Clients, b.Clients)
 	both.Certificates = slices.Clone(a.Certificates)
 	for _, c := range b.Certificates {
 		if !slices.Contains(both.Certificates, c) {
@@ -293,7 +302,11 @@ func (p *Proxy) on(port netip.AddrPort, c *compiled) *compiled {
 	for i := range c.Places {
 		if place := &c.Places[i]; slices.Contains(at(place.Addresses, place.Port), port) {
 			for _, name := range place.Hosts {
-				hosts[host{place.Serve, name}] = place
+				h := host{place.Serve, name}
+				// A route of two Gateways: the one that wants a certificate of clients counts.
+				if before := hosts[h]; before == nil || !before.Clients.Required() || place.Clients.Required() {
+					hosts[h] = place
+				}
 			}
 		}
 	}
@@ -352,6 +365,7 @@ func (p *Proxy) reconcile() {
 		case of.over():
 			delete(p.ports, at)
 		}
+		of.reconcilePackets()
 	}
 	p.dispatch()
 	for number, s := range p.sockets {
@@ -389,6 +403,9 @@ func (p *Proxy) stop() {
 		if of.server != nil {
 			all = append(all, of.detach())
 		}
+		if of.packets.server != nil {
+			all = append(all, of.detachPackets())
+		}
 	}
 	for _, s := range p.sockets {
 		s.close()
@@ -417,10 +434,11 @@ func (o *port) start() {
 		IdleTimeout: idleTimeout,
 		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 		ConnState: func(c net.Conn, state http.ConnState) {
-			if f, ok := c.(interface{ upgrade() }); ok && state == http.StateHijacked {
-				f.upgrade()
+			if f, ok := c.(interface{ Upgrade() }); ok && state == http.StateHijacked {
+				f.Upgrade()
 			}
 		},
+		ConnContext: func(ctx context.Context, _ net.Conn) context.Context { return withVouched(ctx) },
 		// Faults of clients are theirs, and would fill the log.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
@@ -428,7 +446,7 @@ func (o *port) start() {
 	server, queue := o.server, o.queue
 	o.done.Go(func() {
 		if err := server.Serve(queue); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			logger.Error("a port of the gateway has ended", "port", o.number, "error", err)
+			logger.Error("a port of the gateway has ended", "port", o.number, "err", err)
 		}
 	})
 }
@@ -467,7 +485,7 @@ func (o *port) greet(conn net.Conn, queue *queue) {
 		streams = streams || h.serve == model.Passthrough || h.serve == model.Terminate
 	}
 	if !secure {
-		queue.put(&framed{Conn: conn})
+		queue.put(framing.New(conn))
 		return
 	}
 	if streams {
@@ -501,7 +519,7 @@ func (o *port) secure(conn net.Conn, queue *queue) {
 	defer cancel()
 	// The server sees an error, too, and answers a client that speaks without TLS.
 	if err := client.HandshakeContext(ctx); err == nil && client.ConnectionState().NegotiatedProtocol != "h2" {
-		queue.put(newFramedTLS(client))
+		queue.put(framing.NewTLS(client))
 		return
 	}
 	queue.put(client)
@@ -537,6 +555,9 @@ func (o *port) tls(serve model.Serve) *tls.Config {
 	}
 	if serve == model.HTTPS {
 		config.NextProtos = []string{"h2", "http/1.1"}
+		config.GetConfigForClient = func(info *tls.ClientHelloInfo) (*tls.Config, error) {
+			return o.asking(config, lower(info.ServerName))
+		}
 	}
 	return config
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/barque/barque/edge/gateway/certs"
 	"github.com/barque/barque/edge/gateway/model"
 )
 
@@ -40,13 +41,14 @@ func (o *port) stream(client net.Conn, serve model.Serve, name string) {
 		if err != nil {
 			return
 		}
-		verify = verifying(b.Verify, authorities)
+		verify = certs.Verifying(b.Verify, authorities)
+		show(verify, out.certificate(e.shown))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*connectTimeout)
 	defer cancel()
 	var tried []netip.AddrPort
 	for len(tried) < maxTries {
-		addr, ok := b.pool.pick(tried)
+		addr, ok := b.pool.Pick(tried)
 		if !ok {
 			return
 		}

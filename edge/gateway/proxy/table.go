@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/barque/barque/edge/gateway/model"
 )
 
@@ -99,6 +101,9 @@ type rules struct {
 	regex  []*entry
 	prefix map[string][]*entry // without a slash at the end
 	stream *entry
+	// clients are the requirements for clients that all routes together have.
+	clients *model.Clients
+	wide    bool // "*." stands for several labels, for some route
 }
 
 // entry is one match of a rule.
@@ -110,19 +115,29 @@ type entry struct {
 	origin  model.Origin
 	index   int
 	one     bool // "*." stands for one label
+	// clients are the requirements for a client, and shown is the certificate for backends.
+	clients *model.Clients
+	shown   types.NamespacedName
 }
 
 func newRules(h host, members map[model.Origin]*compiled) *rules {
 	r := &rules{exact: map[string][]*entry{}, prefix: map[string][]*entry{}}
+	first := true
 	for _, c := range members {
-		e := entry{created: c.Created, origin: c.Origin, one: c.port[h].OneLabel}
+		place := c.port[h]
+		if first {
+			r.clients, first = place.Clients, false
+		}
+		r.clients, r.wide = model.Together(r.clients, place.Clients), r.wide || !place.OneLabel
+		e := entry{created: c.Created, origin: c.Origin, one: place.OneLabel, clients: place.Clients,
+			shown: place.Shown}
 		if c.stream != nil {
 			s := e
 			if s.action = c.stream; r.stream == nil || older(&s, r.stream) < 0 {
 				r.stream = &s
 			}
 		}
-		served := c.port[h].Rules
+		served := place.Rules
 		for i := range c.Rules {
 			if served != nil && !slices.Contains(served, i) {
 				continue
@@ -217,6 +232,26 @@ func (v *view) streamOf(serve model.Serve, name string) *entry {
 		}
 	}
 	return nil
+}
+
+// clientsOf returns the requirements for clients of HTTPS that the routes of a server name have;
+// false if it has no routes of its own. The most specific host may want a certificate; those below
+// it only let the handshake ask for one.
+func (v *view) clientsOf(name string) (clients *model.Clients, found bool) {
+	for h, one := range candidates(model.HTTPS, name) {
+		if rules := v.hosts[h]; rules != nil && (one || rules.wide) {
+			if !found {
+				clients, found = rules.clients, true
+			}
+			if clients = model.Together(clients, rules.clients); clients.Required() {
+				break
+			}
+		}
+		if v.isolated[h] {
+			break
+		}
+	}
+	return clients, found
 }
 
 // candidates are the hosts of a name, the most specific one first; the value is false where "*."

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/barque/barque/edge/gateway/certs"
 	"github.com/barque/barque/edge/gateway/model"
 )
 
@@ -150,12 +151,12 @@ func TestNoListenerOfTheName(t *testing.T) {
 }
 
 // ca returns an authority with one certificate.
-func ca(c *tls.Certificate) *Authority {
+func ca(c *tls.Certificate) *certs.Authority {
 	of, err := x509.ParseCertificate(c.Certificate[0])
 	if err != nil {
 		panic(err)
 	}
-	return &Authority{Certificates: []*x509.Certificate{of}}
+	return &certs.Authority{Certificates: []*x509.Certificate{of}}
 }
 
 func verified(service string, v *model.Verify) []model.Backend {
@@ -244,7 +245,7 @@ func TestChangedCA(t *testing.T) {
 						&model.Verify{Hostname: "backend.example.com", Authorities: configMaps("ca")})})})
 	for _, step := range []struct {
 		name string
-		ca   *Authority
+		ca   *certs.Authority
 		want int
 	}{{"right", ca(own), 200}, {"wrong", ca(other), 502}, {"gone", nil, 502}, {"right again", ca(own), 200}} {
 		b.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
+	kvalidation "k8s.io/apimachinery/pkg/util/validation"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/barque/barque/edge/pool"
@@ -109,8 +109,8 @@ func PoolOf(c *gatewayv1.GatewayClass) (name string, ok bool) {
 // has it.
 func ServiceName(g *gatewayv1.Gateway) types.NamespacedName {
 	name := g.Name + "-" + string(g.Spec.GatewayClassName)
-	if len(validation.IsDNS1035Label(name)) > 0 {
-		name = short("g-"+strings.ReplaceAll(name, ".", "-"), name, validation.DNS1035LabelMaxLength)
+	if len(kvalidation.IsDNS1035Label(name)) > 0 {
+		name = short("g-"+strings.ReplaceAll(name, ".", "-"), name, kvalidation.DNS1035LabelMaxLength)
 	}
 	return types.NamespacedName{Namespace: g.Namespace, Name: name}
 }
@@ -163,8 +163,8 @@ func Service(g *gatewayv1.Gateway, of Request, ports []int32, have *corev1.Servi
 	}
 	labels[balancers.ProxyLabel] = balancers.GatewayProxy
 	labels[gatewayv1.GatewayNameLabelKey] = g.Name
-	if len(g.Name) > validation.LabelValueMaxLength {
-		labels[gatewayv1.GatewayNameLabelKey] = short(g.Name, g.Name, validation.LabelValueMaxLength)
+	if len(g.Name) > kvalidation.LabelValueMaxLength {
+		labels[gatewayv1.GatewayNameLabelKey] = short(g.Name, g.Name, kvalidation.LabelValueMaxLength)
 	}
 	put(annotations, balancers.PoolAnnotation, of.Pools)
 	put(annotations, balancers.AddressesAnnotation, strings.Join(texts(of.Addresses), ","))

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
+	kvalidation "k8s.io/apimachinery/pkg/util/validation"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/barque/barque/edge/gateway/model"
@@ -119,18 +119,18 @@ func TestServiceName(t *testing.T) {
 		g := &gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Name: c.name, Namespace: "a"}}
 		g.Spec.GatewayClassName = gatewayv1.ObjectName(c.class)
 		got := ServiceName(g).Name
-		if wrong := validation.IsDNS1035Label(got); len(wrong) > 0 || seen[got] || c.want != "" && got != c.want {
+		if wrong := kvalidation.IsDNS1035Label(got); len(wrong) > 0 || seen[got] || c.want != "" && got != c.want {
 			t.Errorf("%s: %s, %v", c.name, got, wrong)
 		}
 		seen[got] = true
 		s := Service(g, Request{}, []int32{80}, nil)
 		for key, value := range s.Labels {
-			if wrong := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(wrong) > 0 {
+			if wrong := append(kvalidation.IsQualifiedName(key), kvalidation.IsValidLabelValue(value)...); len(wrong) > 0 {
 				t.Errorf("%s: the label %s=%s: %v", c.name, key, value, wrong)
 			}
 		}
 		for key := range s.Annotations {
-			if wrong := validation.IsQualifiedName(key); len(wrong) > 0 {
+			if wrong := kvalidation.IsQualifiedName(key); len(wrong) > 0 {
 				t.Errorf("%s: the annotation %s: %v", c.name, key, wrong)
 			}
 		}

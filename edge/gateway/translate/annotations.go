@@ -42,9 +42,13 @@ type reader func(a *annotations, in *networkingv1.Ingress, text string) error
 // do is often protection: an Ingress that has one is not served.
 var refusedAnnotations = []string{
 	"configuration-snippet", "server-snippet", "auth-snippet", "stream-snippet", "modsecurity-snippet",
-	"enable-modsecurity", "auth-tls-secret",
+	"enable-modsecurity", clientSecret,
 	"auth-tls-verify-client", "limit-rps", "limit-rpm", "limit-connections",
 }
+
+// clientSecret names the CAs of clients. An Ingress shares its host with others, and has its own
+// requirements for clients nowhere in its fields: a Gateway has both.
+const clientSecret = "auth-tls-secret"
 
 // harmless are annotations of which nothing depends: they tune nginx's own workings.
 var harmless = []string{"proxy-buffering", "proxy-buffer-size", "proxy-buffers-number", "proxy-request-buffering",
@@ -117,7 +121,9 @@ var companions = map[string]string{
 	"canary-by-header": "canary", "canary-by-header-value": "canary", "canary-by-header-pattern": "canary",
 	"canary-by-cookie": "canary",
 	"canary-weight":    "canary", "canary-weight-total": "canary",
-	"permanent-redirect-code": "permanent-redirect",
+	"auth-tls-verify-depth": clientSecret, "auth-tls-error-page": clientSecret, "auth-tls-match-cn": clientSecret,
+	"auth-tls-pass-certificate-to-upstream": clientSecret,
+	"permanent-redirect-code":               "permanent-redirect",
 }
 
 // protective annotations limit clients, or a canary's share: an Ingress is not served where one
@@ -168,6 +174,8 @@ func readAnnotations(in *networkingv1.Ingress) *annotations {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		main, companion := companions[name]
 		switch {
+		case strings.HasPrefix(name, "auth-tls-") && slices.Contains(refusedAnnotations, name):
+			a.refuse(name, "is not supported: spec.tls.frontend of a Gateway verifies the certificates of clients")
 		case slices.Contains(refusedAnnotations, name):
 			a.refuse(name, "is not supported")
 		case slices.Contains(harmless, name):

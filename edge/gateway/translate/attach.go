@@ -138,6 +138,7 @@ func (r *Route) place(
 		return gatewayv1.RouteReasonNoMatchingParent, p.refused
 	}
 	var named, allowed, hosts int
+	shown, _ := shownBy(unread{c}, p.gateway)
 	for i := range p.listeners {
 		l := &p.listeners[i]
 		if ref.SectionName != nil && string(*ref.SectionName) != l.Name || ref.Port != nil && *ref.Port != l.spec.Port {
@@ -159,7 +160,7 @@ func (r *Route) place(
 		}
 		if names = isolated(l, p.listeners, names); l.Serves && !l.Waits && len(names) > 0 {
 			r.Model.Places = append(r.Model.Places, model.Place{Port: l.Model.Port, Serve: l.Model.Serve, Hosts: names,
-				Addresses: l.Model.Addresses})
+				Addresses: l.Model.Addresses, Clients: l.Model.Clients, Shown: shown})
 		}
 	}
 	switch {

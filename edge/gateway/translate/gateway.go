@@ -17,6 +17,8 @@ type Gateway struct {
 	// Refused is the field without effect that the Gateway is refused for, or "".
 	Refused string
 	gateway *gatewayv1.Gateway
+	// shown is the fault of the certificate for backends.
+	shown fault[gatewayv1.GatewayConditionReason]
 }
 
 // Listener is one of a Gateway or of a ListenerSet.
@@ -30,6 +32,8 @@ type Listener struct {
 	Kinds      []gatewayv1.RouteGroupKind
 	Conditions []metav1.Condition
 	spec       *gatewayv1.Listener
+	// resolved means that all references have their effect.
+	resolved bool
 }
 
 // holder is the object that has a listener: a Gateway or a ListenerSet.
@@ -38,6 +42,8 @@ type holder struct {
 	generation      int64
 	// secrets are those that it may use, MostSecrets at most; nil while they are collected.
 	secrets []types.NamespacedName
+	// frontend has the requirements of the Gateway for the certificates of clients.
+	frontend frontend
 }
 
 // newHolder returns a holder of listeners.
@@ -66,6 +72,8 @@ func TranslateGateway(c Cluster, ports Ports, g *gatewayv1.Gateway) Gateway {
 		c = unread{c} // nobody reads the Secrets of a Gateway that is not served
 	}
 	of, at := newHolder(c, "Gateway", g.Namespace, g.Generation, g.Spec.Listeners), siteOf(c, g)
+	of.frontend = frontendOf(c, g)
+	_, out.shown = shownBy(c, g)
 	for i := range g.Spec.Listeners {
 		l := &g.Spec.Listeners[i]
 		translated := translateListener(c, at.ports(ports), of, l, siblings(g.Spec.Listeners, l))
@@ -128,6 +136,21 @@ func (t *Gateway) Conditions(sets []ListenerSet, missing Missing) []metav1.Condi
 	default:
 		out = append(out, set(programmed, gatewayv1.GatewayReasonProgrammed, "", true))
 	}
+	resolved := gatewayv1.GatewayConditionResolvedRefs
+	switch {
+	case t.shown.reason != "":
+		out = append(out, set(resolved, t.shown.reason, t.shown.message, false))
+	case slices.ContainsFunc(t.Listeners, func(l Listener) bool { return !l.resolved }):
+		out = append(out, set(resolved, gatewayv1.GatewayReasonListenersNotResolved,
+			"some listeners have references without effect", false))
+	default:
+		out = append(out, set(resolved, gatewayv1.GatewayReasonResolvedRefs, "", true))
+	}
+	if insecure(t.gateway) {
+		out = append(out, set(gatewayv1.GatewayConditionInsecureFrontendValidationMode,
+			gatewayv1.GatewayReasonConfigurationChanged,
+			"clients without a certificate, or with any, are let in: backends have to decide", true))
+	}
 	return out
 }
 
@@ -139,8 +162,6 @@ func refusedGateway(g *gatewayv1.Gateway) string {
 		return "spec.addresses has a type that is not supported: IPAddress is"
 	case g.Spec.Infrastructure != nil && g.Spec.Infrastructure.ParametersRef != nil:
 		return "spec.infrastructure.parametersRef is not supported"
-	case g.Spec.TLS != nil:
-		return "spec.tls is not supported: clients' certificates are not verified"
 	}
 	return ""
 }
@@ -172,6 +193,11 @@ func translateListener(c Cluster, ports Ports, of holder, l *gatewayv1.Listener,
 		rival = elsewhere(ports, l)
 	}
 	reason, message := acceptListener(ports, l, &out.Model)
+	clients, unusable := of.frontend.at(c, l)
+	if out.Model.Clients = clients; unusable.reason != "" && len(clients.Authorities) == 0 &&
+		reason != gatewayv1.ListenerReasonUnsupportedValue {
+		reason, message = gatewayv1.ListenerReasonNoValidCACertificate, unusable.message
+	}
 	if rival.reason != "" {
 		reason, message = rival.reason, rival.message
 	}
@@ -199,7 +225,11 @@ func translateListener(c Cluster, ports Ports, of holder, l *gatewayv1.Listener,
 			serves = serves && len(certificates) > 0
 		}
 	}
-	set(gatewayv1.ListenerConditionResolvedRefs, resolved, why, resolved == gatewayv1.ListenerReasonResolvedRefs)
+	if unusable.reason != "" {
+		resolved, why = unusable.reason, unusable.message
+	}
+	out.resolved = resolved == gatewayv1.ListenerReasonResolvedRefs
+	set(gatewayv1.ListenerConditionResolvedRefs, resolved, why, out.resolved)
 	switch {
 	case serves:
 		set(gatewayv1.ListenerConditionProgrammed, gatewayv1.ListenerReasonProgrammed, "", true)
@@ -359,13 +389,17 @@ func certificatesOf(
 	return all, reason, message
 }
 
-// Secrets returns the Secrets that the listeners of a Gateway name and may use, whatever is in
-// them; none of a Gateway that is not served.
+// Secrets returns the Secrets that a Gateway names for its listeners and its backends and may use,
+// whatever is in them; none of a Gateway that is not served.
 func Secrets(c Cluster, g *gatewayv1.Gateway) []types.NamespacedName {
 	if !Ours(c.GatewayClass(string(g.Spec.GatewayClassName))) || refusedGateway(g) != "" {
 		return nil
 	}
-	return newHolder(c, "Gateway", g.Namespace, g.Generation, g.Spec.Listeners).secrets
+	all := newHolder(c, "Gateway", g.Namespace, g.Generation, g.Spec.Listeners).secrets
+	if shown, _ := shownBy(unread{c}, g); shown.Name != "" && !slices.Contains(all, shown) {
+		all = append(all, shown)
+	}
+	return all
 }
 
 // unread is a cluster whose Secrets and ConfigMaps nobody has looked at.

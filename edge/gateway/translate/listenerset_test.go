@@ -111,9 +111,8 @@ func TestGatewayOfValidSets(t *testing.T) {
 	set := setOf(t, "b", "s", 1, "  - {name: two, port: 80, protocol: HTTP}\n")
 	w := world{sets: []*gatewayv1.ListenerSet{set}}
 	translated := TranslateGateway(w, ports, gateway)
-	if have := reasons(
-		translated.Conditions(TranslateListenerSets(w, ports, gateway),
-			Missing{})); have != "Accepted=True/ListenersNotValid Programmed=True/Programmed" {
+	const want = "Accepted=True/ListenersNotValid Programmed=True/Programmed ResolvedRefs=True/ResolvedRefs"
+	if have := reasons(translated.Conditions(TranslateListenerSets(w, ports, gateway), Missing{})); have != want {
 		t.Error(have)
 	}
 }

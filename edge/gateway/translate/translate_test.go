@@ -199,7 +199,7 @@ func TestGatewayConditions(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := TranslateGateway(world{}, ports, gatewayOf(t, c.listeners+c.more))
-			if have := reasons(got.Conditions(nil, c.missing)); have != c.want {
+			if have := reasons(got.Conditions(nil, c.missing)); have != c.want+" ResolvedRefs=True/ResolvedRefs" {
 				t.Errorf("got %s, want %s", have, c.want)
 			}
 		})
@@ -542,7 +542,7 @@ func TestManySecretsOfAGateway(t *testing.T) {
 			t.Errorf("listener %d: %d certificates, %+v", i, len(l.Model.Certificates), resolved)
 		}
 	}
-	g.Spec.TLS = &gatewayv1.GatewayTLSConfig{}
+	g.Spec.Infrastructure = &gatewayv1.GatewayInfrastructure{ParametersRef: &gatewayv1.LocalParametersReference{}}
 	if got := Secrets(c, g); len(got) > 0 {
 		t.Errorf("of a refused Gateway %d Secrets are read", len(got))
 	}

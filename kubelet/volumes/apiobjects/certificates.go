@@ -128,7 +128,7 @@ func (c *RequestedCertificates) Get(
 			return nil, nil, time.Time{}, err
 		default:
 			c.config.Logger.Warn("cannot ask for a new certificate of a pod; trying again",
-				"pod", pod.Namespace+"/"+pod.Name, "volume", volume, "source", strconv.Itoa(index), "error", err)
+				"pod", pod.Namespace+"/"+pod.Name, "volume", volume, "source", strconv.Itoa(index), "err", err)
 			again = time.Now().Add(refreshRetry) // the step that was due is in the past
 		}
 	}

@@ -61,7 +61,7 @@ func TestOneDirectionIsBlocked(t *testing.T) {
 		n.Unblock("a", "b")
 		hear(t, b, "held", time.Second)
 		a.Close()
-		if _, err := b.Read(make([]byte, 1)); err != io.EOF {
+		if _, err := b.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("after the end: %v", err)
 		}
 	})
@@ -85,7 +85,7 @@ func TestHostVanishes(t *testing.T) {
 		}
 		n.Host("b")
 		a.SetReadDeadline(time.Time{})
-		if _, err := a.Read(make([]byte, 1)); err == nil || err == io.EOF {
+		if _, err := a.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 			t.Errorf("a connection that the new host does not know: %v", err)
 		}
 	})
@@ -142,7 +142,7 @@ func TestConnectionsBreakAndWritersWait(t *testing.T) {
 		if _, err := a.Write([]byte("x")); err == nil {
 			t.Error("wrote to a broken connection")
 		}
-		if _, err := b.Read(make([]byte, 1)); err == nil || err == io.EOF {
+		if _, err := b.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 			t.Errorf("read from a broken connection: %v", err)
 		}
 	})

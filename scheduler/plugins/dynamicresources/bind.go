@@ -82,7 +82,7 @@ func (p *DynamicResources) Unreserve(ctx context.Context, state fwk.CycleState, 
 func (p *DynamicResources) complain(pod *v1.Pod, what string, err error) {
 	if err != nil {
 		p.h.Logger.Warn("cannot "+what+"; it is tried again with the pod", "namespace", pod.Namespace, "pod", pod.Name,
-			"error", err)
+			"err", err)
 	}
 }
 
