@@ -20,8 +20,12 @@ func Waiting(services []*corev1.Service) (waiting []clusterstatus.WaitingService
 		if c == nil || c.Status != metav1.ConditionFalse || s.DeletionTimestamp != nil {
 			continue
 		}
-		waiting = append(waiting, clusterstatus.WaitingService{Service: s.Namespace + "/" + s.Name, Reason: c.Reason,
-			Message: c.Message, Since: c.LastTransitionTime.Time})
+		w := clusterstatus.WaitingService{Service: s.Namespace + "/" + s.Name, Reason: c.Reason,
+			Message: c.Message, Since: c.LastTransitionTime.Time}
+		if owner := metav1.GetControllerOf(s); balancers.OfGateway(s) && owner != nil {
+			w.Gateway = s.Namespace + "/" + owner.Name
+		}
+		waiting = append(waiting, w)
 	}
 	slices.SortFunc(waiting, func(a, b clusterstatus.WaitingService) int {
 		return strings.Compare(a.Service,

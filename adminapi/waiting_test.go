@@ -32,6 +32,10 @@ func TestWaiting(t *testing.T) {
 			func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP }),
 		service("ends", balancers.PoolCondition, metav1.ConditionFalse,
 			func(s *corev1.Service) { s.DeletionTimestamp = new(metav1.Now()) }),
+		service("gateway's", balancers.PoolCondition, metav1.ConditionFalse, func(s *corev1.Service) {
+			s.Labels = map[string]string{balancers.ProxyLabel: balancers.GatewayProxy}
+			s.OwnerReferences = []metav1.OwnerReference{{Kind: "Gateway", Name: "web", Controller: new(true)}}
+		}),
 		{},
 	})
 	var names []string
@@ -41,7 +45,10 @@ func TestWaiting(t *testing.T) {
 			t.Errorf("%+v", w)
 		}
 	}
-	if !slices.Equal(names, []string{"ns/a", "ns/b"}) {
+	if !slices.Equal(names, []string{"ns/a", "ns/b", "ns/gateway's"}) {
 		t.Errorf("%q wait", names)
+	}
+	if got[0].Gateway != "" || got[2].Gateway != "ns/web" {
+		t.Errorf("of Gateways: %+v", got)
 	}
 }

@@ -37,6 +37,16 @@ type WaitingService struct {
 	Reason  string    `json:"reason"`  // of its condition
 	Message string    `json:"message"`
 	Since   time.Time `json:"since,omitzero"`
+	// Gateway is the NAMESPACE/NAME of the one whose addresses the Service has, or "".
+	Gateway string `json:"gateway,omitempty"`
+}
+
+// Object is what the user has made that waits, with its kind.
+func (s *WaitingService) Object() (kind, name string) {
+	if s.Gateway != "" {
+		return "Gateway", s.Gateway
+	}
+	return "Service", s.Service
 }
 
 // RouteFault is a fault of a route or a listener for which clients get errors.
@@ -94,17 +104,26 @@ func (w *warner) edge() {
 		}
 	}
 	w.bgp(e.BGP)
-	var waiting []string
+	var waiting, gateways []string
 	for _, s := range e.Waiting {
 		if s.Reason == PoolExhausted {
-			waiting = append(waiting, s.Service)
+			if kind, name := s.Object(); kind == "Service" {
+				waiting = append(waiting, name)
+			} else {
+				gateways = append(gateways, name)
+			}
 		}
 	}
+	w.exhausted(waiting, "Service", "Services")
+	w.exhausted(gateways, "Gateway", "Gateways")
+}
+
+// exhausted warns of objects for which no pool has an address.
+func (w *warner) exhausted(waiting []string, one, many string) {
 	if len(waiting) > 0 {
 		w.add(Attention, "", "",
 			"add addresses to an AddressPool, or make another one: barque kubectl get addresspools -o wide",
-			"no AddressPool has a free address for %s: %s", terminal.Plural(len(waiting), "Service",
-				"Services"), someNames(waiting))
+			"no AddressPool has a free address for %s: %s", terminal.Plural(len(waiting), one, many), someNames(waiting))
 	}
 }
 

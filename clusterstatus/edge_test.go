@@ -23,6 +23,11 @@ func TestEdgeWarnings(t *testing.T) {
 				Waiting: []WaitingService{{Service: "ns/a", Reason: "PoolExhausted"},
 					{Service: "ns/b", Reason: "PoolExhausted"}}}, nil,
 			[]string{"no AddressPool has a free address for 2 Services: ns/a, ns/b"}},
+		"exhausted for a Gateway": {
+			&EdgeStatus{Waiting: []WaitingService{{Service: "ns/a", Reason: "PoolExhausted"},
+				{Service: "ns/g-barque", Reason: "PoolExhausted", Gateway: "ns/g"}}}, nil,
+			[]string{"no AddressPool has a free address for 1 Service: ns/a",
+				"no AddressPool has a free address for 1 Gateway: ns/g"}},
 		"a user's own": {
 			&EdgeStatus{Waiting: []WaitingService{{Service: "ns/a", Reason: "PortInUse"}},
 				Routes: []RouteFault{{Object: "Ingress ns/a"}}}, nil, nil},

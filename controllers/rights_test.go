@@ -267,8 +267,10 @@ func TestControllersAreInTheControlPlane(t *testing.T) {
 			t.Errorf("%s has no role", name)
 		}
 	}
-	// The leader writes the statuses of routes beside the controllers.
-	got = append(got, user.KubeScheduler, serviceaccount.MakeUsername(metav1.NamespaceSystem, "barque-gateway-status"))
+	// The leader writes the statuses of routes, and makes the Services of Gateways, beside the
+	// controllers.
+	got = append(got, user.KubeScheduler, serviceaccount.MakeUsername(metav1.NamespaceSystem, "barque-gateway-status"),
+		serviceaccount.MakeUsername(metav1.NamespaceSystem, "barque-gateway-addresses"))
 	slices.Sort(got)
 	if want := slices.Sorted(slices.Values(rbac.ControlPlane())); !slices.Equal(slices.Compact(got), want) {
 		t.Errorf("the users of controllers are %q, and those with roles %q", got, want)

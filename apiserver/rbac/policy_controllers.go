@@ -226,6 +226,10 @@ func networkControllers() []controller {
 				"tlsroutes/status", "backendtlspolicies/status"),
 			events(),
 		}},
+		// It makes the Services that have the addresses of Gateways.
+		{account: "barque-gateway-addresses", own: true, rules: []rbacv1.PolicyRule{
+			on("", verbs("create", "update", "delete"), "services"),
+		}},
 		{account: "endpoint-controller", rules: []rbacv1.PolicyRule{
 			on("", verbs("create", "update", "delete"), "endpoints"),
 		}},

@@ -39,6 +39,8 @@ type lab struct {
 	programs *programs
 	cluster  *clustertest.Cluster
 	images   *registry.Registry
+	// addresses are for the suite's Gateways.
+	addresses addresses
 }
 
 // open starts the cluster. A lab that is returned with an error is to be closed, too.
@@ -54,6 +56,10 @@ func open(ctx context.Context, o options, p *programs, standIns map[name.Tag]v1.
 	l.cluster, err = clustertest.Up(started, clustertest.Options{
 		Servers: o.servers, Agents: o.agents, NodeArgs: nodeArgs, Registry: l.images,
 	})
+	if err != nil {
+		return l, err
+	}
+	l.addresses, err = l.addressed(ctx)
 	return l, err
 }
 
@@ -145,7 +151,8 @@ func (l *lab) run(ctx context.Context, out, version string, args ...string) ([]r
 	args = append([]string{
 		filepath.Join(l.programs.dir, "suite"), "-test.run=^TestConformance$", "-test.v=test2json",
 		"-test.timeout=" + limit.String(),
-		"-gateway-class=barque", "-disable-parallel-tests",
+		"-gateway-class=" + class, "-disable-parallel-tests",
+		"-usable-address=" + l.addresses.usable.String(), "-unusable-address=" + l.addresses.unusable.String(),
 	}, args...)
 	if version != "" {
 		args = append(args, "-report-output="+filepath.Join(out, reportFile), "-organization=barque", "-project=barque",

@@ -27,10 +27,11 @@ func (e *Examination) edge() {
 			more++
 			continue
 		}
-		namespace, name, _ := strings.Cut(s.Service, "/")
+		kind, object := s.Object()
+		namespace, name, _ := strings.Cut(object, "/")
 		e.Add(clusterstatus.Warning{Severity: clusterstatus.Attention,
-			Mend: "barque kubectl -n " + namespace + " describe service " + name,
-			Text: fmt.Sprintf("Service %s waits for an address%s (%s): %s", s.Service,
+			Mend: "barque kubectl -n " + namespace + " describe " + strings.ToLower(kind) + " " + name,
+			Text: fmt.Sprintf("%s %s waits for an address%s (%s): %s", kind, object,
 				clusterstatus.SinceText(s.Since), s.Reason, s.Message)})
 	}
 	for i, r := range of.Routes {

@@ -28,6 +28,8 @@ type routed struct {
 	origin       model.Origin
 	services     []types.NamespacedName
 	certificates []certificate
+	// fault is the reason for which a Gateway has no address, or "".
+	fault string
 }
 
 // certificate is the need of one name.
@@ -70,6 +72,10 @@ func (s *Statuses) Faults(now time.Time) (all []Fault) {
 			if !slices.Contains(users[name], object) {
 				users[name] = append(users[name], object)
 			}
+		}
+		if r.fault != "" {
+			all = append(all, Fault{object, "it has no address: " + r.fault,
+				fmt.Sprintf("barque kubectl -n %s describe gateway %s", r.origin.Namespace, r.origin.Name)})
 		}
 		for _, c := range r.certificates {
 			if text, secret := s.certificateFault(c, now); text != "" {

@@ -114,11 +114,13 @@ func TestFaults(t *testing.T) {
 		return c
 	}
 	statuses.routed.Store(&[]routed{
-		{origin("Ingress", "web"), []types.NamespacedName{name("good"), name("idle")}, []certificate{needs("right")}},
-		{origin("HTTPRoute", "api"), []types.NamespacedName{name("idle"), name("gone")}, nil},
-		{origin("Gateway", "one"), nil, []certificate{needs("wrong")}},
-		{origin("Gateway", "two"), nil, []certificate{needs("wrong", "right")}},
-		{origin("Gateway", "three"), nil, []certificate{needs("lost")}},
+		{origin: origin("Ingress", "web"), services: []types.NamespacedName{name("good"), name("idle")},
+			certificates: []certificate{needs("right")}},
+		{origin: origin("HTTPRoute", "api"), services: []types.NamespacedName{name("idle"), name("gone")}},
+		{origin: origin("Gateway", "one"), certificates: []certificate{needs("wrong")}},
+		{origin: origin("Gateway", "two"), certificates: []certificate{needs("wrong", "right")}},
+		{origin: origin("Gateway", "three"), certificates: []certificate{needs("lost")}},
+		{origin: origin("Gateway", "four"), fault: "a quota"},
 	})
 	var got []string
 	for _, f := range statuses.Faults(noon) {
@@ -128,6 +130,7 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	want := []string{
+		"Gateway ns/four: it has no address: a quota",
 		"Gateway ns/one: the Secret ns/wrong: its certificate is for b.example.com, and not for a.example.com",
 		"Gateway ns/three: the Secret ns/lost: it does not exist, or cannot be read yet",
 		"HTTPRoute ns/api: there is no Service ns/gone",

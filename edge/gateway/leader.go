@@ -31,7 +31,7 @@ import (
 )
 
 // NodeLabel is on the Nodes whose gateway is on. A node sets it itself.
-const NodeLabel = "barque.io/gateway"
+const NodeLabel = balancers.GatewayNodes
 
 // statusPause gathers changes: statuses are written once for all of them. After each failure in a
 // row the pause is twice as long, up to mostPause.
@@ -57,7 +57,10 @@ type StatusConfig struct {
 	NodesChanged cache.SharedIndexInformer
 	// Secrets reads Secrets and ConfigMaps, as the account of the gateway.
 	Secrets kubernetes.Interface
-	Logger  *slog.Logger
+	// Pool reports whether there is an AddressPool; known is false before that is known. Nil means
+	// that there are none: a cloud gives addresses.
+	Pool   func(name string) (exists, known bool)
+	Logger *slog.Logger
 }
 
 // Statuses writes the statuses of Ingresses and of objects of the Gateway API. One server does: the
@@ -141,12 +144,14 @@ func (s *Statuses) addresses() ([]string, error) {
 }
 
 // Lead writes statuses until ctx ends, with the rights of the status writer in the leader's term.
+// services makes the Services with the addresses of Gateways, with rights of its own.
 func (s *Statuses) Lead(
 	ctx context.Context, client kubernetes.Interface, gateways gatewayclient.GatewayV1Interface,
-	recorder record.EventRecorder,
+	services kubernetes.Interface, recorder record.EventRecorder,
 ) error {
 	defer s.routed.Store(nil)
-	w := &statusWriter{Statuses: s, client: client, gateways: gateways, recorder: recorder, told: map[toldOf]string{}}
+	w := &statusWriter{Statuses: s, client: client, gateways: gateways, services: services, recorder: recorder,
+		told: map[toldOf]string{}}
 	return lifecycle.All(ctx, s.secrets.Run, s.authorities.Run, func(ctx context.Context) error {
 		if !s.objects.waitForSync(ctx) {
 			return nil
@@ -166,10 +171,18 @@ func (s *Statuses) Lead(
 				return nil
 			case <-timer.C:
 			}
+			var again <-chan time.Time
+			switch {
+			case w.early && len(w.objects.gateways.GetStore().ListKeys()) > 0:
+				again = time.After(lookAgain)
+			case len(w.tried) > 0:
+				again = time.After(tryAgain)
+			}
 			select {
 			case <-ctx.Done():
 				return nil
 			case <-s.wake:
+			case <-again:
 			}
 		}
 	})
@@ -179,9 +192,14 @@ type statusWriter struct {
 	*Statuses
 	client   kubernetes.Interface
 	gateways gatewayclient.GatewayV1Interface
+	services kubernetes.Interface
 	recorder record.EventRecorder
 	// told are the last events about Ingresses.
 	told map[toldOf]string
+	// tried are the Gateways whose Service was refused.
+	tried map[types.UID]attempt
+	// early means that Gateways or their classes had not been read in the last round.
+	early bool
 }
 
 // toldOf is an Ingress with one of the kinds of its events.
@@ -208,22 +226,27 @@ func (w *statusWriter) write(ctx context.Context) error {
 	for _, c := range list[gatewayv1.GatewayClass](o.classes) {
 		keep(w.class(ctx, c, ports))
 	}
+	own := w.addressed(ctx, cluster, ports, keep)
 	routes := w.routes(ctx, cluster, ports, keep)
 	served := routes.served
 	for _, g := range list[gatewayv1.Gateway](o.gateways) {
 		if translate.Ours(cluster.GatewayClass(string(g.Spec.GatewayClassName))) {
 			t, sets := translate.TranslateGateway(cluster, ports, g), translate.TranslateListenerSets(cluster, ports, g)
+			at, has := own[g.UID]
+			if !has {
+				at = ofNodes(addresses)
+			}
 			served = append(served,
 				routed{origin: model.Origin{Kind: "Gateway", NamespacedName: nameOf(g)},
-					certificates: certificatesFor(open(t.Listeners))})
-			keep(w.gateway(ctx, g, t, sets, routes, addresses))
+					certificates: certificatesFor(open(t.Listeners)), fault: at.fault})
+			keep(w.gateway(ctx, g, t, sets, routes, at))
 			for i := range sets {
 				set := &sets[i]
 				served = append(served, routed{
 					origin:       model.Origin{Kind: "ListenerSet", NamespacedName: nameOf(set.Set)},
 					certificates: certificatesFor(open(set.Listeners)),
 				})
-				keep(w.listenerSet(ctx, set, routes, len(addresses) > 0))
+				keep(w.listenerSet(ctx, set, routes, at.missing))
 			}
 		}
 	}
@@ -235,7 +258,8 @@ func (w *statusWriter) write(ctx context.Context) error {
 		there[in.UID] = true
 		if o.ours(in) {
 			t := translate.TranslateIngress(cluster, ports, in)
-			served = append(served, routed{t.Model.Origin, t.Services, certificatesFor(t.Listeners)})
+			served = append(served, routed{origin: t.Model.Origin, services: t.Services,
+				certificates: certificatesFor(t.Listeners)})
 			keep(w.ingress(ctx, in, t, addresses))
 		}
 	}
@@ -343,8 +367,8 @@ func (w *statusWriter) class(ctx context.Context, c *gatewayv1.GatewayClass, por
 		return nil
 	}
 	next := c.DeepCopy()
-	next.Status.Conditions, _ = conditions(c.Status.Conditions, translate.ClassStatus(c))
-	next.Status.SupportedFeatures = translate.Features(ports)
+	next.Status.Conditions, _ = conditions(c.Status.Conditions, translate.ClassStatus(c, w.poolExists))
+	next.Status.SupportedFeatures = translate.Features(c, ports)
 	if equality.Semantic.DeepEqual(c.Status, next.Status) {
 		return nil
 	}
@@ -354,10 +378,10 @@ func (w *statusWriter) class(ctx context.Context, c *gatewayv1.GatewayClass, por
 
 func (w *statusWriter) gateway(
 	ctx context.Context, g *gatewayv1.Gateway, t translate.Gateway, sets []translate.ListenerSet, routes reached,
-	addresses []string,
+	at reachable,
 ) error {
 	next := g.DeepCopy()
-	want := t.Conditions(sets, len(addresses) > 0)
+	want := t.Conditions(sets, at.missing)
 	next.Status.Conditions, _ = conditions(g.Status.Conditions, want)
 	if insecure := string(gatewayv1.GatewayConditionInsecureFrontendValidationMode); !meta.IsStatusConditionTrue(want,
 		insecure) {
@@ -365,7 +389,7 @@ func (w *statusWriter) gateway(
 	}
 	next.Status.Addresses = nil
 	kind := gatewayv1.IPAddressType
-	for _, a := range addresses {
+	for _, a := range at.addresses {
 		next.Status.Addresses = append(next.Status.Addresses, gatewayv1.GatewayStatusAddress{Type: &kind, Value: a})
 	}
 	next.Status.Listeners = nil
@@ -402,11 +426,11 @@ func (w *statusWriter) gateway(
 }
 
 func (w *statusWriter) listenerSet(
-	ctx context.Context, t *translate.ListenerSet, routes reached, addressed bool,
+	ctx context.Context, t *translate.ListenerSet, routes reached, missing translate.Missing,
 ) error {
 	s := t.Set
 	next := s.DeepCopy()
-	next.Status.Conditions, _ = conditions(s.Status.Conditions, t.Conditions(addressed))
+	next.Status.Conditions, _ = conditions(s.Status.Conditions, t.Conditions(missing))
 	next.Status.Listeners = nil
 	name := nameOf(s)
 	for _, l := range t.Listeners {

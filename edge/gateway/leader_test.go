@@ -50,7 +50,8 @@ func newStatuses(t *testing.T, r *rig) *statuses {
 	}
 	r.start()
 	events := record.NewFakeRecorder(16)
-	w := &statusWriter{Statuses: s, client: r.client, gateways: r.gateways, recorder: events, told: map[toldOf]string{}}
+	w := &statusWriter{Statuses: s, client: r.client, gateways: r.gateways, services: r.client, recorder: events,
+		told: map[toldOf]string{}}
 	w.want(view{Objects: r.objects})
 	return &statuses{r, w, events}
 }
@@ -311,7 +312,7 @@ func TestLead(t *testing.T) {
 	s := newStatuses(t, r)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Lead(ctx, r.client, r.gateways, s.events) }()
+	go func() { ended <- s.Lead(ctx, r.client, r.gateways, r.client, s.events) }()
 	for event := range written.ResultChan() {
 		if g, ok := event.Object.(*gatewayv1.Gateway); ok &&
 			reasons(g.Status.Conditions) == "Accepted=True/Accepted Programmed=True/Programmed ResolvedRefs=True/ResolvedRefs" {

@@ -68,7 +68,9 @@ type NodeConfig struct {
 	ListenPacket func(port uint16) (net.PacketConn, error)
 	// Refused is called when a port of this node cannot be opened.
 	Refused func(port uint16, err error)
-	Logger  *slog.Logger
+	// Asked is as in proxy.Config.
+	Asked  func(net.Conn) (netip.Addr, error)
+	Logger *slog.Logger
 }
 
 // Node serves routes on one node.
@@ -86,6 +88,8 @@ type Node struct {
 	moved map[types.NamespacedName]bool // Services with other endpoints or policies
 	wake  chan struct{}
 
+	addressed addressed
+
 	// Only the loop touches these.
 	listeners map[model.Origin][]model.Listener              // of Ingresses, Gateways and ListenerSets
 	wanted    map[model.Origin][]types.NamespacedName        // Secrets
@@ -102,6 +106,7 @@ func NewNode(config NodeConfig) (*Node, error) {
 		listeners: map[model.Origin][]model.Listener{},
 		wanted:    map[model.Origin][]types.NamespacedName{}, services: map[model.Origin][]types.NamespacedName{},
 		users: map[types.NamespacedName]map[model.Origin]bool{}, left: map[string]int{},
+		addressed: addressed{changed: make(chan struct{})},
 	}
 	n.endpoints = endpoints.New(n.endpointsOf)
 	n.secrets, n.authorities = NewSecrets(config.Client, func() {}), NewAuthorities(config.Client, func() {})
@@ -118,9 +123,32 @@ func NewNode(config NodeConfig) (*Node, error) {
 		TrustedHops: config.Settings.TrustedHops, Balancers: config.Settings.Balancers, Exempt: config.Exempt,
 		Certificate: n.secrets.Certificate, Users: n.secrets.Users, Authority: n.authorities.Authority,
 		Listen: config.Listen, ListenPacket: packets, Refused: config.Refused, AccessLog: config.AccessLog,
-		Logger: config.Logger,
+		Logger: config.Logger, Asked: config.Asked, Open: n.addressed.set,
 	}, n.endpoints)
 	return n, n.follow()
+}
+
+// addressed are the addresses of Gateways, with their ports, that the node serves.
+type addressed struct {
+	mu      sync.Mutex
+	all     []netip.AddrPort
+	changed chan struct{}
+}
+
+func (a *addressed) set(all []netip.AddrPort) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.all = all
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+// Addressed returns the addresses of Gateways, with their ports, that the node serves, and a
+// channel that is closed when they change. Packets for them are to be led to this machine.
+func (n *Node) Addressed() ([]netip.AddrPort, <-chan struct{}) {
+	n.addressed.mu.Lock()
+	defer n.addressed.mu.Unlock()
+	return n.addressed.all, n.addressed.changed
 }
 
 // Collectors returns the metrics.
@@ -358,7 +386,7 @@ func (n *Node) listen(cluster view, ports translate.Ports, origin model.Origin) 
 		n.wanted[origin] = translate.Secrets(cluster, g)
 	}
 	for _, l := range listeners {
-		if l.Serves {
+		if l.Serves && !l.Waits {
 			n.listeners[origin] = append(n.listeners[origin], l.Model)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -33,6 +34,14 @@ type served struct {
 	refuse  map[uint16]bool
 	refused chan uint16
 	changed *sync.Cond
+	node    *Node
+	asked   netip.Addr // by the next client
+}
+
+func (s *served) askedFor(net.Conn) (netip.Addr, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked, nil
 }
 
 func newServed(t *testing.T, r *rig, refuse ...uint16) *served {
@@ -42,11 +51,12 @@ func newServed(t *testing.T, r *rig, refuse ...uint16) *served {
 	for _, p := range refuse {
 		s.refuse[p] = true
 	}
-	n, err := NewNode(NodeConfig{
+	var err error
+	s.node, err = NewNode(NodeConfig{
 		Objects: r.objects, Client: r.client,
 		Settings: Settings{HTTPPort: 80, HTTPSPort: 443, Ports: []uint16{80, 443, 8080}},
 		Listen:   s.listen, Refused: func(port uint16, _ error) { s.refused <- port },
-		Logger: slog.New(slog.DiscardHandler),
+		Logger: slog.New(slog.DiscardHandler), Asked: s.askedFor,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +64,7 @@ func newServed(t *testing.T, r *rig, refuse ...uint16) *served {
 	r.start()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- n.Run(ctx) }()
+	go func() { ended <- s.node.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {

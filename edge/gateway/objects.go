@@ -100,6 +100,9 @@ func newObjects(
 			return nil, err
 		}
 	}
+	if err := indexOwners(o.services); err != nil {
+		return nil, err
+	}
 	if o.services.GetIndexer().GetIndexers()[takenIndex] == nil {
 		if err := o.services.AddIndexers(cache.Indexers{takenIndex: portsOfNodes}); err != nil {
 			return nil, err

@@ -24,6 +24,7 @@ import (
 
 // A port of the nodes has one owner. A Service has it while its status lists it. Otherwise it is
 // the gateway's while a route or a listener needs it. Whoever comes second is told who has it.
+// Gateways with addresses of their own need no port of the nodes' addresses.
 
 // takenIndex has the Services at the nodes' own addresses by their ports there.
 const takenIndex = "barque.port-of-nodes"
@@ -44,7 +45,25 @@ func portsOfNodes(obj any) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// holding calls f when the ports have changed that Services have at the nodes' addresses.
+// portsOfGateway lists the addresses, with their ports, that the Service of a Gateway has.
+func portsOfGateway(obj any) (out []string) {
+	s, ok := obj.(*corev1.Service)
+	if !ok || !balancers.OfGateway(s) || balancers.ConditionOf(s) != balancers.PoolCondition {
+		return nil
+	}
+	if owner := metav1.GetControllerOf(s); owner != nil {
+		out = append(out, string(owner.UID))
+	}
+	for _, held := range balancers.HeldBy(s) {
+		for _, port := range held.Ports {
+			out = append(out, held.Address.String()+" "+port.String())
+		}
+	}
+	return out
+}
+
+// holding calls f when the ports have changed that Services have at the nodes' addresses, or that
+// those of Gateways have at theirs.
 func holding(f func()) cache.ResourceEventHandler {
 	event := func(before, now any) {
 		if gone, ok := before.(cache.DeletedFinalStateUnknown); ok {
@@ -52,7 +71,7 @@ func holding(f func()) cache.ResourceEventHandler {
 		}
 		had, _ := portsOfNodes(before) // fails never
 		has, _ := portsOfNodes(now)
-		if !slices.Equal(had, has) {
+		if !slices.Equal(had, has) || !slices.Equal(portsOfGateway(before), portsOfGateway(now)) {
 			f()
 		}
 	}
@@ -163,6 +182,9 @@ func (p *Ports) users() map[balancers.Port]string {
 		if !translate.Ours(cluster.GatewayClass(string(g.Spec.GatewayClassName))) {
 			continue
 		}
+		if _, own := translate.Requested(cluster, g); own {
+			continue // it has ports of its own addresses
+		}
 		for _, l := range translate.TranslateGateway(cluster, ports, g).Listeners {
 			if l.Serves {
 				use(l.Model.Port, l.Model.Serve == model.HTTPS, g, "Gateway")
@@ -247,7 +269,7 @@ func (p *Ports) Follow(ctx context.Context, changed func()) error {
 	}
 }
 
-func onNode(n *corev1.Node) bool { _, on := n.Labels[NodeLabel]; return on }
+func onNode(n *corev1.Node) bool { return balancers.HasGateway(n) }
 
 // unlike calls f when an object comes or goes for which is holds, or that changes.
 func unlike[T any](is func(*T) bool, f func()) cache.ResourceEventHandler {

@@ -162,11 +162,23 @@ func TestPortsThatRoutesNeed(t *testing.T) {
 				Listeners:        []gatewayv1.Listener{{Name: "l", Port: 8080, Protocol: gatewayv1.HTTPProtocolType}}}})
 		want("a listener", 4,
 			map[uint16]string{80: "the Ingress ns/a", 443: "the Ingress ns/a", 8080: "the Gateway ns/g"})
+		own := &gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "own"},
+			Spec: gatewayv1.GatewaySpec{GatewayClassName: translate.Class,
+				Addresses: []gatewayv1.GatewaySpecAddress{{Value: "198.51.100.1"}},
+				Listeners: []gatewayv1.Listener{{Name: "l", Port: 443, Protocol: gatewayv1.HTTPProtocolType}}}}
+		s.gateway.Add(own)
+		s.ingress.Delete(ingress("a", 1, secured))
+		want("a Gateway with an address of its own", 5,
+			map[uint16]string{80: "the Ingress ns/b", 8080: "the Gateway ns/g"})
+		s.gateway.Delete(own)
+		s.ingress.Add(ingress("a", 1, secured))
+		want("without it", 6,
+			map[uint16]string{80: "the Ingress ns/a", 443: "the Ingress ns/a", 8080: "the Gateway ns/g"})
 		s.service.Add(atNodes("web", 443))
-		want("a Service has one of them", 4,
+		want("a Service has one of them", 6,
 			map[uint16]string{80: "the Ingress ns/a", 443: "the Ingress ns/a", 8080: "the Gateway ns/g"})
 		s.ingress.Delete(ingress("a", 1, secured))
-		want("the older one has gone", 5, map[uint16]string{80: "the Ingress ns/b", 8080: "the Gateway ns/g"})
+		want("the older one has gone", 7, map[uint16]string{80: "the Ingress ns/b", 8080: "the Gateway ns/g"})
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)

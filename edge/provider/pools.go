@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -174,6 +175,13 @@ func (p *Provider) Pools() []Pool {
 		out = append(out, of)
 	}
 	return out
+}
+
+// Exists reports whether there is a pool of that name; known is false before the pools are known.
+func (p *Provider) Exists(name string) (exists, known bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.pools, func(o *pool.Object) bool { return o.Name == name }), p.known
 }
 
 // addresses describes the metric of pools.

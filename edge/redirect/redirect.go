@@ -1,16 +1,20 @@
-// Package redirect leads packets for the API's own addresses to this server's API, while the server
-// holds them.
+// Package redirect leads packets for addresses that no interface of this machine has to programs of
+// the machine: for those of the API to this server's API, while the server holds them, and for
+// those of Gateways to the node's gateway.
 //
-// It owns one nftables table of each family, so it needs neither the service proxy nor a node that
-// runs pods. The address is on no interface: the kernel would answer for it after this process had
-// died. What the rules apply to is a set whose elements the kernel forgets after Lifetime. So a
+// Each use owns one nftables table of each family, so it needs neither the service proxy nor a node
+// that runs pods. The address is on no interface: the kernel would answer for it after this process
+// had died. What the rules apply to is a set whose elements the kernel forgets after Lifetime. So a
 // process that died leaves no rule behind that keeps the machine's own clients from the next
 // holder.
+//
+// A program learns the address that its client has asked for by SO_ORIGINAL_DST.
 package redirect
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -24,32 +28,52 @@ import (
 	"github.com/barque/barque/network/nft"
 )
 
-// TableName is the name of the tables.
-const TableName = "barque-api"
+// The names of the tables.
+const (
+	TableOfAPI      = "barque-api"
+	TableOfGateways = "barque-gateway"
+)
 
 const (
 	// Lifetime is how long the kernel redirects without a word of this process.
 	Lifetime = 10 * time.Second
-	// refresh is how often the rules are written again while something is held.
+	// refresh is how often the rules are written again while something is redirected.
 	refresh = Lifetime / 3
 	// again is the pause after an error.
 	again = time.Second
 
-	setHeld = "held"
+	setWanted = "wanted"
 )
 
-// Config of Run. All but Logger are needed.
+// Config of Run. All but Failed and Logger are needed.
 type Config struct {
-	// Held returns the addresses that this node holds, and a channel that is closed when that
-	// changes.
-	Held func() ([]hold.Hold, <-chan struct{})
-	// Addresses are those of the API. Others that the node holds are not redirected.
-	Addresses []netip.Addr
-	// To are this server's own addresses, the first of each family counts.
+	// Table is the name of the tables. No two uses on one machine have the same.
+	Table string
+	// Of names the addresses in messages, such as "the API's address".
+	Of string
+	// Wanted returns the addresses and ports whose packets are led here, and a channel that is
+	// closed when that changes.
+	Wanted func() ([]netip.AddrPort, <-chan struct{})
+	// To are this machine's own addresses, the first of each family counts. The port stays.
 	To []netip.Addr
-	// Port is the API's, at both.
-	Port   uint16
+	// Failed is called with each error that differs from the one before.
+	Failed func(error)
 	Logger *slog.Logger
+}
+
+// Held makes Config.Wanted of the held ones among some addresses.
+func Held(
+	held func() ([]hold.Hold, <-chan struct{}), addresses []netip.Addr, port uint16,
+) func() ([]netip.AddrPort, <-chan struct{}) {
+	return func() (wanted []netip.AddrPort, changed <-chan struct{}) {
+		holds, changed := held()
+		for _, h := range holds {
+			if slices.Contains(addresses, h.Addr) {
+				wanted = append(wanted, netip.AddrPortFrom(h.Addr, port))
+			}
+		}
+		return wanted, changed
+	}
 }
 
 // Run keeps the rules until ctx ends. Then it removes them.
@@ -60,31 +84,33 @@ func Run(ctx context.Context, c Config) error {
 	}
 	writer := new(nft.Writer)
 	defer func() {
-		if err := Purge(); err != nil {
-			logger.Warn("cannot remove the rules of the API's address; the kernel forgets its address by itself", "err",
-				err)
+		if err := Purge(c.Table); err != nil {
+			logger.Warn("cannot remove the rules of "+c.Of+"; the kernel forgets the addresses by itself", "err", err)
 		}
 	}()
 	written := map[nft.Family]bool{nft.IPv4: true, nft.IPv6: true} // by an earlier process, perhaps
 	said := ""
 	for {
-		holds, changed := c.Held()
+		all, changed := c.Wanted()
 		wait, text := time.Hour, ""
 		for _, family := range []nft.Family{nft.IPv4, nft.IPv6} {
-			held := of(family, holds, c.Addresses)
-			if len(held) == 0 && !written[family] {
+			wanted := of(family, all)
+			if len(wanted) == 0 && !written[family] {
 				continue
 			}
-			if err := write(writer, family, held, c); err != nil {
+			if err := write(writer, family, wanted, c); err != nil {
 				text, wait = err.Error(), again
+				if text != said && c.Failed != nil {
+					c.Failed(err)
+				}
 				continue
 			}
-			if written[family] = len(held) > 0; written[family] {
+			if written[family] = len(wanted) > 0; written[family] {
 				wait = min(wait, refresh)
 			}
 		}
 		if text != "" && text != said {
-			logger.Error("cannot lead the API's address to this server, and will try again", "err", text)
+			logger.Error("cannot lead the packets of "+c.Of+" to this machine, and will try again", "err", text)
 		}
 		said = text
 		timer := time.NewTimer(wait)
@@ -99,18 +125,18 @@ func Run(ctx context.Context, c Config) error {
 	}
 }
 
-// Purge removes the tables. A missing one is no error.
-func Purge() error {
+// Purge removes the tables of a name. A missing one is no error.
+func Purge(table string) error {
 	w := new(nft.Writer)
-	return errors.Join(w.Purge(nft.Name{Family: nft.IPv4, Table: TableName}),
-		w.Purge(nft.Name{Family: nft.IPv6, Table: TableName}))
+	return errors.Join(w.Purge(nft.Name{Family: nft.IPv4, Table: table}),
+		w.Purge(nft.Name{Family: nft.IPv6, Table: table}))
 }
 
-// of returns the held addresses of the API of one family.
-func of(family nft.Family, holds []hold.Hold, addresses []netip.Addr) (out []netip.Addr) {
-	for _, h := range holds {
-		if family.Has(h.Addr) && slices.Contains(addresses, h.Addr) {
-			out = append(out, h.Addr)
+// of returns those of one family.
+func of(family nft.Family, all []netip.AddrPort) (out []netip.AddrPort) {
+	for _, a := range all {
+		if family.Has(a.Addr()) {
+			out = append(out, a)
 		}
 	}
 	return out
@@ -118,23 +144,28 @@ func of(family nft.Family, holds []hold.Hold, addresses []netip.Addr) (out []net
 
 // write writes one family's table, in one transaction. Existing connections keep their translation,
 // which is in the connection tracking.
-func write(w *nft.Writer, family nft.Family, held []netip.Addr, c Config) error {
-	name := nft.Name{Family: family, Table: TableName}
-	to := slices.IndexFunc(c.To, family.Has)
-	if len(held) == 0 || to < 0 {
+func write(w *nft.Writer, family nft.Family, wanted []netip.AddrPort, c Config) error {
+	name := nft.Name{Family: family, Table: c.Table}
+	if len(wanted) == 0 {
 		return w.Purge(name)
+	}
+	to := slices.IndexFunc(c.To, family.Has)
+	if to < 0 {
+		return errors.Join(w.Purge(name), fmt.Errorf(
+			"%s: this machine has no address of the family %s to lead packets to; give it one with --node-ip",
+			wanted[0].Addr(), family))
 	}
 	tx, err := w.Begin(name)
 	if err != nil {
 		return err
 	}
 	tx.Clear()
-	set := &nftables.Set{Table: tx.Table, Name: setHeld, KeyType: family.TypeAddr(), HasTimeout: true,
-		Timeout: Lifetime}
+	set := &nftables.Set{Table: tx.Table, Name: setWanted, KeyType: family.TypeAddrPort(), Concatenation: true,
+		HasTimeout: true, Timeout: Lifetime}
 	tx.MakeSet(set)
 	var elements []nftables.SetElement
-	for _, addr := range held {
-		elements = append(elements, nftables.SetElement{Key: addr.AsSlice()})
+	for _, a := range wanted {
+		elements = append(elements, nftables.SetElement{Key: nft.AddrPortKey(a.Addr(), a.Port())})
 	}
 	tx.AddElements(set, elements)
 	// The machine's own clients pass output, and all others prerouting. The service proxy's chains
@@ -143,14 +174,21 @@ func write(w *nft.Writer, family nft.Family, held []netip.Addr, c Config) error 
 	for name, at := range map[string]*nftables.ChainHook{"prerouting": nftables.ChainHookPrerouting,
 		"output": nftables.ChainHookOutput} {
 		tx.Rule(tx.Hook(name, nftables.ChainTypeNAT, at, before),
-			nft.One(family.LoadDestination(nft.RegA)),
-			nft.One(&expr.Lookup{SourceRegister: nft.RegA, SetName: setHeld}),
 			nft.One(nft.LoadProtocol(nft.RegA)), nft.Equal(nft.RegA, []byte{unix.IPPROTO_TCP}),
-			nft.One(nft.LoadPort(nft.RegA)), nft.Equal(nft.RegA, []byte{byte(c.Port >> 8), byte(c.Port)}),
+			[]expr.Any{
+				family.LoadDestination(nft.RegA0), nft.LoadPort(family.RegA1()),
+				&expr.Lookup{SourceRegister: nft.RegA, SetName: setWanted},
+			},
 			[]expr.Any{
 				&expr.Immediate{Register: nft.RegA, Data: c.To[to].AsSlice()},
 				&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(family.Number()), RegAddrMin: nft.RegA},
 			})
 	}
-	return tx.Commit("lead the API's address to this server")
+	err = tx.Commit("lead packets of " + c.Of + " to this machine")
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf(
+			"%w: the kernel needs nftables with address translation (nf_tables, nft_chain_nat, nft_nat) of %s", err,
+			family)
+	}
+	return err
 }

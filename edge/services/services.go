@@ -53,11 +53,14 @@ func demands(
 	services []*corev1.Service, nodes []*corev1.Node, byARP func(netip.Addr) bool,
 	slicesOf func(*corev1.Service) ([]*discoveryv1.EndpointSlice, error),
 ) ([]Demand, error) {
-	var every, able []string
+	var every, able, gateways []string
 	for _, n := range nodes {
 		every = append(every, n.Name)
 		if balancers.Eligible(n) {
 			able = append(able, n.Name)
+			if balancers.HasGateway(n) {
+				gateways = append(gateways, n.Name)
+			}
 		}
 	}
 	own := OfNodes(nodes)
@@ -68,13 +71,16 @@ func demands(
 			continue
 		}
 		may := able
+		if balancers.OfGateway(service) {
+			may = gateways
+		}
 		if service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
 			all, err := slicesOf(service)
 			if err != nil {
 				return nil, err
 			}
 			here := balancers.WithEndpoints(all...)
-			may = slices.DeleteFunc(slices.Clone(able), func(n string) bool { return !here[n] })
+			may = slices.DeleteFunc(slices.Clone(may), func(n string) bool { return !here[n] })
 		}
 		for _, addr := range addrs {
 			d := found[addr]

@@ -56,7 +56,8 @@ var byBGP = netip.MustParseAddr("10.0.9.60")
 
 func TestDemands(t *testing.T) {
 	nodes := []*corev1.Node{
-		node("a", "10.0.0.1", true, nil), node("b", "10.0.0.2", true, nil), node("c", "10.0.0.3", false, nil),
+		node("a", "10.0.0.1", true, map[string]string{balancers.GatewayNodes: "true"}),
+		node("b", "10.0.0.2", true, nil), node("c", "10.0.0.3", false, nil),
 		node("d", "10.0.0.4", true, nil),
 		node("x", "10.0.0.5", true, map[string]string{corev1.LabelNodeExcludeBalancers: ""}),
 	}
@@ -73,6 +74,9 @@ func TestDemands(t *testing.T) {
 		balanced("cluster-ip", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP }, "10.0.9.6"),
 		balanced("by-bgp", nil, byBGP.String()),
 		balanced("going", func(s *corev1.Service) { s.DeletionTimestamp = new(metav1.Now()) }, "10.0.9.7"),
+		balanced("gateway's", func(s *corev1.Service) {
+			s.Labels = map[string]string{balancers.ProxyLabel: balancers.GatewayProxy}
+		}, "10.0.9.9"),
 		balanced("named", func(s *corev1.Service) {
 			s.Status.LoadBalancer.Ingress[0] = corev1.LoadBalancerIngress{Hostname: "lb.example"}
 		}, "10.0.9.8"),
@@ -95,6 +99,7 @@ func TestDemands(t *testing.T) {
 		{"10.0.9.1", []string{"a", "b", "d"}, 1},
 		{"10.0.9.2", []string{"b"}, 2},
 		{"10.0.9.3", nil, 1},
+		{"10.0.9.9", []string{"a"}, 1}, // the node whose gateway is on
 		{"fd00::91", []string{"a", "b", "d"}, 1},
 	}
 	if len(got) != len(want) {

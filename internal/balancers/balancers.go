@@ -32,6 +32,11 @@ const (
 	// ShareAnnotation is the key that Services with a common address have in common.
 	ShareAnnotation = "barque.io/allow-shared-ip"
 
+	// ProxyLabel names the proxy that implements a Service in place of the nodes' service proxy.
+	// GatewayProxy is the gateway of the nodes: its Services have the addresses of a Gateway.
+	ProxyLabel   = "service.kubernetes.io/service-proxy-name"
+	GatewayProxy = "barque-gateway"
+
 	// PoolCondition is on a Service with addresses of pools, or one that waits for them. Some node
 	// has to answer for these addresses.
 	PoolCondition = "barque.io/PoolAddress"
@@ -66,6 +71,9 @@ func ConditionOf(s *corev1.Service) string {
 	}
 	return ""
 }
+
+// OfGateway reports whether the gateway of the nodes serves a Service's addresses.
+func OfGateway(s *corev1.Service) bool { return s.Labels[ProxyLabel] == GatewayProxy }
 
 // Wanted lists the ports of a Service, in order.
 func Wanted(s *corev1.Service) []Port {

@@ -11,6 +11,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+// GatewayNodes is the label of the Nodes whose gateway is on.
+const GatewayNodes = "barque.io/gateway"
+
 // toBeDeleted is the taint of nodes that the cluster autoscaler is about to delete.
 const toBeDeleted = "ToBeDeletedByClusterAutoscaler"
 
@@ -34,6 +37,12 @@ func Ready(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
+}
+
+// HasGateway reports whether the gateway of a node is on.
+func HasGateway(n *corev1.Node) bool {
+	_, on := n.Labels[GatewayNodes]
+	return on
 }
 
 // AddressesOf are the addresses of a node for clients outside: its external ones of a family, where
@@ -60,8 +69,8 @@ func SameForClients(a, b *corev1.Node) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return Eligible(a) == Eligible(b) && TakesTraffic(a) == TakesTraffic(b) && slices.Equal(a.Status.Addresses,
-		b.Status.Addresses)
+	return Eligible(a) == Eligible(b) && TakesTraffic(a) == TakesTraffic(b) && HasGateway(a) == HasGateway(b) &&
+		slices.Equal(a.Status.Addresses, b.Status.Addresses)
 }
 
 // WithEndpoints are the nodes that have a ready endpoint.

@@ -123,6 +123,20 @@ func HasState(states uint32) []expr.Any {
 	}
 }
 
+// statusDestination is the bit of a connection whose destination has been translated:
+// IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h.
+const statusDestination = 1 << 5
+
+// NotLed continues for packets of connections whose destination nobody has translated.
+func NotLed() []expr.Any {
+	return []expr.Any{
+		&expr.Ct{Register: RegA, Key: expr.CtKeySTATUS},
+		&expr.Bitwise{SourceRegister: RegA, DestRegister: RegA, Len: 4,
+			Mask: binaryutil.NativeEndian.PutUint32(statusDestination), Xor: []byte{0, 0, 0, 0}},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: RegA, Data: []byte{0, 0, 0, 0}},
+	}
+}
+
 // The following expressions read the connection of a packet, not the packet. It is the same for
 // both directions, and for ICMP errors about the connection.
 

@@ -46,8 +46,10 @@ func (tx transaction) skeleton(t table) {
 	for name, at := range map[string]*nftables.ChainHook{
 		"input": nftables.ChainHookInput, "forward": nftables.ChainHookForward, "output": nftables.ChainHookOutput,
 	} {
+		// What was led to this node's gateway for an address of a Gateway has the node's
+		// destination now, and is not for a Service there.
 		tx.Rule(tx.Hook(name, nftables.ChainTypeFilter, at, nftables.ChainPriorityFilter),
-			nft.HasState(nft.StateNew), nft.Verdict(expr.VerdictJump, chainRefuse))
+			nft.HasState(nft.StateNew), nft.NotLed(), nft.Verdict(expr.VerdictJump, chainRefuse))
 	}
 	tx.quiet(t)
 	tx.private(t)

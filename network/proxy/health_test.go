@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/barque/barque/internal/await"
+	"github.com/barque/barque/internal/balancers"
 )
 
 func TestWhoAsksForHealth(t *testing.T) {
@@ -42,7 +43,7 @@ func TestWhoAsksForHealth(t *testing.T) {
 				func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster }),
 			nil, map[uint16]HealthCheck{}},
 		"another proxy's": {
-			service(balanced, func(s *corev1.Service) { s.Labels = map[string]string{labelOtherProxy: "x"} }), nil,
+			service(balanced, func(s *corev1.Service) { s.Labels = map[string]string{balancers.ProxyLabel: "x"} }), nil,
 			map[uint16]HealthCheck{}},
 		"headless by label": {
 			service(balanced, func(s *corev1.Service) { s.Labels = map[string]string{corev1.IsHeadlessService: ""} }),

@@ -15,13 +15,10 @@ import (
 	"github.com/barque/barque/network/nft"
 )
 
-// labelOtherProxy marks services that another proxy implements.
-const labelOtherProxy = "service.kubernetes.io/service-proxy-name"
-
 // leftOut reports whether the labels of a Service, or of an EndpointSlice, keep it from being
 // proxied: another proxy implements it, or clients connect to the endpoints themselves.
 func leftOut(labels map[string]string) bool {
-	_, other := labels[labelOtherProxy]
+	_, other := labels[balancers.ProxyLabel]
 	_, headless := labels[corev1.IsHeadlessService]
 	return other || headless
 }

@@ -10,6 +10,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/barque/barque/internal/balancers"
 )
 
 const here = "node-1" // the node that plans
@@ -201,7 +203,7 @@ func TestPlan(t *testing.T) {
 		"without address": {service: service(func(s *corev1.Service) { s.Spec.ClusterIP = "" }),
 			slices: []*discoveryv1.EndpointSlice{both}},
 		"of another proxy": {
-			service: service(func(s *corev1.Service) { s.Labels = map[string]string{labelOtherProxy: "mesh"} }),
+			service: service(func(s *corev1.Service) { s.Labels = map[string]string{balancers.ProxyLabel: "mesh"} }),
 			slices:  []*discoveryv1.EndpointSlice{both}},
 		"headless by its label": {
 			service: service(func(s *corev1.Service) { s.Labels = map[string]string{corev1.IsHeadlessService: ""} }),

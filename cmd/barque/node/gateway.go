@@ -20,6 +20,9 @@ import (
 // statusUser writes the statuses of routes.
 var statusUser = serviceaccount.MakeUsername(metav1.NamespaceSystem, "barque-gateway-status")
 
+// addressUser makes the Services with the addresses of Gateways.
+var addressUser = serviceaccount.MakeUsername(metav1.NamespaceSystem, "barque-gateway-addresses")
+
 // gatewayParts are those of a server that the gateway needs.
 type gatewayParts struct {
 	shared   worker.Gateway                  // with the node
@@ -48,12 +51,27 @@ func (s *server) makeGateway() (err error) {
 	nodes := all.Core().V1().Nodes()
 	s.gateway.statuses, err = gateway.NewStatuses(gateway.StatusConfig{
 		Objects: s.gateway.shared.Objects, Settings: s.options.Gateway, Nodes: nodes.Lister(),
-		NodesChanged: nodes.Informer(), Secrets: client, Logger: logger,
+		NodesChanged: nodes.Informer(), Secrets: client, Pool: s.poolExists(), Logger: logger,
 	})
 	if err == nil {
 		s.gateway.objects.Store(s.gateway.shared.Objects)
 	}
 	return err
+}
+
+// poolExists returns the leader's question whether there is an AddressPool; nil where a cloud gives
+// addresses.
+func (s *server) poolExists() func(string) (bool, bool) {
+	if s.options.CloudProvider != "" {
+		return nil
+	}
+	return func(name string) (exists, known bool) {
+		p := s.gateway.pools.Load()
+		if p == nil {
+			return false, false
+		}
+		return p.Exists(name)
+	}
 }
 
 // gatewayNames is the authorizer's question. Until the objects are there, the gateway waits.
@@ -99,9 +117,13 @@ func (s *server) gatewayRoutines() []runtime.Routine {
 			if err != nil {
 				return err
 			}
+			services, err := s.clientsOf(addressUser).API(ctx)
+			if err != nil {
+				return err
+			}
 			recorder, stop := runtime.Recorder(ctx, client, "gateway")
 			defer stop()
-			return s.gateway.statuses.Lead(ctx, client, gateways, recorder)
+			return s.gateway.statuses.Lead(ctx, client, gateways, services, recorder)
 		}},
 	}
 }

@@ -1,12 +1,14 @@
 package node
 
 import (
+	"context"
 	"net/netip"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/barque/barque/adminapi"
@@ -43,7 +45,22 @@ func (s *server) loadBalancers(informers informers.SharedInformerFactory) (servi
 		return nil, err
 	}
 	s.gateway.pools.Store(p)
-	return p, nil
+	return classPools{p, s.gateway.statuses}, nil
+}
+
+// classPools is the provider of Services' addresses. A class of Gateways may name a pool, so the
+// writer of their statuses looks again when pools have changed.
+type classPools struct {
+	*provider.Provider
+	statuses *gateway.Statuses
+}
+
+// Run implements servicelb.Provider.
+func (c classPools) Run(ctx context.Context, config *rest.Config, changed func()) error {
+	return c.Provider.Run(ctx, config, func() {
+		c.statuses.Poke()
+		changed()
+	})
 }
 
 // shownRoutes bounds the faults of routes in the status.
@@ -85,4 +102,4 @@ func (s *server) edgeStatus() *clusterstatus.EdgeStatus {
 	return &out
 }
 
-var _ servicelb.Provider = (*provider.Provider)(nil)
+var _ servicelb.Provider = classPools{}

@@ -41,6 +41,8 @@ type Place struct {
 	OneLabel bool
 	// Rules are the indexes of the rules that are served there; nil is all of them.
 	Rules []int
+	// Addresses are as in Listener.
+	Addresses []netip.Addr
 	// Clients are the requirements of the route's listener; nil is none.
 	Clients *Clients
 	// Shown is the Secret with the certificate that backends are shown; its zero value is none.
@@ -70,6 +72,8 @@ type Listener struct {
 	SelfSigned bool
 	// Isolated means that a request for Hostname is not served by routes of less specific names.
 	Isolated bool
+	// Addresses are those of its Gateway. Without any, the listener is at the nodes' own addresses.
+	Addresses []netip.Addr
 	// Clients are the requirements for the certificates of clients of HTTPS; nil is none.
 	Clients *Clients
 }

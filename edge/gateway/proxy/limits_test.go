@@ -306,7 +306,8 @@ func FuzzGreet(f *testing.F) {
 				_ = conn.Close()
 			}
 		}()
-		p.ports[443].greet(client{p.open.Enter(&received{r: bytes.NewReader(data)})}, queue)
+		p.ports[netip.AddrPortFrom(netip.Addr{}, 443)].greet(
+			client{p.open.Enter(&received{r: bytes.NewReader(data)})}, queue)
 		_ = queue.Close()
 		<-handed
 		if n := p.open.Count(); n != 0 {

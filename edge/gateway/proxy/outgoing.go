@@ -98,7 +98,7 @@ type outgoing struct {
 	mu        sync.Mutex
 	secure    map[tlsKey]*secured
 	// streams are the connections by server name, by port.
-	streams map[uint16]map[net.Conn]bool
+	streams map[netip.AddrPort]map[net.Conn]bool
 	ended   chan struct{} // closed and made anew when a stream ends
 }
 
@@ -148,7 +148,7 @@ func newOutgoing(config *Config) *outgoing {
 	}
 	o := &outgoing{
 		dial: dial, authority: config.Authority, shows: config.Certificate, secure: map[tlsKey]*secured{},
-		streams: map[uint16]map[net.Conn]bool{}, ended: make(chan struct{}),
+		streams: map[netip.AddrPort]map[net.Conn]bool{}, ended: make(chan struct{}),
 	}
 	o.plain, o.h2c, o.external = o.transport(), o.transport(), o.transport()
 	o.external.DialContext = guarded(config.Forbidden)

@@ -44,7 +44,9 @@ func (p *Proxy) SetPacketsTaken(ports map[uint16]bool) {
 // reconcilePackets opens and closes the UDP port. The caller holds Proxy.mu.
 func (o *port) reconcilePackets() {
 	p, of := o.proxy, &o.packets
-	wanted := p.config.ListenPacket != nil && !p.packetsTaken[o.number] && o.serves(model.HTTPS)
+	// The kernel does not tell for packets of UDP which address of a Gateway they were for.
+	wanted := p.config.ListenPacket != nil && !o.at.Addr().IsValid() && !p.packetsTaken[o.number] &&
+		o.serves(model.HTTPS)
 	switch {
 	case wanted && of.server == nil && !of.leaving:
 		err := o.startPackets()
@@ -79,7 +81,7 @@ func (o *port) startPackets() error {
 	secure := o.tls(model.HTTPS)
 	asking := secure.GetConfigForClient
 	secure.GetConfigForClient = func(info *tls.ClientHelloInfo) (*tls.Config, error) {
-		if serveOf(o.listeners.Load().by, lower(info.ServerName)) != model.HTTPS {
+		if serve, _ := serveOf(o.listeners.Load().by, lower(info.ServerName)); serve != model.HTTPS {
 			return nil, errOtherProtocol
 		}
 		return asking(info)

@@ -1,6 +1,10 @@
 // Package proxy is the data plane: it listens on the ports of listeners and sends requests to the
 // endpoints of Services by the routes of package model.
 //
+// One socket for a port serves the nodes' addresses and those of Gateways. The kernel leads packets
+// to the latter here (edge/redirect), and knows the address that a client has asked for. Each
+// address has listeners and routes of its own.
+//
 // Routes and listeners are replaced while it runs, without a pause: a request goes by the routes of
 // its beginning. It opens a port when a listener needs it, and closes it when none does.
 package proxy
@@ -78,6 +82,11 @@ type Config struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Refused is called when a port cannot be opened, once for each series of attempts.
 	Refused func(port uint16, err error)
+	// Asked returns the address that the client of a connection has asked for; nil asks the kernel.
+	Asked func(net.Conn) (netip.Addr, error)
+	// Open is called with the addresses of Gateways, with their ports, at which the proxy serves,
+	// when they have changed. Nil is nobody.
+	Open func([]netip.AddrPort)
 	// AccessLog gets a line of JSON for each request; nil is none.
 	AccessLog io.Writer
 	// Drain is how long requests may take to end when Run is told to; 0 is 10 s.
@@ -95,9 +104,13 @@ type Proxy struct {
 	mirrors   chan struct{} // places of copies under way
 	open      *connlimit.Limiter
 
-	mu     sync.Mutex
-	ports  map[uint16]*port
-	routes map[model.Origin]*compiled
+	mu sync.Mutex
+	// ports are by address and number. The nodes' own addresses are the zero address.
+	ports   map[netip.AddrPort]*port
+	sockets map[uint16]*socket
+	refused map[uint16]bool  // of the sockets that cannot be opened
+	served  []netip.AddrPort // that Open was called with
+	routes  map[model.Origin]*compiled
 	// packetsTaken are the UDP ports that belong to somebody else.
 	packetsTaken map[uint16]bool
 	wake         chan struct{}
@@ -125,13 +138,21 @@ func New(config Config, pools *endpoints.Set) *Proxy {
 	if config.Forbidden == nil {
 		config.Forbidden = OfMachine
 	}
+	if config.Asked == nil {
+		config.Asked = asked
+	}
+	if config.Open == nil {
+		config.Open = func([]netip.AddrPort) {}
+	}
 	p := &Proxy{
 		config: config, endpoints: pools, out: newOutgoing(&config), open: connlimit.New(connlimit.Limits{
 			Total: cmp.Or(config.Connections, maxConnections), PerSource: cmp.Or(config.OfSource, MaxOfSource),
 			Anonymous: true,
 			Exempt:    slices.Concat(config.TrustedHops, config.Balancers, config.Exempt),
 		}, config.Logger), metrics: newMetrics(), mirrors: make(chan struct{}, maxMirrors),
-		ports: map[uint16]*port{}, routes: map[model.Origin]*compiled{}, wake: make(chan struct{}, 1),
+		ports: map[netip.AddrPort]*port{}, sockets: map[uint16]*socket{}, refused: map[uint16]bool{},
+		routes: map[model.Origin]*compiled{},
+		wake:   make(chan struct{}, 1),
 	}
 	p.selfSigned = sync.OnceValues(certs.SelfSigned)
 	if config.AccessLog != nil {
@@ -140,19 +161,20 @@ func New(config Config, pools *endpoints.Set) *Proxy {
 	return p
 }
 
-// port is one port of this machine, open or not.
+// port is one port of an address, or of all of this machine's own ones, open or not.
 type port struct {
 	proxy     *Proxy
+	at        netip.AddrPort
 	number    uint16
 	table     *table
 	listeners atomic.Pointer[listeners]
 	// https and terminated are the configurations of TLS. Each has the keys of its sessions, so
 	// there is one for all connections.
 	https, terminated *tls.Config
-	server            *http.Server
-	socket            net.Listener // nil while it is not open
-	refused           bool
-	done              *sync.WaitGroup // of the socket's goroutines
+	server            *http.Server    // nil while it is not open
+	queue             *queue          // of its connections
+	done              *sync.WaitGroup // of its goroutines
+	draining          bool
 	packets           packets
 }
 
@@ -174,42 +196,55 @@ func newListeners(by map[host]*model.Listener) *listeners {
 }
 
 // port returns the state of a port. The caller holds mu.
-func (p *Proxy) port(number uint16) *port {
-	if of := p.ports[number]; of != nil {
+func (p *Proxy) port(at netip.AddrPort) *port {
+	if of := p.ports[at]; of != nil {
 		return of
 	}
-	of := &port{proxy: p, number: number, table: newTable()}
+	of := &port{proxy: p, at: at, number: at.Port(), table: newTable()}
 	of.listeners.Store(newListeners(nil))
 	of.https, of.terminated = of.tls(model.HTTPS), of.tls(model.Terminate)
-	p.ports[number] = of
+	p.ports[at] = of
 	return of
+}
+
+// at are the ports that a listener or a place has: one for each address.
+func at(addresses []netip.Addr, number uint16) (all []netip.AddrPort) {
+	if len(addresses) == 0 {
+		return []netip.AddrPort{netip.AddrPortFrom(netip.Addr{}, number)}
+	}
+	for _, a := range addresses {
+		all = append(all, netip.AddrPortFrom(a, number))
+	}
+	return all
 }
 
 // SetListeners replaces all listeners.
 func (p *Proxy) SetListeners(all []model.Listener) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	byPort := map[uint16]map[host]*model.Listener{}
+	byPort := map[netip.AddrPort]map[host]*model.Listener{}
 	for i := range all {
-		l := &all[i]
-		if byPort[l.Port] == nil {
-			byPort[l.Port] = map[host]*model.Listener{}
+		for _, at := range at(all[i].Addresses, all[i].Port) {
+			l := &all[i]
+			if byPort[at] == nil {
+				byPort[at] = map[host]*model.Listener{}
+			}
+			h := host{l.Serve, l.Hostname}
+			if other := byPort[at][h]; other != nil {
+				l = merged(other, l)
+			}
+			byPort[at][h] = l
+			p.port(at)
 		}
-		h := host{l.Serve, l.Hostname}
-		if other := byPort[l.Port][h]; other != nil {
-			l = merged(other, l)
-		}
-		byPort[l.Port][h] = l
-		p.port(l.Port)
 	}
-	for number, of := range p.ports {
+	for at, of := range p.ports {
 		isolated := map[host]bool{}
-		for h, l := range byPort[number] {
+		for h, l := range byPort[at] {
 			if l.Isolated {
 				isolated[h] = true
 			}
 		}
-		of.listeners.Store(newListeners(byPort[number]))
+		of.listeners.Store(newListeners(byPort[at]))
 		of.table.isolate(isolated)
 	}
 	p.poke()
@@ -240,12 +275,12 @@ func (p *Proxy) SetRoutes(changes map[model.Origin]*model.Route) {
 			next[origin] = p.compile(route)
 		}
 	}
-	for number := range p.touched(changes) {
+	for at := range p.touched(changes) {
 		now, before := map[model.Origin]*compiled{}, map[model.Origin]*compiled{}
 		for origin, c := range next {
-			before[origin], now[origin] = p.on(number, p.routes[origin]), p.on(number, c)
+			before[origin], now[origin] = p.on(at, p.routes[origin]), p.on(at, c)
 		}
-		p.port(number).table.set(now, before)
+		p.port(at).table.set(now, before)
 	}
 	for origin, c := range next {
 		if c == nil {
@@ -257,31 +292,34 @@ func (p *Proxy) SetRoutes(changes map[model.Origin]*model.Route) {
 }
 
 // touched are the ports of these routes, as they were and as they will be.
-func (p *Proxy) touched(changes map[model.Origin]*model.Route) map[uint16]bool {
-	all := map[uint16]bool{}
-	for origin, route := range changes {
-		if old := p.routes[origin]; old != nil {
-			for _, place := range old.Places {
-				all[place.Port] = true
+func (p *Proxy) touched(changes map[model.Origin]*model.Route) map[netip.AddrPort]bool {
+	all := map[netip.AddrPort]bool{}
+	add := func(places []model.Place) {
+		for _, place := range places {
+			for _, at := range at(place.Addresses, place.Port) {
+				all[at] = true
 			}
 		}
+	}
+	for origin, route := range changes {
+		if old := p.routes[origin]; old != nil {
+			add(old.Places)
+		}
 		if route != nil {
-			for _, place := range route.Places {
-				all[place.Port] = true
-			}
+			add(route.Places)
 		}
 	}
 	return all
 }
 
 // on is a route with its hosts on a port; nil if it has none there.
-func (p *Proxy) on(number uint16, c *compiled) *compiled {
+func (p *Proxy) on(port netip.AddrPort, c *compiled) *compiled {
 	if c == nil {
 		return nil
 	}
 	hosts := map[host]*model.Place{}
 	for i := range c.Places {
-		if place := &c.Places[i]; place.Port == number {
+		if place := &c.Places[i]; slices.Contains(at(place.Addresses, place.Port), port) {
 			for _, name := range place.Hosts {
 				h := host{place.Serve, name}
 				// A route of two Gateways: the one that wants a certificate of clients counts.
@@ -327,27 +365,53 @@ func (p *Proxy) Run(ctx context.Context) error {
 func (p *Proxy) reconcile() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, number := range slices.Sorted(maps.Keys(p.ports)) {
-		of := p.ports[number]
-		wanted := len(of.listeners.Load().by) > 0
-		switch {
-		case wanted && of.socket == nil:
-			socket, err := p.config.Listen(number)
-			if err != nil {
-				if !of.refused {
-					of.refused = true
-					p.config.Refused(number, err)
-				}
-				continue
-			}
-			of.refused = false
-			of.start(socket)
-		case !wanted && of.socket != nil:
+	wanted := map[uint16]bool{}
+	for _, of := range p.ports {
+		wanted[of.number] = wanted[of.number] || of.wanted()
+	}
+	for _, number := range slices.Sorted(maps.Keys(wanted)) {
+		if wanted[number] {
+			p.listen(number)
+		}
+	}
+	for at, of := range p.ports {
+		switch open := p.sockets[of.number] != nil; {
+		case of.wanted() && open && of.server == nil:
+			of.start()
+		case !of.wanted() && of.server != nil:
 			closing := of.detach()
-			go closing(p.config.Drain)
+			go p.drain(of, closing) // ends after the time for draining
+		case of.over():
+			delete(p.ports, at)
 		}
 		of.reconcilePackets()
 	}
+	p.dispatch()
+	for number, s := range p.sockets {
+		if !wanted[number] {
+			s.close()
+			delete(p.sockets, number)
+		}
+	}
+	p.tell()
+}
+
+// wanted reports whether a port has listeners.
+func (o *port) wanted() bool { return len(o.listeners.Load().by) > 0 }
+
+// over reports whether nobody needs a port of a Gateway's address any more. Until then its
+// connections are closed: they are not for the nodes' own addresses.
+func (o *port) over() bool {
+	return o.at.Addr().IsValid() && !o.wanted() && o.server == nil && !o.draining && len(o.table.members) == 0
+}
+
+// drain ends the connections of a port.
+func (p *Proxy) drain(of *port, closing func(time.Duration)) {
+	closing(p.config.Drain)
+	p.mu.Lock()
+	of.draining = false
+	p.mu.Unlock()
+	p.poke()
 }
 
 // stop closes all ports at once and waits for requests under way.
@@ -355,13 +419,19 @@ func (p *Proxy) stop() {
 	p.mu.Lock()
 	var all []func(time.Duration)
 	for _, of := range p.ports {
-		if of.socket != nil {
+		if of.server != nil {
 			all = append(all, of.detach())
 		}
 		if of.packets.server != nil {
 			all = append(all, of.detachPackets())
 		}
 	}
+	for _, s := range p.sockets {
+		s.close()
+		all = append(all, func(time.Duration) { s.done.Wait() })
+	}
+	clear(p.sockets)
+	p.tell()
 	p.mu.Unlock()
 	var wg sync.WaitGroup
 	for _, closing := range all {
@@ -371,8 +441,8 @@ func (p *Proxy) stop() {
 	p.out.close()
 }
 
-// start serves a socket. It ends with the function that detach returns.
-func (o *port) start(socket net.Listener) {
+// start serves the connections of its queue. It ends with the function that detach returns.
+func (o *port) start() {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
@@ -391,50 +461,29 @@ func (o *port) start(socket net.Listener) {
 		// Faults of clients are theirs, and would fill the log.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
-	o.socket, o.done = socket, &sync.WaitGroup{}
-	queue := newQueue(socket.Addr())
+	o.done, o.queue = &sync.WaitGroup{}, newQueue(net.TCPAddrFromAddrPort(o.at))
+	server, queue := o.server, o.queue
 	o.done.Go(func() {
-		if err := o.server.Serve(queue); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(queue); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			logger.Error("a port of the gateway has ended", "port", o.number, "err", err)
 		}
 	})
-	o.done.Go(func() { o.accept(socket, queue) })
 }
 
-// detach closes the socket. The returned function waits for requests and streams, and cuts what
-// lasts longer.
+// detach takes no more connections. The returned function waits for requests and streams, and cuts
+// what lasts longer.
 func (o *port) detach() func(time.Duration) {
-	socket, server, done := o.socket, o.server, o.done
-	o.socket, o.server, o.done = nil, nil, nil
-	_ = socket.Close()
+	server, queue, done := o.server, o.queue, o.done
+	o.server, o.queue, o.done, o.draining = nil, nil, nil, true
+	_ = queue.Close()
 	return func(drain time.Duration) {
 		ctx, cancel := context.WithTimeout(context.Background(), drain)
 		defer cancel()
 		if err := server.Shutdown(ctx); err != nil {
 			_ = server.Close()
 		}
-		o.proxy.out.wait(ctx, o.number)
+		o.proxy.out.wait(ctx, o.at)
 		done.Wait()
-	}
-}
-
-// accept takes connections until the socket is closed.
-func (o *port) accept(socket net.Listener, queue *queue) {
-	var wait time.Duration
-	for {
-		conn, err := socket.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil { // such as too many open files
-			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
-			pause := time.NewTimer(wait)
-			<-pause.C
-			continue
-		}
-		wait = 0
-		// Ends with the connection's greeting, which is limited in time, or with its stream.
-		go o.greet(client{o.proxy.open.Enter(conn)}, queue)
 	}
 }
 
@@ -460,7 +509,12 @@ func (o *port) greet(conn net.Conn, queue *queue) {
 			return
 		}
 		conn = peeked
-		switch serve := serveOf(listeners.by, lower(name)); serve {
+		serve, known := serveOf(listeners.by, lower(name))
+		if !known {
+			_ = conn.Close() // the gateway has no part in the TLS of that name
+			return
+		}
+		switch serve {
 		case model.Passthrough:
 			o.stream(conn, serve, name)
 			return
@@ -485,17 +539,16 @@ func (o *port) secure(conn net.Conn, queue *queue) {
 	queue.put(client)
 }
 
-// serveOf returns how a server name is served, by the most specific listener. A name without a
-// listener is refused by HTTPS.
-func serveOf(listeners map[host]*model.Listener, name string) model.Serve {
+// serveOf returns how a server name is served, by the most specific listener; false without one.
+func serveOf(listeners map[host]*model.Listener, name string) (model.Serve, bool) {
 	for h := range candidates(model.HTTPS, name) {
 		for _, serve := range []model.Serve{model.Passthrough, model.Terminate, model.HTTPS} {
 			if listeners[host{serve, h.name}] != nil {
-				return serve
+				return serve, true
 			}
 		}
 	}
-	return model.HTTPS
+	return model.HTTPS, false
 }
 
 // find returns the most specific listener of a name.

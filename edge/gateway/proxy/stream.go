@@ -65,7 +65,7 @@ func (o *port) stream(client net.Conn, serve model.Serve, name string) {
 			}
 			backend = secure
 		}
-		leave := out.enter(o.number, client)
+		leave := out.enter(o.at, client)
 		join(client, backend)
 		_ = backend.Close()
 		leave()
@@ -74,7 +74,7 @@ func (o *port) stream(client net.Conn, serve model.Serve, name string) {
 }
 
 // enter counts a stream of a port until the returned function is called.
-func (o *outgoing) enter(port uint16, c net.Conn) func() {
+func (o *outgoing) enter(port netip.AddrPort, c net.Conn) func() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.streams[port] == nil {
@@ -91,7 +91,7 @@ func (o *outgoing) enter(port uint16, c net.Conn) func() {
 }
 
 // wait waits for the streams of a port until ctx ends, and cuts the rest.
-func (o *outgoing) wait(ctx context.Context, port uint16) {
+func (o *outgoing) wait(ctx context.Context, port netip.AddrPort) {
 	for {
 		o.mu.Lock()
 		left, ended := len(o.streams[port]), o.ended

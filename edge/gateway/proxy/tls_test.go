@@ -3,6 +3,7 @@ package proxy
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -131,6 +132,21 @@ func TestTerminate(t *testing.T) {
 	})
 	if _, _, err := b.spoken("example.org", "hello"); err == nil {
 		t.Error("a name without a listener was connected")
+	}
+}
+
+// TestNoListenerOfTheName: where the gateway ends no TLS, it speaks none to a client of another name:
+// it closes the connection.
+func TestNoListenerOfTheName(t *testing.T) {
+	b := newBench(t, Config{})
+	b.listen(model.Listener{Port: 443, Serve: model.Passthrough, Hostname: "pass.example.com", Isolated: true})
+	conn, err := net.Dial("tcp", b.addr(443))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := tls.Client(conn, &tls.Config{ServerName: "other.example.com"}).Handshake(); !errors.Is(err, io.EOF) {
+		t.Errorf("got %v, want the end of the connection", err)
 	}
 }
 

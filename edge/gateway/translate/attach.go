@@ -158,9 +158,9 @@ func (r *Route) place(
 		if g := nameOf(p.gateway); !slices.Contains(r.Gateways, g) {
 			r.Gateways = append(r.Gateways, g)
 		}
-		if names = isolated(l, p.listeners, names); l.Serves && len(names) > 0 {
+		if names = isolated(l, p.listeners, names); l.Serves && !l.Waits && len(names) > 0 {
 			r.Model.Places = append(r.Model.Places, model.Place{Port: l.Model.Port, Serve: l.Model.Serve, Hosts: names,
-				Clients: l.Model.Clients, Shown: shown})
+				Addresses: l.Model.Addresses, Clients: l.Model.Clients, Shown: shown})
 		}
 	}
 	switch {

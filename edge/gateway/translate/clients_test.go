@@ -173,7 +173,7 @@ func TestClientConditions(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w, g := clientWorld(t), withTLS(t, c.tls)
 			got := TranslateGateway(w, ports, g)
-			if have := reasons(got.Conditions(nil, true)); have != c.want {
+			if have := reasons(got.Conditions(nil, Missing{})); have != c.want {
 				t.Errorf("\n got %s\nwant %s", have, c.want)
 			}
 			want := []types.NamespacedName{key("a", "good")} // of the listeners

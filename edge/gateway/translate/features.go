@@ -19,6 +19,7 @@ var always = []features.FeatureName{
 	features.SupportGatewayFrontendClientCertificateValidationInsecureFallback,
 	features.SupportGatewayHTTPListenerIsolation,
 	features.SupportGatewayHTTPSListenerDetectMisdirectedRequests,
+	features.SupportGatewayStaticAddresses,
 	features.SupportGRPCRoute,
 	features.SupportGRPCRouteNamedRouteRule,
 	features.SupportHTTPRoute,
@@ -52,9 +53,14 @@ var always = []features.FeatureName{
 	features.SupportTLSRouteModeTerminate,
 }
 
-// Features returns the supported features of the class, in the order that its status must have.
-func Features(ports Ports) []gatewayv1.SupportedFeature {
+// Features returns the supported features of a class, in the order that its status must have.
+// Labels and annotations of spec.infrastructure are those of the Service with the addresses of a
+// Gateway, which each Gateway has whose class names a pool.
+func Features(c *gatewayv1.GatewayClass, ports Ports) []gatewayv1.SupportedFeature {
 	names := slices.Clone(always)
+	if name, _ := PoolOf(c); name != "" {
+		names = append(names, features.SupportGatewayInfrastructure)
+	}
 	if slices.Contains(ports.Allowed, 8080) {
 		names = append(names, features.SupportGatewayPort8080)
 	}

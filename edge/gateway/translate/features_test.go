@@ -14,10 +14,15 @@ func TestFeatures(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		ports []uint16
+		pool  bool
 		has   bool
-	}{{"usual ports", []uint16{80, 443}, false}, {"with 8080", []uint16{80, 443, 8080}, true}} {
+	}{{"usual ports", []uint16{80, 443}, false, false}, {"with 8080 and a pool", []uint16{80, 443, 8080}, true, true}} {
 		t.Run(c.name, func(t *testing.T) {
-			all := Features(Ports{Allowed: c.ports})
+			class := &gatewayv1.GatewayClass{}
+			if c.pool {
+				class = poolClass("lan")
+			}
+			all := Features(class, Ports{Allowed: c.ports})
 			for i, f := range all {
 				if !features.SetsToNamesSet(features.AllFeatures).Has(features.FeatureName(f.Name)) {
 					t.Errorf("upstream has no feature %s", f.Name)
@@ -29,6 +34,10 @@ func TestFeatures(t *testing.T) {
 			port := gatewayv1.SupportedFeature{Name: gatewayv1.FeatureName(features.SupportGatewayPort8080)}
 			if slices.Contains(all, port) != c.has {
 				t.Errorf("features: %v", all)
+			}
+			labels := gatewayv1.SupportedFeature{Name: gatewayv1.FeatureName(features.SupportGatewayInfrastructure)}
+			if slices.Contains(all, labels) != c.pool {
+				t.Errorf("features with a pool %v: %v", c.pool, all)
 			}
 		})
 	}

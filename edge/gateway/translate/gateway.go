@@ -25,8 +25,10 @@ type Gateway struct {
 type Listener struct {
 	Name  string
 	Model model.Listener
-	// Serves means that the listener is open.
+	// Serves means that the listener is open. Waits means that its Gateway has no address for it
+	// yet, so it is open nowhere.
 	Serves     bool
+	Waits      bool
 	Kinds      []gatewayv1.RouteGroupKind
 	Conditions []metav1.Condition
 	spec       *gatewayv1.Listener
@@ -69,12 +71,13 @@ func TranslateGateway(c Cluster, ports Ports, g *gatewayv1.Gateway) Gateway {
 	if out.Refused != "" {
 		c = unread{c} // nobody reads the Secrets of a Gateway that is not served
 	}
-	of := newHolder(c, "Gateway", g.Namespace, g.Generation, g.Spec.Listeners)
+	of, at := newHolder(c, "Gateway", g.Namespace, g.Generation, g.Spec.Listeners), siteOf(c, g)
 	of.frontend = frontendOf(c, g)
 	_, out.shown = shownBy(c, g)
 	for i := range g.Spec.Listeners {
 		l := &g.Spec.Listeners[i]
-		translated := translateListener(c, ports, of, l, siblings(g.Spec.Listeners, l))
+		translated := translateListener(c, at.ports(ports), of, l, siblings(g.Spec.Listeners, l))
+		at.put(&translated)
 		if out.Refused != "" {
 			translated.Serves = false
 		}
@@ -92,9 +95,14 @@ func open(all []Listener) (n int) {
 	return n
 }
 
-// Conditions returns those of the Gateway with its ListenerSets. addressed says that the gateway
-// has addresses in this cluster.
-func (t *Gateway) Conditions(sets []ListenerSet, addressed bool) []metav1.Condition {
+// Missing is the reason for which clients cannot reach a Gateway; its zero value is none.
+type Missing struct {
+	Reason  gatewayv1.GatewayConditionReason
+	Message string
+}
+
+// Conditions returns those of the Gateway with its ListenerSets.
+func (t *Gateway) Conditions(sets []ListenerSet, missing Missing) []metav1.Condition {
 	serving, some := open(t.Listeners), open(t.Listeners) < len(t.Listeners)
 	for i := range sets {
 		if sets[i].Accepted {
@@ -109,7 +117,7 @@ func (t *Gateway) Conditions(sets []ListenerSet, addressed bool) []metav1.Condit
 	accepted, programmed := gatewayv1.GatewayConditionAccepted, gatewayv1.GatewayConditionProgrammed
 	var out []metav1.Condition
 	switch {
-	case wantsAddress(t.gateway):
+	case otherAddress(t.gateway):
 		out = append(out, set(accepted, gatewayv1.GatewayReasonUnsupportedAddress, t.Refused, false))
 	case t.Refused != "":
 		out = append(out, set(accepted, gatewayv1.GatewayReasonInvalidParameters, t.Refused, false))
@@ -123,8 +131,8 @@ func (t *Gateway) Conditions(sets []ListenerSet, addressed bool) []metav1.Condit
 	switch {
 	case t.Refused != "" || serving == 0:
 		out = append(out, set(programmed, gatewayv1.GatewayReasonInvalid, "no listener is open", false))
-	case !addressed:
-		out = append(out, set(programmed, gatewayv1.GatewayReasonAddressNotAssigned, "no node runs the gateway", false))
+	case missing.Reason != "":
+		out = append(out, set(programmed, missing.Reason, missing.Message, false))
 	default:
 		out = append(out, set(programmed, gatewayv1.GatewayReasonProgrammed, "", true))
 	}
@@ -150,20 +158,21 @@ func (t *Gateway) Conditions(sets []ListenerSet, addressed bool) []metav1.Condit
 // refused: its owner relies on that field.
 func refusedGateway(g *gatewayv1.Gateway) string {
 	switch {
-	case wantsAddress(g):
-		return "spec.addresses is not supported: the gateway has the addresses of the nodes"
+	case otherAddress(g):
+		return "spec.addresses has a type that is not supported: IPAddress is"
 	case g.Spec.Infrastructure != nil && g.Spec.Infrastructure.ParametersRef != nil:
 		return "spec.infrastructure.parametersRef is not supported"
 	}
 	return ""
 }
 
-// wantsAddress reports whether a Gateway names an address. An IP address without a value leaves the
-// choice to the gateway.
-func wantsAddress(g *gatewayv1.Gateway) bool {
-	return slices.ContainsFunc(g.Spec.Addresses, func(a gatewayv1.GatewaySpecAddress) bool {
-		return value(a.Type, gatewayv1.IPAddressType) != gatewayv1.IPAddressType || a.Value != ""
-	})
+// otherAddress reports whether a Gateway wants an address that is no IP address.
+func otherAddress(g *gatewayv1.Gateway) bool {
+	return slices.ContainsFunc(g.Spec.Addresses, func(a gatewayv1.GatewaySpecAddress) bool { return !isIP(a) })
+}
+
+func isIP(a gatewayv1.GatewaySpecAddress) bool {
+	return value(a.Type, gatewayv1.IPAddressType) == gatewayv1.IPAddressType
 }
 
 // clash is the reason for which a listener gives way to another one; its zero value is none.

@@ -112,7 +112,7 @@ func translateListenerSet(
 		return out
 	}
 	listeners := listenersOf(s)
-	of := newHolder(c, "ListenerSet", s.Namespace, s.Generation, listeners)
+	of, at := newHolder(c, "ListenerSet", s.Namespace, s.Generation, listeners), siteOf(c, g)
 	of.frontend = frontendOf(c, g)
 	for i := range listeners {
 		l := &listeners[i]
@@ -120,7 +120,9 @@ func translateListenerSet(
 		if rival.reason == "" {
 			rival = taken.rival(l)
 		}
-		out.Listeners = append(out.Listeners, translateListener(c, ports, of, l, rival))
+		translated := translateListener(c, at.ports(ports), of, l, rival)
+		at.put(&translated)
+		out.Listeners = append(out.Listeners, translated)
 	}
 	if out.Accepted = open(out.Listeners) > 0; !out.Accepted {
 		out.refused = [2]gatewayv1.ListenerSetConditionReason{gatewayv1.ListenerSetReasonListenersNotValid,
@@ -133,9 +135,8 @@ func translateListenerSet(
 // parentNotProgrammed is a reason that upstream has in words only.
 const parentNotProgrammed gatewayv1.ListenerSetConditionReason = "ParentNotProgrammed"
 
-// Conditions returns those of the set. addressed says that the gateway has addresses in this
-// cluster.
-func (t *ListenerSet) Conditions(addressed bool) []metav1.Condition {
+// Conditions returns those of the set. missing is that of its Gateway.
+func (t *ListenerSet) Conditions(missing Missing) []metav1.Condition {
 	set := func(
 		kind gatewayv1.ListenerSetConditionType, reason gatewayv1.ListenerSetConditionReason, message string, ok bool,
 	) metav1.Condition {
@@ -150,8 +151,8 @@ func (t *ListenerSet) Conditions(addressed bool) []metav1.Condition {
 	if open(t.Listeners) < len(t.Listeners) {
 		out[0] = set(accepted, gatewayv1.ListenerSetReasonListenersNotValid, "some listeners are not valid", true)
 	}
-	if !addressed {
-		return append(out, set(programmed, parentNotProgrammed, "no node runs the gateway", false))
+	if missing.Reason != "" {
+		return append(out, set(programmed, parentNotProgrammed, "the Gateway: "+missing.Message, false))
 	}
 	return append(out, set(programmed, gatewayv1.ListenerSetReasonProgrammed, "", true))
 }

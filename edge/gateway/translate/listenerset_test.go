@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/barque/barque/edge/gateway/model"
@@ -66,7 +67,7 @@ func TestListenerSets(t *testing.T) {
 		t.Run(s.Set.Name, func(t *testing.T) {
 			one := TranslateListenerSet(w, ports, gateway, s.Set)
 			for _, got := range []*ListenerSet{s, &one} {
-				if have := reasons(got.Conditions(true)); have != want[s.Set.Name].set {
+				if have := reasons(got.Conditions(Missing{})); have != want[s.Set.Name].set {
 					t.Errorf("got %s, want %s", have, want[s.Set.Name].set)
 				}
 				var listeners []string
@@ -86,7 +87,7 @@ func TestListenerSets(t *testing.T) {
 		t.Error(have)
 	}
 	if have := reasons(
-		sets[1].Conditions(false)); have != "Accepted=True/ListenersNotValid Programmed=False/ParentNotProgrammed" {
+		sets[1].Conditions(Missing{Reason: gatewayv1.GatewayReasonAddressNotAssigned})); have != "Accepted=True/ListenersNotValid Programmed=False/ParentNotProgrammed" {
 		t.Errorf("without a node: %s", have)
 	}
 }
@@ -94,11 +95,11 @@ func TestListenerSets(t *testing.T) {
 // TestListenerSetOfARefusedGateway: a set is not served where its Gateway is not.
 func TestListenerSetOfARefusedGateway(t *testing.T) {
 	gateway := setGateway(t, "All", "  - {name: one, port: 80, protocol: HTTP}\n")
-	gateway.Spec.Addresses = []gatewayv1.GatewaySpecAddress{{Value: "192.0.2.1"}}
+	gateway.Spec.Addresses = []gatewayv1.GatewaySpecAddress{{Type: ptr.To(gatewayv1.HostnameAddressType)}}
 	set := setOf(t, "b", "s", 1, "  - {name: two, port: 80, protocol: HTTP, hostname: two.example.com}\n")
 	got := TranslateListenerSet(world{sets: []*gatewayv1.ListenerSet{set}}, ports, gateway, set)
 	if have := reasons(
-		got.Conditions(true)); have != "Accepted=False/ParentNotAccepted Programmed=False/ParentNotProgrammed" ||
+		got.Conditions(Missing{})); have != "Accepted=False/ParentNotAccepted Programmed=False/ParentNotProgrammed" ||
 		len(got.Listeners) > 0 {
 		t.Errorf("%s with %d listeners", have, len(got.Listeners))
 	}
@@ -111,7 +112,7 @@ func TestGatewayOfValidSets(t *testing.T) {
 	w := world{sets: []*gatewayv1.ListenerSet{set}}
 	translated := TranslateGateway(w, ports, gateway)
 	const want = "Accepted=True/ListenersNotValid Programmed=True/Programmed ResolvedRefs=True/ResolvedRefs"
-	if have := reasons(translated.Conditions(TranslateListenerSets(w, ports, gateway), true)); have != want {
+	if have := reasons(translated.Conditions(TranslateListenerSets(w, ports, gateway), Missing{})); have != want {
 		t.Error(have)
 	}
 }

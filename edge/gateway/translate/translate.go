@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/barque/barque/edge/pool"
 )
 
 const (
@@ -57,9 +59,9 @@ type Ports struct {
 	Modes map[uint16]bool
 }
 
-// Modes decides for each port whether connections begin with TLS. A port has one answer: that of
-// the Ingresses, or of the oldest Gateway or ListenerSet. A ListenerSet is as old as its Gateway at
-// most.
+// Modes decides for each port of the nodes' addresses whether connections begin with TLS. A port
+// has one answer: that of the Ingresses, or of the oldest Gateway or ListenerSet. A ListenerSet is
+// as old as its Gateway at most.
 func Modes(c Cluster, ports Ports, gateways []*gatewayv1.Gateway) map[uint16]bool {
 	type group struct {
 		since, created time.Time
@@ -69,6 +71,9 @@ func Modes(c Cluster, ports Ports, gateways []*gatewayv1.Gateway) map[uint16]boo
 	}
 	var all []group
 	for _, g := range gateways {
+		if _, own := Requested(c, g); own {
+			continue // nobody else has ports of its addresses
+		}
 		since := g.CreationTimestamp.Time
 		all = append(all, group{since, since, 0, nameOf(g), g.Spec.Listeners})
 		for _, s := range setsOf(c, g) {
@@ -130,13 +135,18 @@ func condition(kind, reason, message string, ok bool, generation int64) metav1.C
 		ObservedGeneration: generation}
 }
 
-// ClassStatus returns the conditions of a class.
-func ClassStatus(c *gatewayv1.GatewayClass) []metav1.Condition {
-	if c.Spec.ParametersRef != nil {
+// ClassStatus returns the conditions of a class. exists reports whether there is an AddressPool.
+func ClassStatus(c *gatewayv1.GatewayClass, exists func(pool string) bool) []metav1.Condition {
+	fault := ""
+	if name, ok := PoolOf(c); !ok {
+		fault = "parametersRef has to be an AddressPool of the group " + pool.Resource.Group + ", without a namespace"
+	} else if name != "" && !exists(name) {
+		fault = "there is no AddressPool " + name
+	}
+	if fault != "" {
 		return []metav1.Condition{
 			condition(string(gatewayv1.GatewayClassConditionStatusAccepted),
-				string(gatewayv1.GatewayClassReasonInvalidParameters),
-				"this controller has no parameters", false, c.Generation)}
+				string(gatewayv1.GatewayClassReasonInvalidParameters), fault, false, c.Generation)}
 	}
 	return []metav1.Condition{
 		condition(string(gatewayv1.GatewayClassConditionStatusAccepted), string(gatewayv1.GatewayClassReasonAccepted),

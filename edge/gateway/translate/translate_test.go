@@ -21,6 +21,7 @@ import (
 
 // world is a Cluster of maps.
 type world struct {
+	classes  map[string]*gatewayv1.GatewayClass // beside that of every cluster
 	gateways map[types.NamespacedName]*gatewayv1.Gateway
 	sets     []*gatewayv1.ListenerSet
 	policies []*gatewayv1.BackendTLSPolicy
@@ -31,8 +32,8 @@ type world struct {
 }
 
 func (w world) GatewayClass(name string) *gatewayv1.GatewayClass {
-	if name != Class {
-		return nil
+	if c := w.classes[name]; c != nil || name != Class {
+		return c
 	}
 	return &gatewayv1.GatewayClass{Spec: gatewayv1.GatewayClassSpec{ControllerName: GatewayController}}
 }
@@ -177,25 +178,28 @@ func TestGatewayConditions(t *testing.T) {
 	good, bad := "  - {name: l, port: 80, protocol: HTTP}\n", "  - {name: m, port: 22, protocol: HTTP}\n"
 	for _, c := range []struct {
 		name, listeners, more string
-		addressed             bool
+		missing               Missing
 		want                  string
 	}{
-		{"good", good, "", true, "Accepted=True/Accepted Programmed=True/Programmed"},
-		{"no node", good, "", false, "Accepted=True/Accepted Programmed=False/AddressNotAssigned"},
-		{"in part", good + bad, "", true, "Accepted=True/ListenersNotValid Programmed=True/Programmed"},
-		{"bad", bad, "", true, "Accepted=False/ListenersNotValid Programmed=False/Invalid"},
-		{"address", good, "  addresses: [{value: 192.0.2.1}]\n", true,
-			"Accepted=False/UnsupportedAddress Programmed=False/Invalid"},
-		{"kind of address", good, "  addresses: [{type: Hostname}]\n", true,
-			"Accepted=False/UnsupportedAddress Programmed=False/Invalid"},
-		{"any address", good, "  addresses: [{type: IPAddress}]\n", true,
+		{"good", good, "", Missing{}, "Accepted=True/Accepted Programmed=True/Programmed"},
+		{"no node", good, "", Missing{Reason: gatewayv1.GatewayReasonAddressNotAssigned}, "Accepted=True/Accepted Programmed=False/AddressNotAssigned"},
+		{"in part", good + bad, "", Missing{}, "Accepted=True/ListenersNotValid Programmed=True/Programmed"},
+		{"bad", bad, "", Missing{}, "Accepted=False/ListenersNotValid Programmed=False/Invalid"},
+		{"address", good, "  addresses: [{value: 192.0.2.1}]\n", Missing{},
 			"Accepted=True/Accepted Programmed=True/Programmed"},
-		{"parameters", good, "  infrastructure: {parametersRef: {group: x, kind: Y, name: z}}\n", true,
+		{"address that no pool gives", good, "  addresses: [{value: 192.0.2.1}]\n",
+			Missing{Reason: gatewayv1.GatewayReasonAddressNotUsable},
+			"Accepted=True/Accepted Programmed=False/AddressNotUsable"},
+		{"kind of address", good, "  addresses: [{type: Hostname}, {value: 192.0.2.1}]\n", Missing{},
+			"Accepted=False/UnsupportedAddress Programmed=False/Invalid"},
+		{"any address", good, "  addresses: [{type: IPAddress}]\n", Missing{},
+			"Accepted=True/Accepted Programmed=True/Programmed"},
+		{"parameters", good, "  infrastructure: {parametersRef: {group: x, kind: Y, name: z}}\n", Missing{},
 			"Accepted=False/InvalidParameters Programmed=False/Invalid"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := TranslateGateway(world{}, ports, gatewayOf(t, c.listeners+c.more))
-			if have := reasons(got.Conditions(nil, c.addressed)); have != c.want+" ResolvedRefs=True/ResolvedRefs" {
+			if have := reasons(got.Conditions(nil, c.missing)); have != c.want+" ResolvedRefs=True/ResolvedRefs" {
 				t.Errorf("got %s, want %s", have, c.want)
 			}
 		})

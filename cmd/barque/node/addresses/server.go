@@ -94,8 +94,8 @@ func StartServer(ctx context.Context, stack *lifecycle.Stack, config ServerConfi
 	if len(o.APIAddresses) > 0 {
 		run = append(run, func(ctx context.Context) error {
 			return redirect.Run(ctx,
-				redirect.Config{Held: s.holder.Held, Addresses: o.APIAddresses, To: o.Addresses.Internal,
-					Port: o.APIPort, Logger: logger})
+				redirect.Config{Table: redirect.TableOfAPI, Of: "the API's address", To: o.Addresses.Internal,
+					Wanted: redirect.Held(s.holder.Held, o.APIAddresses, o.APIPort), Logger: logger})
 		})
 	}
 	life, end := context.WithCancel(context.Background())

@@ -15,6 +15,7 @@ import (
 	clientrecord "k8s.io/client-go/tools/record"
 
 	"github.com/barque/barque/edge/gateway"
+	"github.com/barque/barque/edge/redirect"
 )
 
 // Gateway has what the gateway of a node shares with others of the process.
@@ -74,5 +75,15 @@ func (w *Worker) routes(
 	if err != nil {
 		return nil, nil, err
 	}
-	return append(run, routes.Run), routes.Collectors(), nil
+	run = append(run, routes.Run, func(ctx context.Context) error {
+		return redirect.Run(ctx, redirect.Config{
+			Table: redirect.TableOfGateways, Of: "addresses of Gateways", Wanted: routes.Addressed,
+			To: o.Addresses.Internal, Logger: logger, Failed: func(err error) {
+				aboutNode.Event(&corev1.ObjectReference{Kind: "Node", Name: o.Name, UID: types.UID(o.Name)},
+					corev1.EventTypeWarning, "GatewayAddressFailed",
+					fmt.Sprintf("The gateway of this node cannot serve addresses of Gateways: %v.", err))
+			},
+		})
+	})
+	return run, routes.Collectors(), nil
 }
