@@ -23,8 +23,9 @@ type view struct {
 }
 
 // routes returns the addresses that a node announces: those of pools with BGP, while the node is
-// Ready and is not to be left out. With the policy Local it needs a ready endpoint of the Service.
-// A node that announces an address for several Services must be good for all of them.
+// Ready and is not to be left out. With the policy Local it needs a ready endpoint of the Service,
+// and for the address of a Gateway its own gateway. A node that announces an address for several
+// Services must be good for all of them.
 func routes(v *view) map[netip.Prefix]speaker.Attributes {
 	out, unfit := map[netip.Prefix]speaker.Attributes{}, map[netip.Addr]bool{}
 	if v.node == nil || !balancers.Eligible(v.node) {
@@ -36,6 +37,9 @@ func routes(v *view) map[netip.Prefix]speaker.Attributes {
 			way := v.ways.Of(addr)
 			if !way.BGP {
 				continue
+			}
+			if balancers.OfGateway(s) && !balancers.HasGateway(v.node) {
+				unfit[addr] = true
 			}
 			if s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
 				if here == nil {

@@ -201,8 +201,8 @@ func TestServiceOfAGateway(t *testing.T) {
 	}
 }
 
-// TestBeforeListenerSetsAreRead: a Service does not wait for a kind that may be missing for good, and
-// keeps its ports, which may be those of a set.
+// TestBeforeListenerSetsAreRead: a Service does not wait for a kind that may be missing for good,
+// and keeps its ports, which may be those of a set.
 func TestBeforeListenerSetsAreRead(t *testing.T) {
 	r := newRig(t, nodeWith("192.0.2.1", map[string]string{NodeLabel: "true"}, corev1.ConditionTrue), pooled(t, ""))
 	s := withPools(newStatuses(t, r))

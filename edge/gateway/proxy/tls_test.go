@@ -135,8 +135,8 @@ func TestTerminate(t *testing.T) {
 	}
 }
 
-// TestNoListenerOfTheName: where the gateway ends no TLS, it speaks none to a client of another name:
-// it closes the connection.
+// TestNoListenerOfTheName: where the gateway ends no TLS, it speaks none to a client of another
+// name: it closes the connection.
 func TestNoListenerOfTheName(t *testing.T) {
 	b := newBench(t, Config{})
 	b.listen(model.Listener{Port: 443, Serve: model.Passthrough, Hostname: "pass.example.com", Isolated: true})

@@ -125,7 +125,8 @@ func TestServiceName(t *testing.T) {
 		seen[got] = true
 		s := Service(g, Request{}, []int32{80}, nil)
 		for key, value := range s.Labels {
-			if wrong := append(kvalidation.IsQualifiedName(key), kvalidation.IsValidLabelValue(value)...); len(wrong) > 0 {
+			wrong := append(kvalidation.IsQualifiedName(key), kvalidation.IsValidLabelValue(value)...)
+			if len(wrong) > 0 {
 				t.Errorf("%s: the label %s=%s: %v", c.name, key, value, wrong)
 			}
 		}
