@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/barque/barque/edge/gateway/certs"
+	"github.com/barque/barque/edge/gateway/conns"
 	"github.com/barque/barque/edge/gateway/model"
 )
 
@@ -310,7 +311,7 @@ func TestShownToBackends(t *testing.T) {
 	backend.TLS = &tls.Config{Certificates: []tls.Certificate{*own}, ClientAuth: tls.RequestClientCert}
 	backend.StartTLS()
 	t.Cleanup(backend.Close)
-	b.service("s", addrOf(backend.Listener.Addr()))
+	b.service("s", conns.AddrOf(backend.Listener.Addr()))
 	b.listen(model.Listener{Port: 80})
 	place := func(host, shown string) model.Place {
 		p := model.Place{Port: 80, Hosts: []string{host}}
@@ -350,7 +351,7 @@ func TestShownByStreams(t *testing.T) {
 	b := newBench(t, Config{})
 	own, client := certificateFor(t, "backend.example.com"), certificateFor(t, "client")
 	b.certs["end"], b.certs["shown"], b.cas["own"] = certificateFor(t, "end.example.com"), client, ca(own)
-	b.service("s", addrOf(echo(t, tls.NewListener(listener(t), &tls.Config{Certificates: []tls.Certificate{*own},
+	b.service("s", conns.AddrOf(echo(t, tls.NewListener(listener(t), &tls.Config{Certificates: []tls.Certificate{*own},
 		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: certs.Pool([]*certs.Authority{ca(client)})}), "")))
 	b.listen(model.Listener{Port: 443, Serve: model.Terminate, Certificates: secretsOf("end")})
 	for shown, want := range map[string]string{"shown": "hello", "": ""} {

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/barque/barque/edge/gateway/conns"
 	"github.com/barque/barque/edge/gateway/model"
 )
 
@@ -29,7 +30,7 @@ func statuses(t *testing.T, c net.Conn, want int, bytes ...string) (all []int) {
 	r := bufio.NewReader(c)
 	for {
 		if len(all) == want {
-			_ = closeWrite(c)
+			_ = conns.CloseWrite(c)
 		}
 		resp, err := http.ReadResponse(r, nil)
 		if err != nil {

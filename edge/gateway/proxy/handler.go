@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -393,3 +394,7 @@ func (u *unread) Read(p []byte) (int, error) {
 
 // Close implements io.Closer.
 func (u *unread) Close() error { return nil }
+
+func contains(all []netip.Prefix, addr netip.Addr) bool {
+	return slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Contains(addr) })
+}

@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/edge/gateway/certs"
+	"github.com/barque/barque/edge/gateway/conns"
 	"github.com/barque/barque/edge/gateway/endpoints"
 	"github.com/barque/barque/edge/gateway/model"
 )
@@ -60,7 +61,7 @@ func (e elsewhere) Accept() (net.Conn, error) {
 	if err != nil || e.bench.remote == nil {
 		return c, err
 	}
-	return &from{Conn: c, r: c, remote: e.bench.remote}, nil
+	return conns.From(c, c, e.bench.remote), nil
 }
 
 func newBench(t testing.TB, config Config) *bench {
@@ -144,7 +145,7 @@ func (b *bench) lookup(name types.NamespacedName) (*corev1.Service, []*discovery
 func (b *bench) serve(name string, handler http.HandlerFunc) *httptest.Server {
 	s := httptest.NewServer(handler)
 	b.t.Cleanup(s.Close)
-	b.service(name, addrOf(s.Listener.Addr()))
+	b.service(name, conns.AddrOf(s.Listener.Addr()))
 	return s
 }
 

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/barque/barque/edge/gateway/conns"
 	"github.com/barque/barque/edge/gateway/endpoints"
 	"github.com/barque/barque/edge/gateway/model"
 )
@@ -85,7 +86,7 @@ func TestConnectionsOfASource(t *testing.T) {
 // slowly runs a client against a proxy with one backend, in virtual time.
 func slowly(t *testing.T, backend http.HandlerFunc, client func(t *testing.T, conn net.Conn)) {
 	synctest.Test(t, func(t *testing.T) {
-		front, behind := newQueue(tcp("192.0.2.1:80")), newQueue(tcp("192.0.2.9:80"))
+		front, behind := conns.NewQueue(tcp("192.0.2.1:80")), conns.NewQueue(tcp("192.0.2.9:80"))
 		server := &http.Server{Handler: backend}
 		var running sync.WaitGroup
 		running.Go(func() { _ = server.Serve(behind) })
@@ -93,7 +94,7 @@ func slowly(t *testing.T, backend http.HandlerFunc, client func(t *testing.T, co
 			Listen: func(uint16) (net.Listener, error) { return front, nil },
 			Dial: func(context.Context, string, string) (net.Conn, error) {
 				near, far := net.Pipe()
-				behind.put(far)
+				behind.Put(far)
 				return near, nil
 			},
 			Drain: time.Second,
@@ -113,7 +114,7 @@ func slowly(t *testing.T, backend http.HandlerFunc, client func(t *testing.T, co
 		}})
 		p.SetListeners([]model.Listener{{Port: 80, Serve: model.HTTP}})
 		near, far := net.Pipe()
-		running.Go(func() { front.put(&from{Conn: far, r: far, remote: tcp("192.0.2.7:5000")}) })
+		running.Go(func() { front.Put(conns.From(far, far, tcp("192.0.2.7:5000"))) })
 		client(t, near)
 		_ = near.Close()
 		stop()
@@ -243,7 +244,7 @@ func greetingOf(f *testing.F, name string) []byte {
 		_ = tls.Client(near,
 			&tls.Config{ServerName: name, InsecureSkipVerify: true, NextProtos: []string{"h2"}}).Handshake()
 	}()
-	greeting := make([]byte, longestHello)
+	greeting := make([]byte, conns.LongestHello)
 	n, err := far.Read(greeting)
 	if err != nil {
 		f.Fatal(err)
@@ -262,7 +263,7 @@ func FuzzHello(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"))
 	f.Add([]byte{22, 3, 1, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		_, conn, err := hello(&received{r: bytes.NewReader(data)})
+		_, conn, err := conns.Hello(&received{r: bytes.NewReader(data)})
 		if err != nil {
 			return
 		}
@@ -293,7 +294,7 @@ func FuzzGreet(f *testing.F) {
 			{Port: 443, Serve: model.Passthrough, Hostname: "b.example.com"},
 			{Port: 443, Serve: model.Terminate, Hostname: "c.example.com", SelfSigned: true},
 		})
-		queue := newQueue(tcp("192.0.2.1:443"))
+		queue := conns.NewQueue(tcp("192.0.2.1:443"))
 		handed := make(chan struct{})
 		go func() { // ends with the queue
 			defer close(handed)
@@ -307,7 +308,7 @@ func FuzzGreet(f *testing.F) {
 			}
 		}()
 		p.ports[netip.AddrPortFrom(netip.Addr{}, 443)].greet(
-			client{p.open.Enter(&received{r: bytes.NewReader(data)})}, queue)
+			conns.Limited{Conn: p.open.Enter(&received{r: bytes.NewReader(data)}), Patience: writePatience}, queue)
 		_ = queue.Close()
 		<-handed
 		if n := p.open.Count(); n != 0 {

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/barque/barque/edge/gateway/conns"
 	"github.com/barque/barque/edge/gateway/http3"
 	"github.com/barque/barque/edge/gateway/model"
 )
@@ -92,7 +93,7 @@ func (o *port) startPackets() error {
 		// Connections of balancers begin with the PROXY protocol, which QUIC does not have.
 		Refuse:    func(source netip.Addr) bool { return contains(balancers, source) },
 		MaxHeader: maxHeader, Streams: maxStreamsOfPackets,
-		Handshake: helloTimeout, First: headerTimeout, Idle: idleTimeout,
+		Handshake: conns.HelloTimeout, First: headerTimeout, Idle: idleTimeout,
 	})
 	if err == nil {
 		o.packets.announced.Store(new(fmt.Sprintf(`h3=":%d"; ma=%d`, o.number, altSvcAge/time.Second)))

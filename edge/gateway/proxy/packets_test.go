@@ -17,6 +17,7 @@ import (
 	"github.com/quic-go/quic-go"
 	upstream "github.com/quic-go/quic-go/http3"
 
+	"github.com/barque/barque/edge/gateway/conns"
 	"github.com/barque/barque/edge/gateway/model"
 )
 
@@ -297,7 +298,7 @@ func TestHTTP3Retry(t *testing.T) {
 		}
 	}()
 	backend := b.serve("t", says("t"))
-	b.service("t", addrOf(breaks.Addr()), addrOf(backend.Listener.Addr()))
+	b.service("t", conns.AddrOf(breaks.Addr()), conns.AddrOf(backend.Listener.Addr()))
 	b.route("t", []model.Rule{rule("/", model.Action{Backends: to("t")})}, securedAt("t.example.com", nil))
 	client := b.http3("t.example.com", nil)
 	for range 4 {

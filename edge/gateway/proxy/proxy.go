@@ -31,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/barque/barque/edge/gateway/certs"
+	"github.com/barque/barque/edge/gateway/conns"
 	"github.com/barque/barque/edge/gateway/endpoints"
 	"github.com/barque/barque/edge/gateway/framing"
 	"github.com/barque/barque/edge/gateway/model"
@@ -139,7 +140,7 @@ func New(config Config, pools *endpoints.Set) *Proxy {
 		config.Forbidden = OfMachine
 	}
 	if config.Asked == nil {
-		config.Asked = asked
+		config.Asked = conns.Asked
 	}
 	if config.Open == nil {
 		config.Open = func([]netip.AddrPort) {}
@@ -172,7 +173,7 @@ type port struct {
 	// there is one for all connections.
 	https, terminated *tls.Config
 	server            *http.Server    // nil while it is not open
-	queue             *queue          // of its connections
+	queue             *conns.Queue    // of its connections
 	done              *sync.WaitGroup // of its goroutines
 	draining          bool
 	packets           packets
@@ -461,7 +462,7 @@ func (o *port) start() {
 		// Faults of clients are theirs, and would fill the log.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
-	o.done, o.queue = &sync.WaitGroup{}, newQueue(net.TCPAddrFromAddrPort(o.at))
+	o.done, o.queue = &sync.WaitGroup{}, conns.NewQueue(net.TCPAddrFromAddrPort(o.at))
 	server, queue := o.server, o.queue
 	o.done.Go(func() {
 		if err := server.Serve(queue); err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -488,9 +489,9 @@ func (o *port) detach() func(time.Duration) {
 }
 
 // greet reads the PROXY header and the first bytes of TLS, and hands the connection on.
-func (o *port) greet(conn net.Conn, queue *queue) {
-	if contains(o.proxy.config.Balancers, addrOf(conn.RemoteAddr()).Addr()) {
-		client, err := named(conn)
+func (o *port) greet(conn net.Conn, queue *conns.Queue) {
+	if contains(o.proxy.config.Balancers, conns.AddrOf(conn.RemoteAddr()).Addr()) {
+		client, err := conns.Named(conn)
 		if err != nil {
 			_ = conn.Close()
 			return
@@ -499,11 +500,11 @@ func (o *port) greet(conn net.Conn, queue *queue) {
 	}
 	listeners := o.listeners.Load()
 	if !listeners.secure {
-		queue.put(framing.New(conn))
+		queue.Put(framing.New(conn))
 		return
 	}
 	if listeners.streams {
-		name, peeked, err := hello(conn)
+		name, peeked, err := conns.Hello(conn)
 		if err != nil {
 			_ = conn.Close()
 			return
@@ -527,16 +528,16 @@ func (o *port) greet(conn net.Conn, queue *queue) {
 }
 
 // secure hands on a connection of HTTPS. The handshake says whether it has frames or messages.
-func (o *port) secure(conn net.Conn, queue *queue) {
+func (o *port) secure(conn net.Conn, queue *conns.Queue) {
 	client := tls.Server(conn, o.https)
-	ctx, cancel := context.WithTimeout(context.Background(), helloTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), conns.HelloTimeout)
 	defer cancel()
 	// The server sees an error, too, and answers a client that speaks without TLS.
 	if err := client.HandshakeContext(ctx); err == nil && client.ConnectionState().NegotiatedProtocol != "h2" {
-		queue.put(framing.NewTLS(client))
+		queue.Put(framing.NewTLS(client))
 		return
 	}
-	queue.put(client)
+	queue.Put(client)
 }
 
 // serveOf returns how a server name is served, by the most specific listener; false without one.

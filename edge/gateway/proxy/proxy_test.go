@@ -17,6 +17,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/barque/barque/edge/gateway/conns"
 	"github.com/barque/barque/edge/gateway/model"
 )
 
@@ -117,10 +118,10 @@ func TestDeadEndpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone := addrOf(dead.Addr())
+	gone := conns.AddrOf(dead.Addr())
 	dead.Close()
 	live := b.serve("s", func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
-	b.service("s", gone, addrOf(live.Listener.Addr()))
+	b.service("s", gone, conns.AddrOf(live.Listener.Addr()))
 	b.listen(model.Listener{Port: 80})
 	b.route("r", []model.Rule{rule("/", model.Action{Backends: to("s")})})
 	for range 4 {
@@ -146,7 +147,7 @@ func TestRetriesIdempotentOnly(t *testing.T) {
 		}
 	})
 	whole := b.serve("whole", says("whole"))
-	b.service("s", addrOf(broken.Listener.Addr()), addrOf(whole.Listener.Addr()))
+	b.service("s", conns.AddrOf(broken.Listener.Addr()), conns.AddrOf(whole.Listener.Addr()))
 	b.listen(model.Listener{Port: 80})
 	b.route("r", []model.Rule{rule("/", model.Action{Backends: to("s")})})
 	failed := 0
@@ -358,7 +359,7 @@ func TestPassthrough(t *testing.T) {
 	b := newBench(t, Config{})
 	backend := httptest.NewTLSServer(says("end"))
 	t.Cleanup(backend.Close)
-	b.service("s", addrOf(backend.Listener.Addr()))
+	b.service("s", conns.AddrOf(backend.Listener.Addr()))
 	b.listen(model.Listener{Port: 443, Serve: model.Passthrough, Hostname: "*.example.com"})
 	origin := model.Origin{Kind: "TLSRoute", NamespacedName: types.NamespacedName{Namespace: "n", Name: "r"}}
 	b.proxy.SetRoutes(map[model.Origin]*model.Route{origin: {
@@ -472,7 +473,7 @@ func TestWeightsAndCanary(t *testing.T) {
 func TestAffinity(t *testing.T) {
 	b := newBench(t, Config{})
 	one, two := b.serve("s", says("one")), b.serve("t", says("two"))
-	b.service("s", addrOf(one.Listener.Addr()), addrOf(two.Listener.Addr()))
+	b.service("s", conns.AddrOf(one.Listener.Addr()), conns.AddrOf(two.Listener.Addr()))
 	b.listen(model.Listener{Port: 80})
 	b.route("r", []model.Rule{rule("/", model.Action{Backends: to("s"), Affinity: &model.Affinity{Cookie: "A"}})})
 	first := b.get("http://x/")

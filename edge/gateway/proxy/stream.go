@@ -7,13 +7,14 @@ import (
 	"net/netip"
 
 	"github.com/barque/barque/edge/gateway/certs"
+	"github.com/barque/barque/edge/gateway/conns"
 	"github.com/barque/barque/edge/gateway/model"
 )
 
 // terminate ends a client's TLS, and joins the stream in it with the backend of the server name.
 func (o *port) terminate(conn net.Conn, name string) {
 	client := tls.Server(conn, o.terminated)
-	ctx, cancel := context.WithTimeout(context.Background(), helloTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), conns.HelloTimeout)
 	err := client.HandshakeContext(ctx)
 	cancel()
 	if err != nil {
@@ -66,7 +67,7 @@ func (o *port) stream(client net.Conn, serve model.Serve, name string) {
 			backend = secure
 		}
 		leave := out.enter(o.at, client)
-		join(client, backend)
+		conns.Join(client, backend)
 		_ = backend.Close()
 		leave()
 		return

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/barque/barque/edge/gateway/certs"
+	"github.com/barque/barque/edge/gateway/conns"
 	"github.com/barque/barque/edge/gateway/model"
 )
 
@@ -76,9 +77,10 @@ func TestTerminate(t *testing.T) {
 	b := newBench(t, Config{})
 	b.certs["end"], b.certs["web"] = certificateFor(t, "end.example.com"), certificateFor(t, "web.example.com")
 	own := certificateFor(t, "pass.example.com")
-	b.service("plain", addrOf(echo(t, listener(t), "plain ")))
+	b.service("plain", conns.AddrOf(echo(t, listener(t), "plain ")))
 	b.service("pass",
-		addrOf(echo(t, tls.NewListener(listener(t), &tls.Config{Certificates: []tls.Certificate{*own}}), "pass ")))
+		conns.AddrOf(echo(t, tls.NewListener(listener(t), &tls.Config{Certificates: []tls.Certificate{*own}}),
+			"pass ")))
 	b.serve("web", says("web"))
 	secret := func(name string) []types.NamespacedName { return []types.NamespacedName{{Namespace: "n", Name: name}} }
 	b.listen(
@@ -181,7 +183,7 @@ func TestVerifiedBackend(t *testing.T) {
 	backend.TLS = &tls.Config{Certificates: []tls.Certificate{*own}}
 	backend.StartTLS()
 	t.Cleanup(backend.Close)
-	b.service("s", addrOf(backend.Listener.Addr()))
+	b.service("s", conns.AddrOf(backend.Listener.Addr()))
 	b.cas["own"], b.cas["other"] = ca(own), ca(other)
 	b.listen(model.Listener{Port: 80})
 	for _, c := range []struct {
@@ -235,7 +237,7 @@ func TestChangedCA(t *testing.T) {
 	backend.TLS = &tls.Config{Certificates: []tls.Certificate{*own}}
 	backend.StartTLS()
 	t.Cleanup(backend.Close)
-	b.service("s", addrOf(backend.Listener.Addr()))
+	b.service("s", conns.AddrOf(backend.Listener.Addr()))
 	b.listen(model.Listener{Port: 80})
 	b.route("r",
 		[]model.Rule{
@@ -269,7 +271,7 @@ func TestVerifiedStream(t *testing.T) {
 	b.certs["end"], b.cas["own"], b.cas["other"] = certificateFor(t, "end.example.com"), ca(own),
 		ca(certificateFor(t, "backend.example.com"))
 	b.service("s",
-		addrOf(echo(t, tls.NewListener(listener(t), &tls.Config{Certificates: []tls.Certificate{*own}}), "")))
+		conns.AddrOf(echo(t, tls.NewListener(listener(t), &tls.Config{Certificates: []tls.Certificate{*own}}), "")))
 	b.listen(
 		model.Listener{Port: 443, Serve: model.Terminate, Hostname: "",
 			Certificates: []types.NamespacedName{{Namespace: "n", Name: "end"}}})

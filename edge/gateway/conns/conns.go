@@ -1,4 +1,7 @@
-package proxy
+// Package conns has what the gateway does with a connection before it serves something on it: it
+// reads who the client is, which server name it wants and which address it has asked for, and hands
+// the connection over.
+package conns
 
 import (
 	"bufio"
@@ -8,7 +11,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -16,23 +18,24 @@ import (
 	"github.com/barque/barque/internal/connlimit"
 )
 
-// helloTimeout limits the time until a client has said where it wants to.
-const helloTimeout = 10 * time.Second
+// HelloTimeout limits the time until a client has said where it wants to.
+const HelloTimeout = 10 * time.Second
 
-// queue is a net.Listener of connections that come from elsewhere.
-type queue struct {
+// Queue is a net.Listener of connections that come from elsewhere.
+type Queue struct {
 	addr  net.Addr
 	conns chan net.Conn
 	done  chan struct{}
 	once  sync.Once
 }
 
-func newQueue(addr net.Addr) *queue {
-	return &queue{addr: addr, conns: make(chan net.Conn), done: make(chan struct{})}
+// NewQueue returns an open one with that address.
+func NewQueue(addr net.Addr) *Queue {
+	return &Queue{addr: addr, conns: make(chan net.Conn), done: make(chan struct{})}
 }
 
-// put hands a connection over, and closes it if nobody takes connections any more.
-func (q *queue) put(c net.Conn) {
+// Put hands a connection over, and closes it if nobody takes connections any more.
+func (q *Queue) Put(c net.Conn) {
 	select {
 	case q.conns <- c:
 	case <-q.done:
@@ -41,7 +44,7 @@ func (q *queue) put(c net.Conn) {
 }
 
 // Accept implements net.Listener.
-func (q *queue) Accept() (net.Conn, error) {
+func (q *Queue) Accept() (net.Conn, error) {
 	select {
 	case c := <-q.conns:
 		return c, nil
@@ -51,19 +54,24 @@ func (q *queue) Accept() (net.Conn, error) {
 }
 
 // Close implements net.Listener.
-func (q *queue) Close() error {
+func (q *Queue) Close() error {
 	q.once.Do(func() { close(q.done) })
 	return nil
 }
 
 // Addr implements net.Listener.
-func (q *queue) Addr() net.Addr { return q.addr }
+func (q *Queue) Addr() net.Addr { return q.addr }
 
 // from is a connection whose first bytes have been read, or whose client has another address.
 type from struct {
 	net.Conn
 	r      io.Reader
 	remote net.Addr
+}
+
+// From is a connection that is read from r, and whose client has the address remote.
+func From(c net.Conn, r io.Reader, remote net.Addr) net.Conn {
+	return &from{Conn: c, r: r, remote: remote}
 }
 
 // Read implements net.Conn.
@@ -73,31 +81,33 @@ func (c *from) Read(p []byte) (int, error) { return c.r.Read(p) }
 func (c *from) RemoteAddr() net.Addr { return c.remote }
 
 // CloseWrite ends one direction.
-func (c *from) CloseWrite() error { return closeWrite(c.Conn) }
+func (c *from) CloseWrite() error { return CloseWrite(c.Conn) }
 
-func closeWrite(c net.Conn) error {
+// CloseWrite ends one direction, where a connection has two, and else the connection.
+func CloseWrite(c net.Conn) error {
 	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
 	return c.Close()
 }
 
-// client is a counted connection. It ends when its client does not take what is sent to it.
-type client struct{ *connlimit.Conn }
+// Limited is a counted connection. It ends when its client does not take what is sent to it for so
+// long.
+type Limited struct {
+	*connlimit.Conn
+	Patience time.Duration
+}
 
 // Write implements net.Conn.
-func (c client) Write(p []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(writePatience)); err != nil {
+func (c Limited) Write(p []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(c.Patience)); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(p)
 }
 
-func contains(all []netip.Prefix, addr netip.Addr) bool {
-	return slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Contains(addr) })
-}
-
-func addrOf(a net.Addr) netip.AddrPort {
+// AddrOf returns the address of an end of a connection; none if it is no IP address.
+func AddrOf(a net.Addr) netip.AddrPort {
 	if tcp, ok := a.(*net.TCPAddr); ok {
 		at := tcp.AddrPort()
 		return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
@@ -109,9 +119,9 @@ func addrOf(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
 }
 
-// named reads the PROXY protocol of a balancer.
-func named(c net.Conn) (net.Conn, error) {
-	_ = c.SetReadDeadline(time.Now().Add(helloTimeout))
+// Named reads the PROXY protocol of a balancer.
+func Named(c net.Conn) (net.Conn, error) {
+	_ = c.SetReadDeadline(time.Now().Add(HelloTimeout))
 	r := bufio.NewReader(c)
 	client, err := proxyheader.Read(r)
 	if err != nil {
@@ -127,16 +137,16 @@ func named(c net.Conn) (net.Conn, error) {
 
 var errPeeked = errors.New("the greeting was read")
 
-// longestHello bounds a client's greeting.
-const longestHello = 64 << 10
+// LongestHello bounds a client's greeting.
+const LongestHello = 64 << 10
 
-// hello reads a client's greeting of TLS and returns the server name in it. The returned connection
+// Hello reads a client's greeting of TLS and returns the server name in it. The returned connection
 // has the greeting before it.
-func hello(c net.Conn) (string, net.Conn, error) {
-	_ = c.SetReadDeadline(time.Now().Add(helloTimeout))
+func Hello(c net.Conn) (string, net.Conn, error) {
+	_ = c.SetReadDeadline(time.Now().Add(HelloTimeout))
 	var seen bytes.Buffer
 	var name string
-	err := tls.Server(mute{r: io.TeeReader(io.LimitReader(c, longestHello), &seen), Conn: c}, &tls.Config{
+	err := tls.Server(mute{r: io.TeeReader(io.LimitReader(c, LongestHello), &seen), Conn: c}, &tls.Config{
 		GetConfigForClient: func(info *tls.ClientHelloInfo) (*tls.Config, error) {
 			name = info.ServerName
 			return nil, errPeeked
@@ -165,8 +175,8 @@ func (mute) Write(p []byte) (int, error) { return len(p), nil }
 // SetDeadline implements net.Conn.
 func (mute) SetDeadline(time.Time) error { return nil }
 
-// join copies between two connections until both directions have ended.
-func join(a, b net.Conn) {
+// Join copies between two connections until both directions have ended.
+func Join(a, b net.Conn) {
 	var wg sync.WaitGroup
 	one := func(to, from net.Conn) {
 		if _, err := io.Copy(to, from); err != nil {
@@ -174,7 +184,7 @@ func join(a, b net.Conn) {
 			_ = from.Close()
 			return
 		}
-		_ = closeWrite(to)
+		_ = CloseWrite(to)
 	}
 	wg.Go(func() { one(a, b) })
 	wg.Go(func() { one(b, a) })
