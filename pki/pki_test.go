@@ -3,8 +3,6 @@ package pki
 import (
 	"crypto/ed25519"
 	"crypto/x509"
-	"io"
-	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -20,8 +18,6 @@ func newCA(t *testing.T) *Authority {
 	}
 	return ca
 }
-
-func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
 func TestAuthoritySurvivesItsText(t *testing.T) {
 	ca := newCA(t)

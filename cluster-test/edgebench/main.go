@@ -158,7 +158,7 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	for i, size := range b.sizes {
 		if err := b.barque.grow(ctx, size); err != nil {
-			return fmt.Errorf("Barque with %d routes: %w", size, err)
+			return fmt.Errorf("with %d routes, Barque: %w", size, err)
 		}
 		for range b.repeats {
 			for _, p := range peers {
@@ -172,7 +172,7 @@ func run(ctx context.Context, o options) (err error) {
 			}
 			if b.side.MatchString("Barque") {
 				if err := b.own(ctx, size, i == 0); err != nil {
-					return fmt.Errorf("Barque with %d routes: %w", size, err)
+					return fmt.Errorf("with %d routes, Barque: %w", size, err)
 				}
 			}
 		}

@@ -237,7 +237,7 @@ func reloadCaddy(ctx context.Context, s *site, _ *program.Program) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("Caddy's API answers %s", response.Status)
+		return fmt.Errorf("the API of Caddy answers %s", response.Status)
 	}
 	return nil
 }
