@@ -308,8 +308,9 @@ func TestManyPasswords(t *testing.T) {
 			name := fmt.Sprintf("r%02d", i)
 			want += " " + name
 			peers = append(peers, object(name, func(s *Spec) { s.PasswordSecret = name }))
-			objects = append(objects, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name},
-				Data: map[string][]byte{"password": []byte("a secret")}})
+			objects = append(objects, &corev1.Secret{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name},
+				Data:       map[string][]byte{"password": []byte("a secret")}})
 		}
 		w := newWorld(t, peers, objects...)
 		defer w.end()

@@ -207,7 +207,8 @@ func parse(file string, data []byte) ([]entry, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", file, err)
 	default:
-		return nil, fmt.Errorf("%s:%d: a second document after a line of ---: want all settings in one", file, more.Line)
+		return nil, fmt.Errorf("%s:%d: a second document after a line of ---: want all settings in one", file,
+			more.Line)
 	}
 	if len(document.Content) == 0 || isNull(document.Content[0]) {
 		return nil, nil // nothing but comments
