@@ -33,6 +33,15 @@ func TestAFileThatEverybodyMayWrite(t *testing.T) {
 	}
 }
 
+// TestADevice: everybody may write /dev/null, and nothing comes out of it.
+func TestADevice(t *testing.T) {
+	m := newMachine(t)
+	m.file = os.DevNull
+	if _, err := m.load(); err != nil || *m.dir != "/var/lib/barque" {
+		t.Errorf("the setting is %s: %v", *m.dir, err)
+	}
+}
+
 // TestASecondDocument: settings behind a line of --- have no effect, and nobody should rely on
 // them.
 func TestASecondDocument(t *testing.T) {

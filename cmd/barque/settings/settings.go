@@ -188,8 +188,11 @@ func contents(path string) ([]byte, error) {
 	return io.ReadAll(file)
 }
 
-// open reports whether every user of the machine may write a file.
-func open(info fs.FileInfo) bool { return info.Mode().Perm()&0o002 != 0 }
+// open reports whether every user of the machine may write a file. Of a device such as /dev/null
+// what is written does not come back.
+func open(info fs.FileInfo) bool {
+	return info.Mode()&fs.ModeDevice == 0 && info.Mode().Perm()&0o002 != 0
+}
 
 func errOpen(path string) error {
 	return fmt.Errorf("%s: everybody may write it, and with it decide what root does: chmod o-w %s", path, path)
