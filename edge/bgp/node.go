@@ -330,10 +330,13 @@ func (n *Node) view(node *corev1.Node) (*view, error) {
 // faults.
 func (n *Node) usable(ctx context.Context, peers []peer) (good []speaker.Peer, faulty []Session) {
 	used := map[string]bool{}
+	// One wait for all: the routes wait, too, and their withdrawal.
+	asking, cancel := context.WithTimeout(ctx, probePatience)
+	defer cancel()
 	for _, p := range peers {
 		if p.fault == nil && p.secret != "" {
 			used[p.secret] = true
-			of := n.password(ctx, p.secret)
+			of := n.password(asking, p.secret)
 			p.Password, p.fault = of.value, of.err
 		}
 		if p.fault != nil {
@@ -367,9 +370,7 @@ func (n *Node) password(ctx context.Context, name string) password {
 	if known && time.Since(had.at) < age {
 		return had
 	}
-	asking, cancel := context.WithTimeout(ctx, probePatience)
-	defer cancel()
-	secret, err := n.config.Client.Secrets(SecretNamespace).Get(asking, name, metav1.GetOptions{})
+	secret, err := n.config.Client.Secrets(SecretNamespace).Get(ctx, name, metav1.GetOptions{})
 	now := password{at: time.Now()}
 	switch {
 	case apierrors.IsNotFound(err):

@@ -3,6 +3,7 @@ package bgp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -22,6 +23,7 @@ import (
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/barque/barque/edge/bgp/speaker"
@@ -120,7 +122,7 @@ func newWorld(t *testing.T, peers []*Object, objects ...runtime.Object) *world {
 	factory := informers.NewSharedInformerFactory(w.client, 0)
 	w.node, err = NewNode(NodeConfig{Name: "a", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Objects: all,
 		Nodes: factory.Core().V1().Nodes(), Services: factory.Core().V1().Services(),
-		Slices: factory.Discovery().V1().EndpointSlices(), Client: w.client.CoreV1(),
+		Slices: factory.Discovery().V1().EndpointSlices(), Client: silent{w.client.CoreV1(), &w.away},
 		GoesDown: func(context.Context) bool { return w.down },
 		Tell:     func(_, reason, message string) { w.events = append(w.events, reason+": "+message) },
 		newSpeaker: func(c speaker.Config) announcer {
@@ -272,6 +274,52 @@ func TestPasswords(t *testing.T) {
 	})
 }
 
+// silent is a cluster that answers no question about Secrets while it is away.
+type silent struct {
+	typedcorev1.CoreV1Interface
+	away *atomic.Bool
+}
+
+type silentSecrets struct {
+	typedcorev1.SecretInterface
+	away *atomic.Bool
+}
+
+func (s silent) Secrets(namespace string) typedcorev1.SecretInterface {
+	return silentSecrets{s.CoreV1Interface.Secrets(namespace), s.away}
+}
+
+func (s silentSecrets) Get(ctx context.Context, name string, o metav1.GetOptions) (*corev1.Secret, error) {
+	if s.away.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.SecretInterface.Get(ctx, name, o)
+}
+
+// TestManyPasswords: the wait for passwords is one, however many peers have one. A node without
+// contact withdraws its routes in time.
+func TestManyPasswords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := []runtime.Object{nodeAt("a", "192.0.2.1", true, nil), service("w", false, "198.51.100.1")}
+		var peers []*Object
+		want := "198.51.100.1/32"
+		for i := range 30 {
+			name := fmt.Sprintf("r%02d", i)
+			want += " " + name
+			peers = append(peers, object(name, func(s *Spec) { s.PasswordSecret = name }))
+			objects = append(objects, &corev1.Secret{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name},
+				Data:       map[string][]byte{"password": []byte("a secret")}})
+		}
+		w := newWorld(t, peers, objects...)
+		defer w.end()
+		w.announces(time.Minute, want)
+		w.away.Store(true)
+		w.announces(StaleAfter+4*probePatience, strings.TrimPrefix(want, "198.51.100.1/32 "))
+	})
+}
+
 // TestTelling: the sessions are in the Node, in events and in metrics.
 func TestTelling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -330,6 +378,21 @@ barque_edge_bgp_session_established{peer="r"} 1
 		}
 		if writes != 3 {
 			t.Errorf("the Node was written %d times", writes)
+		}
+	})
+}
+
+// TestSecretOfAWrongPeer: a peer with which nobody has a session lets nobody read its password. One
+// whose selector cannot be read would let all nodes.
+func TestSecretOfAWrongPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		named := object("r", func(s *Spec) { s.PasswordSecret, s.NodeSelector = "bgp", wrongSelector })
+		good := object("s", func(s *Spec) { s.PasswordSecret = "other" })
+		w := newWorld(t, []*Object{named, good}, nodeAt("a", "192.0.2.1", true, nil))
+		defer w.end()
+		w.announces(time.Minute, "")
+		if o := w.node.config.Objects; o.NamesSecret(nil, "bgp") || !o.NamesSecret(nil, "other") {
+			t.Errorf("the Secrets may be read: %t and %t", o.NamesSecret(nil, "bgp"), o.NamesSecret(nil, "other"))
 		}
 	})
 }

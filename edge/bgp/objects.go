@@ -112,9 +112,10 @@ func (o *Objects) Ways() (ways pool.Ways, known bool) {
 }
 
 // NamesSecret reports whether a BGPPeer of a node, which has these labels, names a Secret of
-// SecretNamespace.
+// SecretNamespace. A BGPPeer with a fault has no sessions, and needs none.
 func (o *Objects) NamesSecret(node map[string]string, secret string) bool {
-	return secret != "" && slices.ContainsFunc(o.peersOf(node), func(p peer) bool { return p.secret == secret })
+	return secret != "" && slices.ContainsFunc(o.peersOf(node),
+		func(p peer) bool { return p.fault == nil && p.secret == secret })
 }
 
 // peersOf returns the peers of a node, by its labels, in the order of their names.

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -57,7 +58,8 @@ func (s *singles[O, V]) Run(ctx context.Context) error {
 const mostWatched = 2000
 
 // Want replaces the set of objects that are watched. It returns the number of those for which there
-// is no room. Those that are watched already stay, so newcomers cannot displace them.
+// is no room. Those that are watched already stay, so newcomers cannot displace them. Of newcomers
+// each namespace has its turn: at a start all are newcomers.
 func (s *singles[O, V]) Want(names map[types.NamespacedName]bool) (left int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,18 +71,34 @@ func (s *singles[O, V]) Want(names map[types.NamespacedName]bool) (left int) {
 			delete(s.watched, name)
 		}
 	}
-	for _, name := range slices.SortedFunc(maps.Keys(names), compareNames) {
-		switch {
-		case s.watched[name] != nil:
-		case len(s.watched) >= mostWatched:
+	for _, name := range s.newcomers(names) {
+		if len(s.watched) >= mostWatched {
 			left++
-		default:
-			w := &single[V]{}
-			s.watched[name] = w
-			s.start(name, w)
+			continue
 		}
+		w := &single[V]{}
+		s.watched[name] = w
+		s.start(name, w)
 	}
 	return left
+}
+
+// newcomers returns the objects that are not watched: those first whose namespaces have fewer
+// before them. The caller holds mu.
+func (s *singles[O, V]) newcomers(names map[types.NamespacedName]bool) (all []types.NamespacedName) {
+	before, has := map[types.NamespacedName]int{}, map[string]int{} // by object, and by namespace
+	for name := range s.watched {
+		has[name.Namespace]++
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(names), compareNames) {
+		if s.watched[name] == nil {
+			before[name] = has[name.Namespace]
+			has[name.Namespace]++
+			all = append(all, name)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b types.NamespacedName) int { return cmp.Compare(before[a], before[b]) })
+	return all
 }
 
 // start begins to watch one. The caller holds mu.

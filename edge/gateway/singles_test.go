@@ -30,3 +30,26 @@ func TestObjectsThatAreTooMany(t *testing.T) {
 		t.Errorf("when one has gone, %d have no room, %d are watched", left, len(s.watched))
 	}
 }
+
+// TestRoomForEveryNamespace: after a restart all are newcomers. A namespace with many names leaves
+// room for the few of another one.
+func TestRoomForEveryNamespace(t *testing.T) {
+	s := NewSecrets(fake.NewClientset(), func() {})
+	names := map[types.NamespacedName]bool{}
+	for i := range 2 * mostWatched {
+		names[types.NamespacedName{Namespace: "a", Name: fmt.Sprint(i)}] = true
+	}
+	for i := range 3 {
+		names[types.NamespacedName{Namespace: "z", Name: fmt.Sprint(i)}] = true
+	}
+	left := s.Want(names)
+	has := 0
+	for name := range s.watched {
+		if name.Namespace == "z" {
+			has++
+		}
+	}
+	if has != 3 || len(s.watched) != mostWatched || left != mostWatched+3 {
+		t.Errorf("%d of 3 are watched, %d in all, %d have no room", has, len(s.watched), left)
+	}
+}

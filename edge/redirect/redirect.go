@@ -56,7 +56,7 @@ type Config struct {
 	Wanted func() ([]netip.AddrPort, <-chan struct{})
 	// To are this machine's own addresses, the first of each family counts. The port stays.
 	To []netip.Addr
-	// Failed is called with each error that differs from the one before.
+	// Failed is called with each error that differs from the one before of the same family.
 	Failed func(error)
 	Logger *slog.Logger
 }
@@ -89,30 +89,30 @@ func Run(ctx context.Context, c Config) error {
 		}
 	}()
 	written := map[nft.Family]bool{nft.IPv4: true, nft.IPv6: true} // by an earlier process, perhaps
-	said := ""
+	said := map[nft.Family]string{}                                // the last errors
 	for {
 		all, changed := c.Wanted()
-		wait, text := time.Hour, ""
+		wait := time.Hour
 		for _, family := range []nft.Family{nft.IPv4, nft.IPv6} {
 			wanted := of(family, all)
 			if len(wanted) == 0 && !written[family] {
 				continue
 			}
 			if err := write(writer, family, wanted, c); err != nil {
-				text, wait = err.Error(), again
-				if text != said && c.Failed != nil {
-					c.Failed(err)
+				if wait = again; err.Error() != said[family] {
+					said[family] = err.Error()
+					logger.Error("cannot lead the packets of "+c.Of+" to this machine, and will try again", "err", err)
+					if c.Failed != nil {
+						c.Failed(err)
+					}
 				}
 				continue
 			}
+			delete(said, family)
 			if written[family] = len(wanted) > 0; written[family] {
 				wait = min(wait, refresh)
 			}
 		}
-		if text != "" && text != said {
-			logger.Error("cannot lead the packets of "+c.Of+" to this machine, and will try again", "err", text)
-		}
-		said = text
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:

@@ -182,6 +182,41 @@ func TestNoAddressOfTheFamily(t *testing.T) {
 	}
 }
 
+// TestOneErrorOfEachFamily: two errors that last are not told again and again in turn.
+func TestOneErrorOfEachFamily(t *testing.T) {
+	if !apart.Run(t, apart.Network, time.Minute, "the errors of a machine without an address") {
+		return
+	}
+	w := &wanted{changed: make(chan struct{})}
+	w.set("192.0.2.7:80", "[2001:db8:1::7]:80")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	failed, looked := make(chan error, 10), make(chan bool)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Run(ctx, Config{Table: TableOfGateways, Of: "the test", Failed: func(err error) { failed <- err },
+			Wanted: func() ([]netip.AddrPort, <-chan struct{}) {
+				looked <- true
+				return w.get()
+			}})
+	}()
+	for range 3 {
+		<-looked
+	}
+	cancel()
+	select {
+	case <-looked: // one was under way
+	case err := <-ended:
+		ended <- err
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if n := len(failed); n != 2 {
+		t.Errorf("%d errors were told", n)
+	}
+}
+
 // TestHeld: of what a server holds, the API's addresses count.
 func TestHeld(t *testing.T) {
 	api, other := netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("192.0.2.11")

@@ -8,8 +8,10 @@
 package settings
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -104,7 +106,7 @@ func Load(flags *pflag.FlagSet, kind Kind, file string, environment []string) (*
 	var all []entry
 	var errs []error
 	for _, path := range files {
-		data, err := os.ReadFile(path)
+		data, err := contents(path)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -149,8 +151,16 @@ func filesOf(file string) ([]string, error) {
 	case !errors.Is(err, fs.ErrNotExist) || file != DefaultFile:
 		return nil, fmt.Errorf("the file of settings: %w", err)
 	}
+	switch info, err := os.Stat(file + ".d"); {
+	case errors.Is(err, fs.ErrNotExist):
+		return files, nil
+	case err != nil:
+		return nil, fmt.Errorf("the folder of settings: %w", err)
+	case open(info):
+		return nil, errOpen(file + ".d")
+	}
 	dropIns, err := os.ReadDir(file + ".d")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		return nil, fmt.Errorf("the folder of settings: %w", err)
 	}
 	for _, d := range dropIns { // in the order of their names
@@ -161,11 +171,47 @@ func filesOf(file string) ([]string, error) {
 	return files, nil
 }
 
+// contents reads a file. A node runs as root by its settings, so whoever may write them is root.
+func contents(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if open(info) {
+		return nil, errOpen(path)
+	}
+	return io.ReadAll(file)
+}
+
+// open reports whether every user of the machine may write a file. Of a device such as /dev/null
+// what is written does not come back.
+func open(info fs.FileInfo) bool {
+	return info.Mode()&fs.ModeDevice == 0 && info.Mode().Perm()&0o002 != 0
+}
+
+func errOpen(path string) error {
+	return fmt.Errorf("%s: everybody may write it, and with it decide what root does: chmod o-w %s", path, path)
+}
+
 // parse reads one file. Its errors have the file and the line.
 func parse(file string, data []byte) ([]entry, error) {
-	var document yaml.Node
-	if err := yaml.Unmarshal(data, &document); err != nil {
+	var document, more yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	if err := decoder.Decode(&document); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	switch err := decoder.Decode(&more); {
+	case errors.Is(err, io.EOF):
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", file, err)
+	default:
+		return nil, fmt.Errorf("%s:%d: a second document after a line of ---: want all settings in one", file,
+			more.Line)
 	}
 	if len(document.Content) == 0 || isNull(document.Content[0]) {
 		return nil, nil // nothing but comments

@@ -4,12 +4,15 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/base64"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -344,6 +347,31 @@ func TestShownToBackends(t *testing.T) {
 	if n := len(b.proxy.out.secure); n != 2 {
 		t.Errorf("%d transports are kept, want 2", n)
 	}
+}
+
+// TestForgottenTransports: a policy that changes again and again leaves no transports behind.
+func TestForgottenTransports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutgoing(&Config{})
+		often, err := o.tls(&model.Verify{Hostname: "often.example.com"}, types.NamespacedName{}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 100 {
+			time.Sleep(idleBackend / 2)
+			of := &model.Verify{Hostname: fmt.Sprintf("%d.example.com", i)}
+			if _, err := o.tls(of, types.NamespacedName{}, false); err != nil {
+				t.Fatal(err)
+			}
+			again, err := o.tls(&model.Verify{Hostname: "often.example.com"}, types.NamespacedName{}, false)
+			if err != nil || again != often {
+				t.Fatalf("a transport that is in use was made anew: %v", err)
+			}
+		}
+		if n := len(o.secure); n > 4 {
+			t.Errorf("%d transports are kept", n)
+		}
+	})
 }
 
 // TestShownByStreams: a stream whose TLS ends here shows the certificate, too.

@@ -171,8 +171,8 @@ func (o *port) misdirected(server, name string) bool {
 	if server == "" || lower(server) == name {
 		return false
 	}
-	a, b := o.find(model.HTTPS, lower(server)), o.find(model.HTTPS, name)
-	return a != b
+	all := o.listeners.Load() // once: a change makes the same listener anew
+	return all.find(model.HTTPS, lower(server)) != all.find(model.HTTPS, name)
 }
 
 // peerOf is the address at the other end of a request's connection.

@@ -554,10 +554,13 @@ func serveOf(listeners map[host]*model.Listener, name string) (model.Serve, bool
 
 // find returns the most specific listener of a name.
 func (o *port) find(serve model.Serve, name string) *model.Listener {
-	listeners := o.listeners.Load()
+	return o.listeners.Load().find(serve, name)
+}
+
+func (l *listeners) find(serve model.Serve, name string) *model.Listener {
 	for h := range candidates(serve, name) {
-		if l := listeners.by[h]; l != nil {
-			return l
+		if found := l.by[h]; found != nil {
+			return found
 		}
 	}
 	return nil

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +17,7 @@ import (
 
 	"github.com/barque/barque/edge/gateway/certs"
 	"github.com/barque/barque/edge/gateway/conns"
+	"github.com/barque/barque/edge/gateway/endpoints"
 	"github.com/barque/barque/edge/gateway/model"
 )
 
@@ -227,6 +230,34 @@ func TestVerifiedBackend(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNothingIsMisdirectedByAChange: two names of one listener belong together while listeners are
+// replaced by the same ones.
+func TestNothingIsMisdirectedByAChange(t *testing.T) {
+	p := New(Config{}, endpoints.New(nil))
+	all := []model.Listener{{Port: 443, Serve: model.HTTPS, Hostname: "*.example.com"}}
+	p.SetListeners(all)
+	of := p.ports[netip.AddrPortFrom(netip.Addr{}, 443)]
+	done := make(chan bool)
+	go func() {
+		defer close(done)
+		for range 20000 {
+			p.SetListeners(slices.Clone(all))
+		}
+	}()
+	for {
+		if of.misdirected("a.example.com", "b.example.com") {
+			t.Error("a request for another name of the listener was refused")
+			break
+		}
+		select {
+		case <-done:
+			return
+		default:
+		}
+	}
+	<-done
 }
 
 // TestChangedCA: requests go by the CAs that a ConfigMap has now, without a change of routes.

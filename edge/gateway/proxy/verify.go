@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -29,6 +30,7 @@ type secured struct {
 	authorities []*certs.Authority
 	shown       *tls.Certificate
 	transport   *http.Transport
+	used        time.Time // by the last request that began
 }
 
 // authorities returns the CAs for a backend; none means those of the system.
@@ -75,19 +77,33 @@ func (o *outgoing) tls(v *model.Verify, shown types.NamespacedName, h2 bool) (*h
 	defer o.mu.Unlock()
 	if of := o.secure[key]; of != nil {
 		if of.shown == certificate && slices.Equal(of.authorities, authorities) {
+			of.used = time.Now()
 			return of.transport, nil
 		}
 		// Connections of the former CAs and the former certificate take no more requests.
 		of.transport.CloseIdleConnections()
 	}
+	o.forget()
 	t := o.transport()
 	t.TLSClientConfig = certs.Verifying(v, authorities)
 	show(t.TLSClientConfig, certificate)
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(!h2)
 	t.Protocols.SetHTTP2(true)
-	o.secure[key] = &secured{authorities, certificate, t}
+	o.secure[key] = &secured{authorities, certificate, t, time.Now()}
 	return t, nil
+}
+
+// forget drops the transports that no request has asked for as long as a connection may be idle:
+// policies change, and each has a transport of its own. Requests under way keep theirs. The caller
+// holds mu.
+func (o *outgoing) forget() {
+	for key, of := range o.secure {
+		if time.Since(of.used) > idleBackend {
+			of.transport.CloseIdleConnections()
+			delete(o.secure, key)
+		}
+	}
 }
 
 // show shows a certificate to each server that asks for one, also where the server names other CAs:
