@@ -116,8 +116,14 @@ func Load(flags *pflag.FlagSet, kind Kind, file string, environment []string) (*
 		if err != nil {
 			errs = append(errs, err)
 		}
+		of := map[string]entry{}
 		for _, e := range entries {
 			err := kind.resolve(flags, &e)
+			if other, again := of[e.name]; again && err == nil && other.append == e.append {
+				err = fmt.Errorf("%v: %s is the same setting as %s, which line %d has already", e.from, e.written,
+					other.written, other.from.Line)
+			}
+			of[e.name] = e
 			var foreign errForeign
 			switch {
 			case errors.As(err, &foreign):
@@ -312,6 +318,9 @@ func (k Kind) variables(flags *pflag.FlagSet, environment []string) ([]entry, er
 		}
 		e := entry{name: strings.ToLower(strings.ReplaceAll(name, "_", "-")), scalar: value, written: variable,
 			from: Origin{Variable: variable}}
+		if alias, has := k.Aliases[e.name]; has {
+			e.name = alias
+		}
 		if _, secret := k.Secret[e.name]; !secret && (flags.Lookup(e.name) == nil || slices.Contains(k.Own, e.name)) {
 			continue
 		}

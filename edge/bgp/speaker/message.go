@@ -76,14 +76,14 @@ func read(from io.Reader) (message, error) {
 	switch kind {
 	case bgp.BGP_MSG_OPEN:
 		var open bgp.BGPOpen
-		if err := open.DecodeFromBytes(body); err != nil {
-			return message{}, faultOf(err)
+		if err := decoded(func() error { return open.DecodeFromBytes(body) }); err != nil {
+			return message{}, err
 		}
 		return message{kind: kind, open: &open}, nil
 	case bgp.BGP_MSG_NOTIFICATION:
 		var n bgp.BGPNotification
-		if err := n.DecodeFromBytes(body); err != nil {
-			return message{}, faultOf(err)
+		if err := decoded(func() error { return n.DecodeFromBytes(body) }); err != nil {
+			return message{}, err
 		}
 		return message{kind: kind, notification: &n}, nil
 	case bgp.BGP_MSG_UPDATE, bgp.BGP_MSG_KEEPALIVE, bgp.BGP_MSG_ROUTE_REFRESH:
@@ -91,6 +91,21 @@ func read(from io.Reader) (message, error) {
 	}
 	return message{}, &fault{bgp.BGP_ERROR_MESSAGE_HEADER_ERROR, bgp.BGP_ERROR_SUB_BAD_MESSAGE_TYPE, []byte{kind},
 		fmt.Sprintf("the router has sent a message of the unknown type %d", kind)}
+}
+
+// decoded turns what the library finds wrong in a router's bytes into a fault. A panic of it must
+// not end the node.
+func decoded(decode func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &fault{bgp.BGP_ERROR_MESSAGE_HEADER_ERROR, bgp.BGP_ERROR_SUB_BAD_MESSAGE_TYPE, nil,
+				fmt.Sprintf("the router has sent a message that cannot be read: %v", p)}
+		}
+	}()
+	if err := decode(); err != nil {
+		return faultOf(err)
+	}
+	return nil
 }
 
 // familyOf is BGP's name of an address's family.
