@@ -76,6 +76,8 @@ type Listener struct {
 	Addresses []netip.Addr
 	// Clients are the requirements for the certificates of clients of HTTPS; nil is none.
 	Clients *Clients
+	// Created is since when its object has it. Of listeners with one name the older counts.
+	Created time.Time
 }
 
 // Clients are the requirements for the certificates of clients.

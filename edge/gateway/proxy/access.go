@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
@@ -134,38 +133,6 @@ func (a *action) ask(e *model.External, w http.ResponseWriter, r *http.Request, 
 func (p *Proxy) trusts(r *http.Request) bool {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && contains(p.config.TrustedHops, peer.Addr().Unmap().WithZone(""))
-}
-
-// takes reports whether a canary takes a request, in ingress-nginx's order: header, cookie, weight.
-func takes(c *model.Canary, r *http.Request) bool {
-	if c.Header != "" {
-		value := r.Header.Get(c.Header)
-		switch {
-		case c.HeaderPattern != nil:
-			if value != "" && c.HeaderPattern.MatchString(value) {
-				return true
-			}
-		case c.HeaderValue != "":
-			if value == c.HeaderValue {
-				return true
-			}
-		case value == "always":
-			return true
-		case value == "never":
-			return false
-		}
-	}
-	if c.Cookie != "" {
-		if cookie, err := r.Cookie(c.Cookie); err == nil {
-			switch cookie.Value {
-			case "always":
-				return true
-			case "never":
-				return false
-			}
-		}
-	}
-	return c.Total > 0 && rand.IntN(c.Total) < c.Weight
 }
 
 // recorder knows the answer.

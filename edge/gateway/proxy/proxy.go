@@ -251,8 +251,12 @@ func (p *Proxy) SetListeners(all []model.Listener) {
 	p.poke()
 }
 
-// merged is a listener for two of the same name.
+// merged is a listener for two of the same name. The certificates of the older one come first: a
+// later object of another namespace must not show its own in their place.
 func merged(a, b *model.Listener) *model.Listener {
+	if b.Created.Before(a.Created) {
+		a, b = b, a
+	}
 	both := *a
 	both.Isolated, both.SelfSigned = a.Isolated || b.Isolated, a.SelfSigned || b.SelfSigned
 	both.Clients = model.Together(a.Clients, b.Clients)
@@ -541,12 +545,18 @@ func (o *port) secure(conn net.Conn, queue *conns.Queue) {
 }
 
 // serveOf returns how a server name is served, by the most specific listener; false without one.
+// Of several kinds of one hostname the oldest counts: a later object of another namespace must not
+// take the connections over.
 func serveOf(listeners map[host]*model.Listener, name string) (model.Serve, bool) {
 	for h := range candidates(model.HTTPS, name) {
+		var oldest *model.Listener
 		for _, serve := range []model.Serve{model.Passthrough, model.Terminate, model.HTTPS} {
-			if listeners[host{serve, h.name}] != nil {
-				return serve, true
+			if l := listeners[host{serve, h.name}]; l != nil && (oldest == nil || l.Created.Before(oldest.Created)) {
+				oldest = l
 			}
+		}
+		if oldest != nil {
+			return oldest.Serve, true
 		}
 	}
 	return model.HTTPS, false

@@ -334,7 +334,7 @@ func matches(e *entry, r *http.Request, params func() url.Values) bool {
 			return false
 		}
 	}
-	return e.action.Canary == nil || takes(e.action.Canary, r)
+	return e.action.Canary == nil || e.action.Canary.Takes(r)
 }
 
 func equal(v *model.Value, text string) bool {

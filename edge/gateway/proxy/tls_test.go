@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -137,6 +139,55 @@ func TestTerminate(t *testing.T) {
 	})
 	if _, _, err := b.spoken("example.org", "hello"); err == nil {
 		t.Error("a name without a listener was connected")
+	}
+}
+
+// TestTheOlderListenerOfANameCounts: whoever may make a Gateway in some namespace takes neither the
+// connections of another one's host at the nodes' addresses, nor shows a certificate of its own
+// there.
+func TestTheOlderListenerOfANameCounts(t *testing.T) {
+	const name = "shop.example.com"
+	at := func(hour int) time.Time { return time.Date(2026, 11, 30, hour, 0, 0, 0, time.UTC) }
+	secret := func(name string) []types.NamespacedName { return []types.NamespacedName{{Namespace: "n", Name: name}} }
+	https := func(certificate string, hour int) model.Listener {
+		return model.Listener{Port: 443, Serve: model.HTTPS, Hostname: name, Certificates: secret(certificate),
+			Created: at(hour)}
+	}
+	pass := func(hour int) model.Listener {
+		return model.Listener{Port: 443, Serve: model.Passthrough, Hostname: name, Created: at(hour)}
+	}
+	for _, c := range []struct {
+		name, want string
+		listeners  []model.Listener
+	}{
+		{"a younger Passthrough", "web", []model.Listener{pass(2), https("web", 1)}},
+		{"an older Passthrough", "pass", []model.Listener{pass(1), https("web", 2)}},
+		{"a younger certificate", "web", []model.Listener{https("other", 2), https("web", 1)}},
+		{"an older certificate", "other", []model.Listener{https("web", 2), https("other", 1)}},
+		{"a younger Passthrough beside two", "web", []model.Listener{https("other", 3), https("web", 1), pass(2)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t, Config{})
+			b.certs["web"], b.certs["other"] = certificateFor(t, name), certificateFor(t, name)
+			own := certificateFor(t, name)
+			b.service("pass", conns.AddrOf(echo(t, tls.NewListener(listener(t),
+				&tls.Config{Certificates: []tls.Certificate{*own}}), "pass ")))
+			b.listen(c.listeners...)
+			b.stream("pass", model.Passthrough, name, to("pass"))
+			config := &tls.Config{ServerName: name, InsecureSkipVerify: true}
+			conn, err := tls.Dial("tcp", b.addr(443), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			shown := conn.ConnectionState().PeerCertificates[0].Raw
+			known := map[string]*tls.Certificate{"web": b.certs["web"], "other": b.certs["other"], "pass": own}
+			for who, certificate := range known {
+				if bytes.Equal(shown, certificate.Certificate[0]) != (who == c.want) {
+					t.Errorf("the certificate of %s: want that of %s", who, c.want)
+				}
+			}
+		})
 	}
 }
 

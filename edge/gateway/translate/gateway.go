@@ -3,6 +3,7 @@ package translate
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -44,6 +45,7 @@ type holder struct {
 	secrets []types.NamespacedName
 	// frontend has the requirements of the Gateway for the certificates of clients.
 	frontend frontend
+	created  time.Time
 }
 
 // newHolder returns a holder of listeners.
@@ -72,6 +74,7 @@ func TranslateGateway(c Cluster, ports Ports, g *gatewayv1.Gateway) Gateway {
 		c = unread{c} // nobody reads the Secrets of a Gateway that is not served
 	}
 	of, at := newHolder(c, "Gateway", g.Namespace, g.Generation, g.Spec.Listeners), siteOf(c, g)
+	of.created = g.CreationTimestamp.Time
 	of.frontend = frontendOf(c, g)
 	_, out.shown = shownBy(c, g)
 	for i := range g.Spec.Listeners {
@@ -183,7 +186,8 @@ type clash struct {
 
 func translateListener(c Cluster, ports Ports, of holder, l *gatewayv1.Listener, rival clash) Listener {
 	out := Listener{Name: string(l.Name), spec: l}
-	out.Model = model.Listener{Port: uint16(l.Port), Hostname: lowerName(l.Hostname), Isolated: true}
+	out.Model = model.Listener{Port: uint16(l.Port), Hostname: lowerName(l.Hostname), Isolated: true,
+		Created: of.created}
 	set := func(
 		kind gatewayv1.ListenerConditionType, reason gatewayv1.ListenerConditionReason, message string, ok bool,
 	) {

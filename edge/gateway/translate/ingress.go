@@ -60,12 +60,14 @@ func TranslateIngress(c Cluster, ports Ports, in *networkingv1.Ingress) Ingress 
 		rule.Action.Backends = []model.Backend{out.backend(c, in, options, in.Spec.DefaultBackend)}
 		routes[""] = append(routes[""], rule)
 	}
+	created := in.CreationTimestamp.Time
 	for _, host := range out.free(ports, ports.HTTP, plain) {
-		out.Listeners = append(out.Listeners, model.Listener{Port: ports.HTTP, Serve: model.HTTP, Hostname: host})
+		out.Listeners = append(out.Listeners,
+			model.Listener{Port: ports.HTTP, Serve: model.HTTP, Hostname: host, Created: created})
 		out.place(ports.HTTP, model.HTTP, host, options.onHTTP(routes[host], slices.Contains(secure, host)))
 	}
 	for _, host := range out.free(ports, ports.HTTPS, secure) {
-		l := model.Listener{Port: ports.HTTPS, Serve: model.HTTPS, Hostname: host, SelfSigned: true}
+		l := model.Listener{Port: ports.HTTPS, Serve: model.HTTPS, Hostname: host, SelfSigned: true, Created: created}
 		secret, _ := secretOf(in, host)
 		if name := (types.NamespacedName{Namespace: in.Namespace, Name: secret}); slices.Contains(certificates, name) {
 			l.Certificates = []types.NamespacedName{name}

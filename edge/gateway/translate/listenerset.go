@@ -113,6 +113,7 @@ func translateListenerSet(
 	}
 	listeners := listenersOf(s)
 	of, at := newHolder(c, "ListenerSet", s.Namespace, s.Generation, listeners), siteOf(c, g)
+	of.created = later(g.CreationTimestamp.Time, s.CreationTimestamp.Time)
 	of.frontend = frontendOf(c, g)
 	for i := range listeners {
 		l := &listeners[i]

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -233,5 +234,30 @@ func TestTLSRoutePlaces(t *testing.T) {
 	}
 	if len(want) > 0 {
 		t.Errorf("no place for %v", want)
+	}
+}
+
+// A listener is as old as its object, and one of a set is not older than its Gateway: the proxy
+// lets the older of one name count.
+func TestListenersAreAsOldAsTheirObjects(t *testing.T) {
+	gateway := setGateway(t, "Same", "  - {name: one, port: 80, protocol: HTTP, hostname: one.example.com}\n")
+	gateway.CreationTimestamp = metav1.Unix(5, 0)
+	before := setOf(t, "a", "before", 1, "  - {name: l, port: 80, protocol: HTTP, hostname: two.example.com}\n")
+	after := setOf(t, "a", "after", 9, "  - {name: l, port: 80, protocol: HTTP, hostname: three.example.com}\n")
+	w := world{gateways: map[types.NamespacedName]*gatewayv1.Gateway{key("a", "g"): gateway},
+		sets: []*gatewayv1.ListenerSet{before, after}}
+	ingress := ingressOf(t, nil)
+	ingress.CreationTimestamp = metav1.Unix(7, 0)
+	got := map[string]int64{
+		"gateway": TranslateGateway(w, ports, gateway).Listeners[0].Model.Created.Unix(),
+		"before":  TranslateListenerSet(w, ports, gateway, before).Listeners[0].Model.Created.Unix(),
+		"after":   TranslateListenerSet(w, ports, gateway, after).Listeners[0].Model.Created.Unix(),
+	}
+	for _, l := range TranslateIngress(world{}, ports, ingress).Listeners {
+		got["ingress, port "+itoa(l.Port)] = l.Created.Unix()
+	}
+	want := map[string]int64{"gateway": 5, "before": 5, "after": 9, "ingress, port 80": 7, "ingress, port 443": 7}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
