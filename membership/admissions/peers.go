@@ -113,11 +113,19 @@ func (p *Peers) Check(cert *x509.Certificate, others []*x509.Certificate) error 
 	if is == nil || is == p.open.Load() || slices.Contains(is.Keys[pki.HolderOf(cert)], pki.KeyOf(cert)) {
 		return nil
 	}
-	return fmt.Errorf(
+	return unproven(fmt.Sprintf(
 		"the CA is exchanged since %s, and the certificate of %q is of the CA before, with a key that the server had not recorded then: "+
 			"if that server runs without a leader for minutes, and the others have one, let that server join again (see \"Exchange the CA\" in docs/operations.md)",
-		b.Since.UTC().Format(time.RFC3339), cert.Subject.CommonName)
+		b.Since.UTC().Format(time.RFC3339), cert.Subject.CommonName))
 }
+
+// unproven is the reason for which a member's certificate does not count in an exchange.
+type unproven string
+
+func (u unproven) Error() string { return string(u) }
+
+// Passing makes the server's calls ones to repeat: it gets a certificate of the new CA in a moment.
+func (unproven) Passing() bool { return true }
 
 var errOpen = errors.New(
 	"this server has had no leader for a while, so it does not know for sure who the servers are: ask another one")

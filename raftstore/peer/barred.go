@@ -43,6 +43,7 @@ func withCaller(ctx context.Context, conn net.Conn) context.Context {
 func (p *Peers) guarded(conn net.Conn, handler rpc.Handler) rpc.Handler {
 	answer, atOnce := handler.Answer, handler.AtOnce
 	handler.Answer = func(ctx context.Context, kind byte, payload []byte) (byte, []byte) {
+		var reason interface{ Passing() bool }
 		switch err := barredBy(conn); {
 		case err == nil:
 			return answer(withCaller(ctx, conn), kind, payload)
@@ -50,6 +51,8 @@ func (p *Peers) guarded(conn net.Conn, handler rpc.Handler) rpc.Handler {
 			return p.handleHello(payload, errors.Is(err, transport.ErrStranger))
 		case kind == CallMembers && errors.Is(err, transport.ErrStranger) && p.asksToJoin(payload):
 			return answer(ctx, kind, payload)
+		case errors.As(err, &reason) && reason.Passing(): // the caller repeats it on its next connection
+			return AnswerUnavailable, fmt.Appendf(nil, "this call is for members: %v", err)
 		default:
 			return AnswerRefused, fmt.Appendf(nil, "this call is for members: %v", err)
 		}

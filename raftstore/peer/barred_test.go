@@ -103,6 +103,12 @@ func TestCallsOfOthersThanMembers(t *testing.T) {
 			t.Errorf("%s: answer %d, reached %t", c.what, kind, reached[c.kind])
 		}
 	}
+	clear(reached)
+	kind, _ := p.guarded(&barredConn{err: fmt.Errorf("s2: %w", passingReason{})}, handler).Answer(t.Context(),
+		CallPropose, nil)
+	if kind != AnswerUnavailable || reached[CallPropose] {
+		t.Errorf("a member without a new certificate yet: answer %d, reached %t", kind, reached[CallPropose])
+	}
 	for _, c := range []struct {
 		what, id     string
 		barred       error
@@ -225,3 +231,10 @@ func TestWhoIsBarredIsAskedWhereItCounts(t *testing.T) {
 		}
 	}
 }
+
+// passingReason is that of a member whose certificate does not count for a moment.
+type passingReason struct{}
+
+func (passingReason) Error() string { return "the CA is exchanged" }
+
+func (passingReason) Passing() bool { return true }
