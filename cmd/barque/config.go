@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -148,12 +149,17 @@ func showConfigCommand(role string) *cobra.Command {
 			}
 			shown = append(shown, s)
 		})
-		for name, from := range loaded.Unused {
-			fmt.Fprintf(c.ErrOrStderr(), "%v: %s has no effect on `barque %s`\n", from, name, role)
-		}
+		sayUnused(c.ErrOrStderr(), loaded, role)
 		return command.Print(c, *format, shown, func(w io.Writer) error { return writeSettings(w, shown) })
 	}
 	return cmd
+}
+
+// sayUnused names the settings that are those of the other role.
+func sayUnused(w io.Writer, loaded *settings.Loaded, role string) {
+	for _, name := range slices.Sorted(maps.Keys(loaded.Unused)) {
+		fmt.Fprintf(w, "%v: %s has no effect on `barque %s`\n", loaded.Unused[name], name, role)
+	}
 }
 
 func writeSettings(w io.Writer, shown []shownSetting) error {
@@ -197,9 +203,13 @@ func checkConfigCommand() *cobra.Command {
 		of := &cobra.Command{Use: *role}
 		f := addRoleFlags(of, *role)
 		loaded, err := settings.Load(of.Flags(), settingsOf(*role), args[0], nil)
+		if err == nil && len(loaded.Files) == 0 {
+			err = fmt.Errorf("there is no file %s, and none in %s.d", args[0], args[0])
+		}
 		if err != nil {
 			return err
 		}
+		sayUnused(c.ErrOrStderr(), loaded, *role)
 		if err := command.RefuseEmpty(of, nil); err != nil {
 			return errors.Unwrap(err)
 		}

@@ -138,3 +138,12 @@ func TestVariableNamesTheFile(t *testing.T) {
 		t.Errorf("%v:\n%s", err, out)
 	}
 }
+
+// A check of a file that is not there has checked nothing.
+func TestCheckOfNoFile(t *testing.T) {
+	for _, file := range []string{settings.None, filepath.Join(t.TempDir(), "config.yaml")} {
+		if out, err := run(t, "config", "check", file); err == nil {
+			t.Errorf("%s: %q", file, out)
+		}
+	}
+}

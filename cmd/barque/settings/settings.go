@@ -47,12 +47,12 @@ type Kind struct {
 // Origin is the place that a setting's value has come from.
 type Origin struct {
 	// File is empty for a variable and for the command line.
-	File string `json:"file,omitempty"`
-	Line int    `json:"line,omitempty"`
+	File string
+	Line int
 	// Variable is the name of the variable in the environment.
-	Variable string `json:"variable,omitempty"`
+	Variable string
 	// Also are the places of a list's earlier elements, to which this place appends.
-	Also []Origin `json:"also,omitempty"`
+	Also []Origin
 }
 
 func (o Origin) String() string {
@@ -63,7 +63,7 @@ func (o Origin) String() string {
 	case o.File != "":
 		text = o.File + ":" + strconv.Itoa(o.Line)
 	}
-	for _, earlier := range o.Also {
+	for _, earlier := range slices.Backward(o.Also) {
 		text = earlier.String() + " and " + text
 	}
 	return text

@@ -183,6 +183,21 @@ func TestAWrongFileIsRefusedWithItsPlace(t *testing.T) {
 	}
 }
 
+func TestPlacesOfAListAreInTheirOrder(t *testing.T) {
+	m := newMachine(t)
+	m.write("config.yaml", "tls-san: [a]")
+	m.write("config.yaml.d/1.yaml", "tls-san+: [b]")
+	m.write("config.yaml.d/2.yaml", "tls-san+: [c]")
+	got, err := m.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := m.file + ":1 and " + m.file + ".d/1.yaml:1 and " + m.file + ".d/2.yaml:1"
+	if from := got.Origins["tls-san"].String(); from != want {
+		t.Errorf("got %s, want %s", from, want)
+	}
+}
+
 func TestAllFaultsAreReportedAtOnce(t *testing.T) {
 	m := newMachine(t)
 	m.write("config.yaml", "data-dirr: /a\napi-port: x")
