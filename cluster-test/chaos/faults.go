@@ -94,7 +94,7 @@ func (r *run) inject(number int) {
 	if !r.Failed() {
 		r.wait("the watch on every server has told of all changes of pods", r.allTold)
 	}
-	r.evictions.Told(time.Now())
+	r.evictions.Reported(time.Now())
 	r.Made(span)
 }
 

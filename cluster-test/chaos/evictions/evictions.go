@@ -33,8 +33,8 @@ type Judge struct {
 type trouble struct {
 	node     string
 	from, to time.Time // to is zero while it lasts
-	// told is when all watches had reported the changes of pods until to; zero: some have not.
-	told time.Time
+	// reported is when all watches had reported the changes of pods until to; zero: some have not.
+	reported time.Time
 }
 
 // ending is one way in which one pod ends.
@@ -43,7 +43,7 @@ type ending struct {
 	forced bool
 }
 
-// late is for how long after told an eviction may still be seen that is due to the trouble. A
+// late is for how long after reported an eviction may still be seen that is due to the trouble. A
 // trouble ends when the cluster is whole, with every Node Ready and no pod on its way out: a later
 // eviction was at most being asked for at that moment.
 const late = 5 * time.Second
@@ -64,7 +64,7 @@ func (e *Judge) Begin(now time.Time, nodes ...string) {
 	}
 }
 
-// End ends all troubles. A watch that is behind may still report their consequences, until Told.
+// End ends all troubles. A watch that is behind may report their consequences until Reported.
 func (e *Judge) End(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -75,13 +75,13 @@ func (e *Judge) End(now time.Time) {
 	}
 }
 
-// Told is called when every watch has reported the changes of pods until the troubles ended.
-func (e *Judge) Told(now time.Time) {
+// Reported is called when every watch has reported the changes of pods until the troubles ended.
+func (e *Judge) Reported(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range e.troubles {
-		if t := &e.troubles[i]; !t.to.IsZero() && t.told.IsZero() {
-			t.told = now
+		if t := &e.troubles[i]; !t.to.IsZero() && t.reported.IsZero() {
+			t.reported = now
 		}
 	}
 }
@@ -92,8 +92,8 @@ func (e *Judge) Excused(now time.Time) (d time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, t := range e.troubles {
-		if !t.told.IsZero() {
-			d = max(d, t.told.Add(late).Sub(now))
+		if !t.reported.IsZero() {
+			d = max(d, t.reported.Add(late).Sub(now))
 		}
 	}
 	return d
@@ -191,7 +191,7 @@ func (e *Judge) explain(pod *corev1.Pod, now time.Time) string {
 	}
 	for _, t := range e.troubles {
 		if t.node != pod.Spec.NodeName && pod.Spec.NodeName != "" || now.Before(t.from) ||
-			!t.told.IsZero() && !now.Before(t.told.Add(late)) {
+			!t.reported.IsZero() && !now.Before(t.reported.Add(late)) {
 			continue
 		}
 		lasted := now.Sub(t.from)

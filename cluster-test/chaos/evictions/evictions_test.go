@@ -132,7 +132,7 @@ func TestEvictedThenForced(t *testing.T) {
 		t.Error(wrong)
 	}
 	e.End(start.Add(tooSoon))
-	e.Told(start.Add(tooSoon))
+	e.Reported(start.Add(tooSoon))
 	after := start.Add(tooSoon + late)
 	if wrong := e.Gone(ended("s1"), after); wrong != "" {
 		t.Errorf("it has ended in order: %s", wrong)
@@ -165,7 +165,7 @@ func TestTroublesEnd(t *testing.T) {
 	}
 	e := New(10*time.Second, 5*time.Second)
 	e.Begin(start, "s1")
-	e.Told(at(time.Second)) // it lasts: its end is not reported yet
+	e.Reported(at(time.Second)) // it lasts: its end is not reported yet
 	if d := e.Excused(at(time.Hour)); d != 0 {
 		t.Errorf("while it lasts: %v", d)
 	}
@@ -177,8 +177,8 @@ func TestTroublesEnd(t *testing.T) {
 		t.Errorf("a watch that is behind tells of it: %s", wrong)
 	}
 	told := at(3 * time.Minute)
-	e.Told(told)
-	e.Told(told.Add(time.Minute)) // the first time counts
+	e.Reported(told)
+	e.Reported(told.Add(time.Minute)) // the first time counts
 	if d := e.Excused(told.Add(time.Second)); d != late-time.Second {
 		t.Errorf("an eviction is excused for %v, want %v", d, late-time.Second)
 	}
@@ -208,7 +208,7 @@ func TestMissingWasSeen(t *testing.T) {
 			t.Errorf("%s: %s", what, wrong)
 		}
 		e.End(start.Add(tooSoon))
-		e.Told(start.Add(tooSoon))
+		e.Reported(start.Add(tooSoon))
 		wrong := e.Missing(taken("s1"), start.Add(tooSoon+late))
 		if (wrong == "") != (what != "") {
 			t.Errorf("told %q by another watch: %q", what, wrong)
