@@ -1,117 +1,16 @@
 package proxy
 
 import (
-	"net/netip"
+	"encoding/binary"
+	"time"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
 	"github.com/barque/barque/network/nft"
 )
-
-// skeleton writes the parts that do not depend on services.
-//
-//	new connection ─▶ prerouting, output (nat) ─▶ services ─▶ a Chain ─▶ backend
-//	                  forward, input, output (filter) ─▶ refuse ─▶ reject or drop
-//	leaving packet ─▶ postrouting (nat) ─▶ source hidden or not
-func (tx transaction) skeleton(t table) {
-	for _, name := range []string{mapAddrs, mapPorts, mapNoAddrs, mapNoPorts} {
-		tx.MakeSet(tx.verdictMap(name))
-	}
-	tx.MakeSet(tx.hairpins())
-
-	services := tx.AddChain(&nftables.Chain{Name: chainServices, Table: tx.Table})
-	tx.Rule(services, tx.byAddr(mapAddrs))
-	tx.Rule(services, tx.byPort(mapPorts))
-
-	reject := tx.AddChain(&nftables.Chain{Name: chainReject, Table: tx.Table})
-	tx.Rule(reject,
-		nft.One(nft.LoadProtocol(nft.RegA)), nft.Equal(nft.RegA, []byte{unix.IPPROTO_TCP}),
-		nft.One(&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}))
-	_, _, nobody := tx.Family.Unreachable()
-	tx.Rule(reject, nft.One(&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: nobody}))
-
-	refuse := tx.AddChain(&nftables.Chain{Name: chainRefuse, Table: tx.Table})
-	tx.Rule(refuse, tx.byAddr(mapNoAddrs))
-	tx.Rule(refuse, tx.byPort(mapNoPorts))
-	// A service address that remains here belongs to no service.
-	tx.Rule(refuse, nft.DestinationIn(t.serviceNetwork, true), nft.Verdict(expr.VerdictGoto, chainReject))
-
-	tx.Rule(
-		tx.Hook("prerouting-nat", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest),
-		nft.Verdict(expr.VerdictJump, chainServices))
-	tx.Rule(tx.Hook("output-nat", nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest),
-		nft.Verdict(expr.VerdictJump, chainServices))
-	for name, at := range map[string]*nftables.ChainHook{
-		"input": nftables.ChainHookInput, "forward": nftables.ChainHookForward, "output": nftables.ChainHookOutput,
-	} {
-		// What was led to this node's gateway for an address of a Gateway has the node's
-		// destination now, and is not for a Service there.
-		tx.Rule(tx.Hook(name, nftables.ChainTypeFilter, at, nftables.ChainPriorityFilter),
-			nft.HasState(nft.StateNew), nft.NotLed(), nft.Verdict(expr.VerdictJump, chainRefuse))
-	}
-	tx.quiet(t)
-	tx.private(t)
-	tx.postrouting(t)
-}
-
-// quiet suppresses the kernel's refusals at addresses that the node itself answers at. Barque is
-// restarting then, and this table outlives it: clients without an answer ask again within seconds,
-// and refused ones give up.
-func (tx transaction) quiet(t table) {
-	chain := tx.Hook("quiet", nftables.ChainTypeFilter, nftables.ChainHookOutput, nftables.ChainPriorityFilter)
-	protocol, unreachable, _ := tx.Family.Unreachable()
-	for _, addr := range t.local {
-		tx.Rule(chain,
-			nft.SourceIn(netip.PrefixFrom(addr, addr.BitLen()), true),
-			nft.One(nft.LoadProtocol(nft.RegA)), nft.Equal(nft.RegA, []byte{protocol}),
-			nft.One(&expr.Payload{DestRegister: nft.RegA, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1}),
-			nft.Equal(nft.RegA, []byte{unreachable}),
-			nft.Verdict(expr.VerdictDrop, ""))
-	}
-}
-
-// private keeps other machines from the addresses that the node itself answers at. The kernel
-// answers ARP for them on every link, so a neighbour only needs a route. The chain sees packets
-// before their translation, so those to a service's address are not affected.
-func (tx transaction) private(t table) {
-	chain := tx.Hook("private", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw)
-	for _, addr := range t.local {
-		tx.Rule(chain,
-			nft.DestinationIn(netip.PrefixFrom(addr, addr.BitLen()), true),
-			nft.One(&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nft.RegA}),
-			nft.One(&expr.Cmp{Op: expr.CmpOpNeq, Register: nft.RegA, Data: nft.InterfaceName("lo")}),
-			nft.SourceIn(t.podNetwork, false),
-			nft.Verdict(expr.VerdictDrop, ""))
-	}
-}
-
-// postrouting hides the source of connections whose answers would otherwise not come back through
-// this node.
-func (tx transaction) postrouting(t table) {
-	chain := tx.Hook("postrouting-nat", nftables.ChainTypeNAT, nftables.ChainHookPostrouting,
-		nftables.ChainPriorityNATSource)
-	masquerade := nft.One(&expr.Masq{FullyRandom: true})
-	// Packets that stay on this node keep their source.
-	tx.Rule(chain,
-		nft.One(&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: nft.RegA}),
-		nft.Equal(nft.RegA, nft.InterfaceName("lo")),
-		nft.Verdict(expr.VerdictAccept, ""))
-	// Led to a pod from outside the pod network.
-	tx.Rule(chain, isMarked(), setMark(false), masquerade)
-	// A pod that reached itself through a service.
-	tx.Rule(chain,
-		[]expr.Any{tx.Family.LoadSource(nft.RegA0), tx.Family.LoadDestination(tx.Family.RegA1()),
-			&expr.Lookup{SourceRegister: nft.RegA, SetName: setHairpins}},
-		masquerade)
-	// A pod that connects to the outside: outside hosts have no route to pods.
-	if t.routable {
-		return
-	}
-	tx.Rule(chain, nft.SourceIn(t.podNetwork, true), nft.DestinationIn(t.podNetwork, false),
-		nft.DestinationIn(tx.Family.Multicast(), false), masquerade)
-}
 
 // fill writes a Chain's rules, in the order of its fields.
 func (tx transaction) fill(name string, c Chain, t table) {
@@ -145,5 +44,87 @@ func (tx transaction) fill(name string, c Chain, t table) {
 		for _, way := range tx.ways(c.Backends) {
 			tx.Rule(chain, way, nft.One(tx.translate()))
 		}
+	}
+}
+
+// translate sends the connection to the backend in nft.RegB.
+func (tx transaction) translate() expr.Any {
+	return &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(tx.Family.Number()), RegAddrMin: nft.RegB0,
+		RegProtoMin: tx.Family.RegB1(), Specified: true}
+}
+
+// remember notes, or renews, the backend in nft.RegB for the client's address.
+func (tx transaction) remember(chain string, timeout time.Duration) []expr.Any {
+	return []expr.Any{
+		tx.Family.LoadSource(nft.RegA),
+		&expr.Dynset{SrcRegKey: nft.RegA, SrcRegData: nft.RegB, SetName: affinityName(chain),
+			Operation: uint32(unix.NFT_DYNSET_OP_UPDATE), Timeout: timeout},
+	}
+}
+
+// recall loads the client's previous backend into nft.RegB, and continues only if there is one.
+func (tx transaction) recall(chain string) []expr.Any {
+	return []expr.Any{
+		tx.Family.LoadSource(nft.RegA),
+		&expr.Lookup{SourceRegister: nft.RegA, DestRegister: nft.RegB, IsDestRegSet: true,
+			SetName: affinityName(chain)},
+	}
+}
+
+// few is the largest number of backends with a rule each. More of them are in a map, in which a
+// connection finds its backend by one look-up. But the kernel visits all sets of the table for each
+// new one, so that the first write of ten thousand maps takes minutes.
+const few = 16
+
+// ways are the beginnings of rules of which a random one continues, with a backend in nft.RegB.
+func (tx transaction) ways(backends []Backend) [][]expr.Any {
+	if len(backends) > few {
+		return [][]expr.Any{tx.choose(backends)}
+	}
+	var ways [][]expr.Any
+	for i := range backends {
+		way := tx.choose(backends[i : i+1])
+		if left := len(backends) - i; left > 1 { // each of the remaining ones has the same chance
+			way = append([]expr.Any{
+				&expr.Numgen{Register: nft.RegA, Modulus: uint32(left), Type: unix.NFT_NG_RANDOM},
+				&expr.Cmp{Op: expr.CmpOpEq, Register: nft.RegA, Data: []byte{0, 0, 0, 0}},
+			}, way...)
+		}
+		ways = append(ways, way)
+	}
+	return ways
+}
+
+// choose loads one of the backends into nft.RegB by chance.
+func (tx transaction) choose(backends []Backend) []expr.Any {
+	if len(backends) == 1 {
+		return []expr.Any{
+			&expr.Immediate{Register: nft.RegB0, Data: backends[0].Addr.AsSlice()},
+			&expr.Immediate{Register: tx.Family.RegB1(), Data: binaryutil.BigEndian.PutUint16(backends[0].Port)},
+		}
+	}
+	// The kernel takes at most 64 KiB in one attribute, so many backends are added in pieces. The
+	// size is set because the library takes the first piece for all.
+	set := &nftables.Set{
+		Table: tx.Table, Anonymous: true, Constant: true, IsMap: true, Size: uint32(len(backends)),
+		KeyType: nftables.TypeInteger, DataType: tx.Family.TypeAddrPort(), KeyByteOrder: binaryutil.NativeEndian,
+	}
+	elements := make([]nftables.SetElement, len(backends))
+	for i, backend := range backends {
+		elements[i] = nftables.SetElement{Key: binary.NativeEndian.AppendUint32(nil, uint32(i)),
+			Val: nft.AddrPortKey(backend.Addr, backend.Port)}
+	}
+	if err := tx.AddSet(set, elements[:min(len(elements), nft.Chunk)]); err != nil {
+		tx.Fail(err)
+	}
+	if len(elements) > nft.Chunk {
+		more := *set
+		more.Anonymous = false // the library's rule; the kernel allows it within the transaction
+		tx.AddElements(&more, elements[nft.Chunk:])
+	}
+	return []expr.Any{
+		&expr.Numgen{Register: nft.RegA, Modulus: uint32(len(backends)), Type: unix.NFT_NG_RANDOM},
+		&expr.Lookup{SourceRegister: nft.RegA, DestRegister: nft.RegB, IsDestRegSet: true, SetName: set.Name,
+			SetID: set.ID},
 	}
 }

@@ -1,10 +1,13 @@
 package proxy
 
 import (
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -12,9 +15,12 @@ import (
 	"github.com/barque/barque/network/nft"
 )
 
-// UDP connections have no end. A client that keeps asking from one port keeps its tracked entry
-// alive, and with it the use of a removed backend. So when a destination loses backends, or gets
-// its first ones, the entries with other targets are deleted.
+// The rules lead new connections only. Two records of the kernel lead clients to removed backends:
+//
+//   - affinities, which are elements of maps in the table;
+//   - tracked UDP connections, which have no end: a client that keeps asking from one port keeps its
+//     entry alive. So when a destination loses backends, or gets its first ones, the entries with
+//     other targets are deleted.
 
 // staleFlows picks entries of the connection tracking to delete.
 type staleFlows struct {
@@ -107,4 +113,40 @@ func (s staleFlows) merge(other staleFlows) staleFlows {
 	}
 	maps.Copy(merged.allowed, other.allowed)
 	return merged
+}
+
+// forget removes, from the affinity maps of changed chains, the clients of removed backends. New
+// entries for those cannot appear: the chains no longer have them.
+func (t table) forget(changed map[string]Chain) error {
+	tx, err := t.begin()
+	if err != nil {
+		return err
+	}
+	for name, chain := range changed {
+		if chain.Affinity == 0 {
+			continue
+		}
+		set := tx.affinityMap(name, chain.Affinity)
+		elements, err := tx.GetSetElements(set)
+		if err != nil {
+			return fmt.Errorf("nftables: read the affinities of %s: %w", name, err)
+		}
+		var gone []nftables.SetElement
+		for _, element := range elements {
+			if backend, ok := parseBackend(t.family, element.Val); !ok || !slices.Contains(chain.Backends, backend) {
+				gone = append(gone, nftables.SetElement{Key: element.Key})
+			}
+		}
+		tx.DeleteElements(set, gone)
+	}
+	return tx.Commit("forget affinities")
+}
+
+func parseBackend(family nft.Family, value []byte) (Backend, bool) {
+	length := int(family.Len())
+	if len(value) < length+2 {
+		return Backend{}, false
+	}
+	addr, ok := netip.AddrFromSlice(value[:length])
+	return Backend{Addr: addr, Port: binary.BigEndian.Uint16(value[length:])}, ok
 }
