@@ -79,7 +79,7 @@ func RevocationsHandler(
 			var err error
 			if made.Entry, err = revoke(r.Context(), book, order, by); err == nil {
 				logger.Info("certificates were revoked by an administrator", "kind", made.Kind, "serial", made.ID,
-					"name", made.Name, "by", by, "why", made.Why)
+					"name", made.Name, "by", by, "reason", made.Why)
 			}
 			answerTokens(w, made, err)
 		},
@@ -166,7 +166,7 @@ func readmit(w http.ResponseWriter, r *http.Request, book Revocations, order rev
 		http.Error(w, err.Error(), http.StatusConflict)
 		return
 	case err == nil:
-		logger.Info("an agent was let in again", "agent", order.Readmit, "by", by, "why", order.Why)
+		logger.Info("an agent was let in again", "agent", order.Readmit, "by", by, "reason", order.Why)
 	}
 	answerTokens(w, entry, err)
 }

@@ -211,7 +211,7 @@ func (b *Manager) Run(ctx context.Context) error {
 	}
 	next := b.first()
 	if why := b.Options.refused(); why != "" {
-		b.Logger.Error("this server makes no scheduled backups: "+why, "mend", clusterstatus.MendRefused)
+		b.Logger.Error("this server makes no scheduled backups", "reason", why, "mend", clusterstatus.MendRefused)
 		<-ctx.Done()
 		return nil
 	}

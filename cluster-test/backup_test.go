@@ -253,7 +253,7 @@ func TestQuarantinedServerHeals(t *testing.T) {
 		}
 		log, err := os.ReadFile(c.LogFile(victim))
 		if err != nil ||
-			!contains(string(log), "is in quarantine and serves nothing: a test has marked it",
+			!contains(string(log), "is in quarantine and serves nothing\" reason=\"a test has marked it",
 				"has got a right state from the leader") {
 			return fmt.Errorf("its log does not tell what happened: %v", err)
 		}

@@ -283,7 +283,7 @@ func TestLogTellsWhyAServerCampaigns(t *testing.T) {
 					return next >= 0
 				})
 				want := `msg="this server campaigns" term=` + strconv.FormatUint(before+1, 10) +
-					` why="` + strings.ReplaceAll(test.want, "LEADER", c.Configs[old].Name)
+					` reason="` + strings.ReplaceAll(test.want, "LEADER", c.Configs[old].Name)
 				if text := logs[next].String()[seen[next]:]; !strings.Contains(text, want) ||
 					strings.Count(text, "election") > 1 {
 					t.Errorf("it does not say %q, or says more of elections:\n%s", want, text)

@@ -178,7 +178,7 @@ func (t *term) makeRoom(
 	t.meters.preemptions.Inc()
 	nominated, status := profile.PostFilter(ctx, state, info.GetPod(), fit)
 	if status.IsError() {
-		t.log.Error("preemption failed", "namespace", info.GetPod().Namespace, "pod", info.GetPod().Name, "error",
+		t.log.Error("preemption failed", "namespace", info.GetPod().Namespace, "pod", info.GetPod().Name, "err",
 			status.AsError())
 	}
 	fit.Preemption = status.Message()

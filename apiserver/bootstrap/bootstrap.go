@@ -115,7 +115,7 @@ func (o *Objects) Run(ctx context.Context, client kubernetes.Interface) {
 			if ctx.Err() != nil {
 				return
 			}
-			o.cfg.Logger.Warn("creating the cluster's default objects; trying again", "in", retry, "err", err)
+			o.cfg.Logger.Warn("creating the cluster's default objects; trying again", "retryIn", retry, "err", err)
 			pause, retry = retry, min(2*retry, ensureRetryMost)
 		} else {
 			retry = ensureRetry

@@ -34,7 +34,7 @@ func (a *Allocator) Repair(ctx context.Context, recorder record.EventRecorder, l
 	r := &repair{a: a, now: time.Now, recorder: recorder, logger: logger}
 	for {
 		if err := r.once(ctx); err != nil && ctx.Err() == nil {
-			logger.Warn("repairing service addresses and node ports; trying again", "in", repairEvery, "err", err)
+			logger.Warn("repairing service addresses and node ports; trying again", "retryIn", repairEvery, "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -77,7 +77,8 @@ func (r *repair) once(ctx context.Context) error {
 	r.leaks = plan.leaks
 	for _, n := range plan.notices {
 		r.recorder.Event(n.service, corev1.EventTypeWarning, n.reason, n.message)
-		r.logger.Error(n.message, "service", n.service.Namespace+"/"+n.service.Name)
+		r.logger.Error("a service's address or port is not its own", "service",
+			n.service.Namespace+"/"+n.service.Name, "reason", n.message)
 	}
 	done := 0
 	for _, txn := range plan.txns {

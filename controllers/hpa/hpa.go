@@ -155,7 +155,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 		p = p.outcome(o, err, time.Now())
 	}
 	if p.problem != nil {
-		t.cfg.Logger.Debug("an autoscaler cannot do all that it should", "autoscaler", key, "problem", p.problem)
+		t.cfg.Logger.Debug("an autoscaler cannot do all that it should", "autoscaler", key, "reason", p.problem)
 	}
 	t.mu.Lock()
 	t.memories[hpa.UID] = p.memory

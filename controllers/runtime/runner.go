@@ -152,7 +152,7 @@ func (r *Runner) lead(ctx, lead context.Context, term uint64) {
 	if r.cfg.OnEnded != nil {
 		r.cfg.OnEnded()
 	}
-	log.Info("leadership ended: the controllers have stopped", "cause", context.Cause(lead))
+	log.Info("leadership ended: the controllers have stopped", "reason", context.Cause(lead))
 }
 
 // clientFor makes the term's client, whose requests end with writes. It tries again until the term

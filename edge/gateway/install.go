@@ -52,7 +52,7 @@ func Install(ctx context.Context, objects *Objects, clients Clients, logger *slo
 	for {
 		pause := installAgain
 		if err := install(ctx, clients); err != nil && ctx.Err() == nil {
-			logger.Warn("installing what the gateway needs; trying again", "in", installRetry, "err", err)
+			logger.Warn("installing what the gateway needs; trying again", "retryIn", installRetry, "err", err)
 			pause = installRetry
 		}
 		timer := time.NewTimer(pause)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 
 	"github.com/barque/barque/edge/pool"
 	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/internal/logline"
 )
 
 // showEvery bounds how often the statuses of pools follow the Services.
@@ -102,7 +104,9 @@ func (p *Provider) follow(ctx context.Context, client dynamic.Interface, changed
 	}
 }
 
-func (c Config) warn(message string, err error) { c.Logger.Warn(message, "err", err) }
+func (c Config) warn(message string, err error) {
+	logline.Log(c.Logger, slog.LevelWarn, message, "err", err)
+}
 
 func read(informer cache.SharedIndexInformer, warn func(string, error)) []*pool.Object {
 	var out []*pool.Object

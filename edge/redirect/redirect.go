@@ -85,7 +85,7 @@ func Run(ctx context.Context, c Config) error {
 	writer := new(nft.Writer)
 	defer func() {
 		if err := Purge(c.Table); err != nil {
-			logger.Warn("cannot remove the rules of "+c.Of+"; the kernel forgets the addresses by itself", "err", err)
+			logger.Warn("cannot remove rules; the kernel forgets their addresses by itself", "of", c.Of, "err", err)
 		}
 	}()
 	written := map[nft.Family]bool{nft.IPv4: true, nft.IPv6: true} // by an earlier process, perhaps
@@ -101,7 +101,7 @@ func Run(ctx context.Context, c Config) error {
 			if err := write(writer, family, wanted, c); err != nil {
 				if wait = again; err.Error() != said[family] {
 					said[family] = err.Error()
-					logger.Error("cannot lead the packets of "+c.Of+" to this machine, and will try again", "err", err)
+					logger.Error("cannot lead packets to this machine, and will try again", "of", c.Of, "err", err)
 					if c.Failed != nil {
 						c.Failed(err)
 					}

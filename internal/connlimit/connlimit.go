@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/internal/loglimit"
+	"github.com/barque/barque/internal/logline"
 )
 
 // Limits of a listener.
@@ -180,11 +181,11 @@ func (l *Limiter) add(c *Conn) (surplus *Conn) {
 func (l *Limiter) end(surplus *Conn) {
 	if surplus != nil {
 		_ = surplus.Conn.Close() // its owner reads the end
-		why := "closed a connection of a source, because too many clients have not authenticated"
 		if l.limits.Anonymous {
-			why = "closed a connection of a source, because too many are open"
+			l.say("closed a connection of a source, because too many are open", surplus.source)
+		} else {
+			l.say("closed a connection of a source, because too many clients have not authenticated", surplus.source)
 		}
-		l.say(why, surplus.source)
 	}
 }
 
@@ -243,8 +244,8 @@ func (l *Limiter) say(what string, source netip.Addr) {
 	if !ok {
 		return
 	}
-	l.logger.Warn(what, "source", source, "limit", l.limits.Total, "limitOfOneSource", l.limits.PerSource,
-		"limitOfBytes", l.limits.Bytes, "othersNotLogged", omitted)
+	logline.Log(l.logger, slog.LevelWarn, what, "source", source, "limit", l.limits.Total,
+		"limitOfOneSource", l.limits.PerSource, "limitOfBytes", l.limits.Bytes, "othersNotLogged", omitted)
 }
 
 func (l *Limiter) exempt(source netip.Addr) bool {

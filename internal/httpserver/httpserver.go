@@ -20,6 +20,7 @@ import (
 
 	"github.com/barque/barque/internal/connlimit"
 	"github.com/barque/barque/internal/loglimit"
+	"github.com/barque/barque/internal/logline"
 )
 
 // Config of a Server.
@@ -212,7 +213,7 @@ func (e *errorLog) Write(line []byte) (int, error) {
 		if e.handshakeFailed != nil {
 			e.handshakeFailed()
 		}
-		e.logger.Debug(text)
+		logline.Log(e.logger, slog.LevelDebug, text)
 		return len(line), nil
 	}
 	cause := loglimit.Cause(strings.TrimPrefix(strings.TrimPrefix(text, "http2: "), "http: "))
@@ -221,7 +222,7 @@ func (e *errorLog) Write(line []byte) (int, error) {
 		if omitted > 0 {
 			args = append(args, "othersNotLogged", omitted)
 		}
-		e.logger.Warn(text, args...)
+		logline.Log(e.logger, slog.LevelWarn, text, args...)
 	}
 	return len(line), nil
 }

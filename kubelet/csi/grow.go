@@ -180,7 +180,7 @@ func (p *Plugin) expand(
 				s.hopeless || code == codes.InvalidArgument || code == codes.OutOfRange || code == codes.NotFound)
 		}
 		if code == codes.FailedPrecondition {
-			p.Logger.Warn("the driver does not make a volume larger while it is in use", "volume", v.PV.Name, "error",
+			p.Logger.Warn("the driver does not make a volume larger while it is in use", "volume", v.PV.Name, "err",
 				err)
 			g.busy = true
 			return nil

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/barque/barque/internal/logline"
 )
 
 // The pauses between tries to write the objects and to unstage orphans.
@@ -70,7 +73,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 
 func (p *Plugin) complain(ctx context.Context, what string, err error) {
 	if ctx.Err() == nil {
-		p.Logger.Warn(what, "err", err)
+		logline.Log(p.Logger, slog.LevelWarn, what, "err", err)
 	}
 }
 

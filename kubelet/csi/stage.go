@@ -55,7 +55,7 @@ func (p *Plugin) Stage(ctx context.Context, v *volumes.Volume) error {
 	if adopted {
 		// An earlier process has staged it, and a pod uses it. The pod goes on while the
 		// driver is away.
-		p.Logger.Warn("cannot ask the driver of a volume that is in use; trying again", "volume", specName(v), "error",
+		p.Logger.Warn("cannot ask the driver of a volume that is in use; trying again", "volume", specName(v), "err",
 			err)
 		return nil
 	}

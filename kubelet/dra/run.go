@@ -2,6 +2,7 @@ package dra
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/barque/barque/internal/logline"
 	"github.com/barque/barque/kubelet/plugins"
 )
 
@@ -65,7 +67,7 @@ func (m *Manager) Run(ctx context.Context) error {
 
 func (m *Manager) complain(ctx context.Context, what, driver string, err error) {
 	if ctx.Err() == nil {
-		m.Logger.Warn(what, "driver", driver, "err", err)
+		logline.Log(m.Logger, slog.LevelWarn, what, "driver", driver, "err", err)
 	}
 }
 

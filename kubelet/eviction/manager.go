@@ -257,7 +257,7 @@ func (m *Manager) watchLimits(ctx context.Context) {
 		case <-timer.C:
 		}
 		if err := m.endOverLimit(ctx); err != nil && ctx.Err() == nil {
-			m.Logger.Warn("cannot measure the local storage of all pods that have a limit of it; trying again", "error",
+			m.Logger.Warn("cannot measure the local storage of all pods that have a limit of it; trying again", "err",
 				err)
 		}
 		timer.Reset(limitsEvery)
@@ -280,7 +280,7 @@ func (m *Manager) endOverLimit(ctx context.Context) error {
 	uses, err := m.Measure.Pods(ctx, limited, func(*v1.Pod) bool { return true })
 	for _, pod := range limited {
 		if message := OverLimit(Candidate{pod, uses[pod.UID]}); message != "" && m.end(pod, message, 0) {
-			m.Logger.Warn("evicted a pod", "pod", pod.Namespace+"/"+pod.Name, "because", message)
+			m.Logger.Warn("evicted a pod", "pod", pod.Namespace+"/"+pod.Name, "reason", message)
 		}
 	}
 	return err

@@ -159,7 +159,7 @@ const annotateRetry = 5 * time.Second
 func (a *Agent) annotate(ctx context.Context) {
 	enforces, err := a.Directories.Enforces()
 	if err != nil {
-		a.Logger.Warn("cannot tell whether this disk keeps volumes at their sizes; saying that it does not", "error",
+		a.Logger.Warn("cannot tell whether this disk keeps volumes at their sizes; saying that it does not", "err",
 			err)
 	}
 	annotations := map[string]string{localpv.RootAnnotation: a.Directories.Root(),

@@ -256,7 +256,7 @@ func (r *Reporter) Run(ctx context.Context) error {
 			if err := r.write(ctx, wanted, repeat); err != nil {
 				wait, news := failing.add(err)
 				if ctx.Err() == nil && news {
-					r.Logger.Warn("cannot report this node; trying again", "err", err, "in", wait)
+					r.Logger.Warn("cannot report this node; trying again", "err", err, "retryIn", wait)
 				}
 				timer.Reset(wait)
 				continue

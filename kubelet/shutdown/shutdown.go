@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/internal/logline"
 )
 
 // Texts for users. Controllers and dashboards know these words.
@@ -157,7 +158,7 @@ func (m *Manager) Run(ctx context.Context) error {
 func (m *Manager) complain(what string, err error) {
 	if text := fmt.Sprint(what, err); text != m.told {
 		m.told = text
-		m.Logger.Warn(what, "err", err)
+		logline.Log(m.Logger, slog.LevelWarn, what, "err", err)
 	}
 }
 
@@ -275,7 +276,7 @@ func (m *Manager) start(ctx context.Context) {
 			return
 		}
 		if err := lock.Close(); err != nil {
-			m.Logger.Warn("cannot give the inhibitor lock back; the machine goes down when its time is over", "error",
+			m.Logger.Warn("cannot give the inhibitor lock back; the machine goes down when its time is over", "err",
 				err)
 		}
 	})
@@ -325,7 +326,7 @@ func (m *Manager) endAll(ctx context.Context) {
 		}
 	}
 	if ctx.Err() != nil {
-		m.Logger.Info("no more pods are ended", "because", context.Cause(ctx))
+		m.Logger.Info("no more pods are ended", "reason", context.Cause(ctx))
 		return
 	}
 	m.save(times{Began: began, Ended: m.Now()})

@@ -49,7 +49,7 @@ func (h *Handover) Lead(ctx context.Context) error {
 		if err != nil && !warned {
 			warned = true
 			h.Logger.Warn(
-				"this server leads although it cannot read all objects: no other one that can is able to lead", "why",
+				"this server leads although it cannot read all objects: no other one that can is able to lead", "reason",
 				cannot, "handOver", err, "retryIn", handOverAgain)
 		}
 	}

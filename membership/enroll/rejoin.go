@@ -127,8 +127,8 @@ func (r *Record) counts(given bool, flag string, o *Options, logger *slog.Logger
 		}
 	}
 	logger.Info(
-		flag+" was used up when this node was let in: it starts with its data; to let it in anew, give another token",
-		"dataDir", r.Dir)
+		"the token was used up when this node was let in: it starts with its data; to let it in anew, give another one",
+		"flag", flag, "dataDir", r.Dir)
 	return false, nil
 }
 

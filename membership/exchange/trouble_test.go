@@ -42,9 +42,9 @@ func TestALeaderThatCannotGoOn(t *testing.T) {
 		c.lead(leader, 20*time.Minute)
 		c.settled(4)
 		for text, times := range map[string]int{
-			" err=\"write the state of the CAs: the disk is full\"":          11, // at once, and each minute
-			"the exchange of the CA can go on again\" after=10m2s tries=301": 1,
-			"the exchange of the CA goes on":                                 2, // and not for mere tries
+			` err="write the state of the CAs: the disk is full"`:                                              11, // at once, and each minute
+			`"a rollover can go on again" rollover="the exchange of the CA" role=leader after=10m2s tries=301`: 1,
+			`"a rollover goes on" rollover="the exchange of the CA"`:                                           2, // not for mere tries
 		} {
 			if n := strings.Count(c.said.String(), text); n != times {
 				t.Errorf("%q is said %d times, want %d:\n%s", text, n, times, c.said.String())

@@ -2,7 +2,6 @@ package gossip
 
 import (
 	"bytes"
-	"context"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/internal/loglimit"
+	"github.com/barque/barque/internal/logline"
 )
 
 // lineLogger passes memberlist's lines ("[WARN] memberlist: …") to slog, one level lower. A member
@@ -58,7 +58,7 @@ func (l *lineLogger) Write(line []byte) (int, error) {
 			level = slog.LevelDebug
 		}
 	}
-	l.logger.Log(context.Background(), level, text, args...)
+	logline.Log(l.logger, level, text, args...)
 	return len(line), nil
 }
 

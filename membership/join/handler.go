@@ -439,8 +439,8 @@ func former[Grant any](
 // joined logs and reports the outcome of a request to join.
 func (h *Handler) joined(r *http.Request, in Request, err error) {
 	if err == nil {
-		h.config.Logger.Info(in.Role+" admitted", "name", in.Name, "address", in.Address, "version", in.Version,
-			"tokenID", in.TokenID, "client", r.RemoteAddr)
+		h.config.Logger.Info("a machine was admitted", "role", in.Role, "name", in.Name, "address", in.Address,
+			"version", in.Version, "tokenID", in.TokenID, "client", r.RemoteAddr)
 	}
 	h.decided(r.Context(), r,
 		Decision{Act: ActJoin, Role: in.Role, Name: in.Name, Address: in.Address, TokenID: in.TokenID,

@@ -158,7 +158,7 @@ func (k *Keeper) sayWaiting(names []string) {
 	if now := k.Now(); len(names) > 0 && now.Sub(k.saidWaiting).Abs() >= time.Minute {
 		k.saidWaiting = now
 		k.Logger.Warn(
-			"Nodes of many agents were deleted; the certificates of some are revoked later; when the deletion was a mistake, let agents in again with `barque cert readmit NODE`",
+			"many agents' Nodes were deleted; the certificates of some are revoked later; when the deletion was a mistake, let agents in again with `barque cert readmit NODE`",
 			"waiting", len(names), "first", names[0], "perMinute", revokedPerMinute)
 		k.Waiting(names)
 	}

@@ -163,7 +163,7 @@ func (l *List) say(is, next *Entries) {
 	for _, e := range next.List {
 		if was := is.byKey[e.key()]; was == nil || was.Revision < e.Revision {
 			l.logger.Warn("certificates are revoked", "kind", e.Kind, "name", e.Name, "id", e.ID, "revision",
-				e.Revision, "since", e.At, "by", e.By, "why", e.Why)
+				e.Revision, "since", e.At, "by", e.By, "reason", e.Why)
 		}
 	}
 }

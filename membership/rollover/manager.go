@@ -51,7 +51,7 @@ func (m *Manager[S]) Run(ctx context.Context) error {
 	return m.Store.Follow(ctx, func(value []byte, _ uint64) {
 		s, void, err := m.decode(value)
 		if reason := cmp.Or(err, void); reason != nil {
-			m.Logger.Warn("the state of "+m.about.Keys+" in the store is not used", "reason", reason)
+			m.Logger.Warn("the state of keys in the store is not used", "keys", m.about.Keys, "reason", reason)
 		}
 		if err != nil {
 			return
@@ -123,32 +123,33 @@ func (m *Manager[S]) write(ctx context.Context, before, s S, cause Cause, revisi
 	if err := m.Store.Put(ctx, value, revision, term); err != nil {
 		return fmt.Errorf("write the state of %s: %w", m.about.Keys, err)
 	}
-	what := m.about.Name + " goes on"
 	if cause == Ordered {
-		what = "an operator has changed " + m.about.Name
+		m.Logger.Info("an operator has changed a rollover", m.at(s)...)
+	} else {
+		m.Logger.Info("a rollover goes on", m.at(s)...)
 	}
-	m.Logger.Info(what, at(s)...)
 	if m.Wrote != nil {
 		m.Wrote(Written{before, s, cause})
 	}
 	return nil
 }
 
-// at is where a state is, for the log.
-func at[S State](s S, more ...any) []any {
+// at is the state of a rollover, for the log.
+func (m *Manager[S]) at(s S, more ...any) []any {
 	generation, step := s.At()
-	return append([]any{"generation", generation, "step", cmp.Or(step, "at rest")}, more...)
+	return append([]any{"rollover", m.about.Name, "generation", generation, "step", cmp.Or(step, "at rest")}, more...)
 }
 
-// tell logs that something fails or can go on again.
-func (m *Manager[S]) tell(failing *trouble.Trouble, s S, what string, err error) {
+// tell logs that the server's work in a role, leader or member, fails or can go on again.
+func (m *Manager[S]) tell(failing *trouble.Trouble, s S, role string, err error) {
 	if err != nil {
 		if tries, tell := failing.Failed(err); tell {
-			m.Logger.Warn(what+" cannot go on yet", at(s, "tries", tries, "retryIn", retry, "err", err)...)
+			m.Logger.Warn("a rollover cannot go on yet",
+				m.at(s, "role", role, "tries", tries, "retryIn", retry, "err", err)...)
 		}
 	} else if past, was := failing.Over(); was {
-		m.Logger.Info(what+" can go on again", "after", time.Since(past.Since).Round(time.Millisecond), "tries",
-			past.Tries, "newest", past.Newest)
+		m.Logger.Info("a rollover can go on again", "rollover", m.about.Name, "role", role, "after",
+			time.Since(past.Since).Round(time.Millisecond), "tries", past.Tries, "newest", past.Newest)
 	}
 }
 
@@ -161,7 +162,7 @@ func (m *Manager[S]) keepUp(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		m.tell(&failing, s, "this server's part in "+m.about.Name, err)
+		m.tell(&failing, s, "member", err)
 		problem, again := "", (<-chan time.Time)(nil)
 		if err != nil {
 			problem, again = err.Error(), time.After(retry)
@@ -209,12 +210,12 @@ func (m *Manager[S]) Lead(ctx context.Context, term uint64) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		m.tell(&failing, s, m.about.Name, err)
+		m.tell(&failing, s, "leader", err)
 		if now := strings.Join(late, "; "); now != waiting {
 			waiting, told = now, false
 		} else if now != "" && !told { // a member that is late for a moment only is no news
 			told = true
-			m.Logger.Info(m.about.Name+" waits", at(s, "for", waiting)...)
+			m.Logger.Info("a rollover waits", m.at(s, "for", waiting)...)
 		}
 		select {
 		case <-ctx.Done():

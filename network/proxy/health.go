@@ -152,7 +152,7 @@ func (h *health) serveOn(listener net.Listener, handler http.Handler) *httpserve
 	})
 	h.serving.Go(func() { // ends with the server
 		if err := server.Serve(); !errors.Is(err, http.ErrServerClosed) {
-			h.logger.Warn("service proxy: a server of health checks has ended", "address", listener.Addr(), "error",
+			h.logger.Warn("service proxy: a server of health checks has ended", "address", listener.Addr(), "err",
 				err)
 		}
 	})
@@ -216,7 +216,7 @@ func (h *health) run(ctx context.Context, addresses []string, modeAddress string
 	listen := func(address string, handler http.Handler) {
 		server, err := h.serve(address, handler)
 		if err != nil {
-			h.logger.Warn("service proxy: cannot listen for health checks of the node", "address", address, "error",
+			h.logger.Warn("service proxy: cannot listen for health checks of the node", "address", address, "err",
 				err)
 			return
 		}

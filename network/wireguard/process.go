@@ -13,6 +13,7 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
 
+	"github.com/barque/barque/internal/logline"
 	"github.com/barque/barque/network/nodeaddr"
 )
 
@@ -26,7 +27,8 @@ func openTUN(mtu int, logger *slog.Logger) (*processLink, error) {
 		return nil, err
 	}
 	say := func(format string, args ...any) {
-		logger.Debug("wireguard: " + fmt.Sprintf(format, args...)) // a peer that is away would fill the log
+		// A peer that is away would fill the log.
+		logline.Log(logger, slog.LevelDebug, "wireguard: "+fmt.Sprintf(format, args...))
 	}
 	return &processLink{
 		device.NewDevice(made, conn.NewDefaultBind(), &device.Logger{Verbosef: device.DiscardLogf, Errorf: say})}, nil

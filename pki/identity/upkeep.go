@@ -104,7 +104,7 @@ func (u Upkeep) Check(ctx context.Context) error {
 	}
 	if n := u.look(u.Now()); u.Now().Before(n.ends) {
 		u.Logger.Warn("certificates could not be renewed; the old ones are good for some time yet", "certificates",
-			u.Name, "because", n.why, "notAfter", n.ends, "err", err)
+			u.Name, "reason", n.why, "notAfter", n.ends, "err", err)
 		return nil
 	}
 	return err
@@ -140,19 +140,19 @@ func (u Upkeep) renew(ctx context.Context, n need) time.Duration {
 	if err := u.Renew(ctx); err != nil {
 		wait := n.retryIn(u.Now())
 		if ctx.Err() == nil {
-			u.Logger.Error("certificates could not be renewed", "certificates", u.Name, "because", n.why, "notAfter",
+			u.Logger.Error("certificates could not be renewed", "certificates", u.Name, "reason", n.why, "notAfter",
 				n.ends, "retryIn", wait, "err", err)
 		}
 		return wait
 	}
 	now := u.Now()
 	is := u.look(now)
-	u.Logger.Info("certificates renewed", "certificates", u.Name, "because", n.why, "notAfter", is.ends)
+	u.Logger.Info("certificates renewed", "certificates", u.Name, "reason", n.why, "notAfter", is.ends)
 	if is.why == "" {
 		return min(is.due.Sub(now), lookAgain)
 	}
 	wait := is.retryIn(now) // the renewal did not help: two clocks differ, or another change came meanwhile
-	u.Logger.Warn("the new certificates are to be renewed, too", "certificates", u.Name, "because", is.why, "retryIn",
+	u.Logger.Warn("the new certificates are to be renewed, too", "certificates", u.Name, "reason", is.why, "retryIn",
 		wait)
 	return wait
 }

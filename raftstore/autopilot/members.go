@@ -314,7 +314,7 @@ func (a *Manager) change(ctx context.Context, c Change) error {
 			log = log.With("address", c.Address)
 		}
 		if c.Why != "" {
-			log = log.With("why", c.Why)
+			log = log.With("reason", c.Why)
 		}
 		log.Info("a change of the members was asked for", "change", c.Kind, "server", c.ID)
 	}

@@ -355,7 +355,7 @@ func (o *Observer) Take(ctx context.Context, step Step) error {
 		return group.ErrNoLeader
 	}
 	if o.mayTell(string(step.Kind), step.Server.ID) {
-		a.opts.Logger.Info("this server changes the members", "step", step.Kind, "server", step.Server.ID, "why",
+		a.opts.Logger.Info("this server changes the members", "step", step.Kind, "server", step.Server.ID, "reason",
 			step.Why)
 	}
 	m, ok := a.member(step.Server.ID)
@@ -420,7 +420,7 @@ func (o *Observer) noteBlocked(blocked map[string]string, due bool) {
 			if o.mayTell("blocked", id) {
 				o.manager.opts.Logger.Warn(
 					"a server is to leave, or to lose its vote, and cannot yet; to keep it after all, promote it",
-					"server", id, "why", reason)
+					"server", id, "reason", reason)
 			}
 		}
 	}
@@ -455,7 +455,7 @@ func (o *Observer) recordLeft(ctx context.Context) {
 			a.opts.Logger.Debug("cannot write down yet that a server has left", "server", id, "err", err)
 			continue
 		}
-		a.opts.Logger.Info("a server has left the cluster", "server", id, "why", why)
+		a.opts.Logger.Info("a server has left the cluster", "server", id, "reason", why)
 	}
 }
 

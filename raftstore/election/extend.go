@@ -35,7 +35,7 @@ func (e *Elector) extendRaft(extension time.Duration) {
 		c.ElectionTimeout = max(e.opts.Timeouts.Election, base) + c.HeartbeatTimeout - base
 	})
 	if err != nil {
-		e.opts.Logger.Warn("Raft's time-outs cannot be changed", "extension", extension, "err", err)
+		e.opts.Logger.Warn("the time-outs of Raft cannot be changed", "extension", extension, "err", err)
 	}
 }
 

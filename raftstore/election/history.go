@@ -109,7 +109,7 @@ func (e *Elector) observeElections() {
 		if state, ok := o.Data.(raft.RaftState); ok && state == raft.Candidate {
 			e.opts.Stats.Elections.Inc()
 			term := e.raft.CurrentTerm() + 1
-			e.opts.Logger.Info("this server campaigns", "term", term, "why", e.whyCampaigns(term))
+			e.opts.Logger.Info("this server campaigns", "term", term, "reason", e.whyCampaigns(term))
 		}
 		return false // it was noted above, before Raft goes on
 	}))

@@ -251,10 +251,11 @@ func (g *Guard) noteDoubt(opinions []opinion) {
 	for _, o := range opinions {
 		said = append(said, fmt.Sprintf("%s has %v", o.member.Name, o.state))
 	}
-	text := "the states of the servers differ, and no majority tells which one is wrong: " + strings.Join(said, ", ") +
-		"; bring back the servers that do not answer, and if all do, keep a copy of their data directories and restore the cluster from a backup"
+	const differ = "the states of the servers differ, and no majority tells which one is wrong"
+	const remedy = "bring back the servers that do not answer, and if all do, keep a copy of their data directories and restore the cluster from a backup"
+	text := differ + ": " + strings.Join(said, ", ") + "; " + remedy
 	if g.doubt.Load() == nil { // once in a term; status shows the newest
-		g.opts.Logger.Error(text)
+		g.opts.Logger.Error(differ+"; "+remedy, "states", said)
 	}
 	g.doubt.Store(&text)
 }

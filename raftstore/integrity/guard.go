@@ -139,8 +139,8 @@ func (g *Guard) Keep(ctx context.Context, superseded func() bool) {
 	if superseded() {
 		return
 	}
-	g.opts.Logger.Error("this server is in quarantine and serves nothing: "+g.Why(), "server", g.opts.ServerID, "mark",
-		g.path)
+	g.opts.Logger.Error("this server is in quarantine and serves nothing", "reason", g.Why(), "server",
+		g.opts.ServerID, "mark", g.path)
 	var healing sync.WaitGroup
 	healing.Go(func() { g.heal(ctx) }) // ends with ctx
 	defer healing.Wait()

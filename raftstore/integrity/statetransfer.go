@@ -64,8 +64,8 @@ func (g *Guard) heal(ctx context.Context) {
 	if data, err := os.ReadFile(filepath.Join(g.opts.Dir, disk.TransferFile)); err == nil &&
 		json.Unmarshal(data, &last) == nil && time.Since(last.At) < transferPause {
 		g.opts.Logger.Error(
-			"this server got a right state not long ago and differs again, so it stays in quarantine: look for a fault of this machine, its memory first; "+
-				"then remove it from the cluster and "+g.opts.JoinAgain, "last", last.At, "lastReason", last.Reason)
+			"this server got a right state not long ago and differs again, so it stays in quarantine: look for a fault of this machine, its memory first; then remove it from the cluster",
+			"mend", g.opts.JoinAgain, "last", last.At, "lastReason", last.Reason)
 		g.treat("it got a right state not long ago already, so it stays so: look for a fault of this machine")
 		return
 	}
@@ -82,8 +82,8 @@ func (g *Guard) heal(ctx context.Context) {
 		if err == nil {
 			break
 		}
-		if text := "it has no right state from the leader yet: " + err.Error(); g.treat(text) {
-			g.opts.Logger.Warn(text)
+		if g.treat("it has no right state from the leader yet: " + err.Error()) {
+			g.opts.Logger.Warn("this server has no right state from the leader yet", "err", err)
 		}
 		select {
 		case <-time.After(pause):

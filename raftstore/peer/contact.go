@@ -153,8 +153,8 @@ func (p *Peers) noteRefusal(addr string, err error) {
 	if errors.As(err, &wrong) && wrong.Cluster != "" && wrong.Succession == nil {
 		if p.foreign.note(addr, wrong.Cluster, time.Now()) {
 			p.opts.Logger.Warn(
-				"a server of another cluster is where one of this was expected; if that one took the place of this server's cluster, "+
-					p.opts.JoinAgain, "address", addr, "its", wrong.Cluster, "this", p.opts.Self.ClusterID)
+				"a server of another cluster is where one of this was expected; if that one took the place of this server's cluster, this server joins anew",
+				"mend", p.opts.JoinAgain, "address", addr, "its", wrong.Cluster, "this", p.opts.Self.ClusterID)
 		}
 		return
 	}
@@ -173,9 +173,8 @@ func (p *Peers) noteEnd(from net.Addr, err error) {
 		}
 		if p.server.Succeeded(wrong.Cluster) != nil {
 			p.opts.Logger.Warn(
-				"an old server ran, of a cluster in whose place this one goes on: it was told, and stops; "+
-					p.opts.JoinAgain,
-				"from", from, "its", wrong.Cluster, "this", p.opts.Self.ClusterID)
+				"an old server ran, of a cluster in whose place this one goes on: it was told, and stops", "mend",
+				p.opts.JoinAgain, "from", from, "its", wrong.Cluster, "this", p.opts.Self.ClusterID)
 			return
 		}
 	}

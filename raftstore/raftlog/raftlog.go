@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/barque/barque/internal/logline"
 )
 
 // New returns a logger for Raft that writes to ours. Raft reports every election as a warning or an
@@ -97,5 +99,5 @@ func (s *sink) Accept(_ string, level hclog.Level, msg string, args ...any) {
 			args[i] = f[0]
 		}
 	}
-	s.logger.Log(context.Background(), to, msg, args...)
+	logline.Log(s.logger, to, msg, args...)
 }

@@ -63,18 +63,15 @@ func (b *Board) explainNoLeader(ctx context.Context, log *slog.Logger) {
 			missing = append(missing, fmt.Sprintf("%s (%s): %s", p.Member.Name, p.Member.Address, p.Error))
 		}
 	}
-	log.Warn(noLeaderText(alive, voters), "missing", missing)
+	log.Warn("the store has no leader, so nothing can be read or written", "answer", alive, "voters", voters, "mend",
+		noLeaderRemedy(alive, voters), "missing", missing)
 }
 
-// noLeaderText has the remedy: other servers are missed, or those that are there do not agree.
-func noLeaderText(alive, voters int) string {
-	needed := voters/2 + 1
-	text := fmt.Sprintf(
-		"the store has no leader, so nothing can be read or written: %d of %d servers answer and %d are needed; ",
-		alive, voters, needed)
-	if alive < needed {
-		return text + "start the others"
+// noLeaderRemedy tells two cases apart: voters are missing, or those that are there do not agree.
+func noLeaderRemedy(alive, voters int) string {
+	if needed := voters/2 + 1; alive < needed {
+		return fmt.Sprintf("%d servers are needed: start the others", needed)
 	}
-	return text + "they elect one; if that does not end, look for machines without free CPU, slow disks, " +
+	return "they elect one; if that does not end, look for machines without free CPU, slow disks, " +
 		"and servers that do not reach each other (`barque cluster status`)"
 }

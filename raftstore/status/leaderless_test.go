@@ -17,7 +17,7 @@ func TestNoLeaderText(t *testing.T) {
 		{3, 3, "3 of 3 servers answer and 2 are needed; they elect one"},
 		{1, 1, "1 of 1 servers answer and 1 are needed; they elect one"},
 	} {
-		if got := noLeaderText(c.alive, c.voters); !strings.Contains(got, c.remedy) {
+		if got := noLeaderRemedy(c.alive, c.voters); !strings.Contains(got, c.remedy) {
 			t.Errorf("%d of %d: %q, want %q", c.alive, c.voters, got, c.remedy)
 		}
 	}

@@ -2,7 +2,6 @@ package status
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -98,8 +97,8 @@ func (s *Space) tell(now Level, size, limit int64) {
 			"the store is full: new keys are refused, and what would make it larger; delete something, or raise the limit on all servers")
 	case low:
 		log.Warn(
-			fmt.Sprintf(
-				"the store is filled to %d %%: at 100 %% it refuses new keys; delete something, or raise the limit on all servers", percentOf(size, limit)))
+			"the store fills up: at 100 % it refuses new keys; delete something, or raise the limit on all servers",
+			"percent", percentOf(size, limit))
 	default:
 		log.Info("the store has room again")
 	}

@@ -92,9 +92,8 @@ func (w *Watch) supersede(s group.Succession) {
 	w.server.Mute()
 	w.server.Withdraw(e.Error())
 	w.opts.Logger.Error(
-		"another cluster goes on in place of this server's: this server serves nothing any more, and stops; "+
-			w.opts.JoinAgain,
-		"server", w.opts.ID, "cluster", s.Cluster, "goesOnAs", s.Successor, "since", s.At, "by", s.By)
+		"another cluster goes on in place of this server's: this server serves nothing any more, and stops", "mend",
+		w.opts.JoinAgain, "server", w.opts.ID, "cluster", s.Cluster, "goesOnAs", s.Successor, "since", s.At, "by", s.By)
 	if !w.opts.InMemory {
 		if err := disk.MarkSuperseded(w.opts.Dir, s); err != nil { // it is received again after the next start
 			w.opts.Logger.Error("cannot mark the directory of a superseded server: do not start it again as it is",

@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/internal/loglimit"
+	"github.com/barque/barque/internal/logline"
 )
 
 const (
@@ -85,6 +85,6 @@ func (c *complaints) warn(msg string, args ...any) bool {
 	if omitted > 0 {
 		args = append(args, "othersNotLogged", omitted)
 	}
-	c.logger.Log(context.Background(), slog.LevelWarn, msg, args...)
+	logline.Log(c.logger, slog.LevelWarn, msg, args...)
 	return true
 }

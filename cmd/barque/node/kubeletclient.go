@@ -32,7 +32,7 @@ func (s *server) startKubeletRights(ctx context.Context) error {
 				return nil
 			case <-time.After(grantAgain):
 			}
-			s.logger.Warn("kubelets of earlier versions may refuse this server; trying again", "in", grantAgain, "err",
+			s.logger.Warn("kubelets of earlier versions may refuse this server; trying again", "retryIn", grantAgain, "err",
 				err)
 		}
 	}})

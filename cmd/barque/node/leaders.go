@@ -165,7 +165,7 @@ func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error
 	if policy := s.options.Scheduling; policy != nil {
 		policy.Apply(&scheduling)
 		for _, note := range policy.Notes {
-			scheduling.Logger.Warn("in the scheduling policy, " + note)
+			scheduling.Logger.Warn("a setting of the scheduling policy is not as expected", "note", note)
 		}
 	}
 	pods, err := scheduler.New(scheduling)

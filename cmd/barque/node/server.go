@@ -158,7 +158,7 @@ func unlessStopped(ctx context.Context, err error, logger *slog.Logger) error {
 	if ctx.Err() == nil {
 		return err
 	}
-	logger.Info("told to stop before it was ready", "cause", context.Cause(ctx), "meanwhile", err)
+	logger.Info("told to stop before it was ready", "reason", context.Cause(ctx), "meanwhile", err)
 	return nil
 }
 

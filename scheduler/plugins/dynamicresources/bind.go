@@ -81,8 +81,8 @@ func (p *DynamicResources) Unreserve(ctx context.Context, state fwk.CycleState, 
 
 func (p *DynamicResources) complain(pod *v1.Pod, what string, err error) {
 	if err != nil {
-		p.h.Logger.Warn("cannot "+what+"; it is tried again with the pod", "namespace", pod.Namespace, "pod", pod.Name,
-			"err", err)
+		p.h.Logger.Warn("a step for a pod's claims failed; it is tried again with the pod", "namespace", pod.Namespace,
+			"pod", pod.Name, "step", what, "err", err)
 	}
 }
 

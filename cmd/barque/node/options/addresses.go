@@ -65,9 +65,8 @@ func (o *Options) AwaitAddress(ctx context.Context, logger *slog.Logger) error {
 		return nil
 	}
 	waited, err := nodeaddr.Await(ctx, o.awaitFamilies(), func(cause error) {
-		text := waitsFor(cause)
-		logger.Warn(text, "err", cause)
-		o.State.Status(text)
+		logger.Warn("waiting for an address of this machine; --node-ip gives one that is not to be waited for", "err", cause)
+		o.State.Status(waitsFor(cause))
 	})
 	if err == nil && waited > 0 {
 		logger.Info("the wait for an address of this machine has ended", "after", waited.Round(time.Millisecond))
