@@ -3,7 +3,6 @@ package pods
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -11,7 +10,6 @@ import (
 	"github.com/barque/barque/kubelet/admission"
 	"github.com/barque/barque/kubelet/cri"
 	"github.com/barque/barque/kubelet/images"
-	"github.com/barque/barque/kubelet/podinfo"
 	"github.com/barque/barque/kubelet/pods/lifecycle"
 	"github.com/barque/barque/kubelet/pods/runtimeconfig"
 	"github.com/barque/barque/kubelet/starts"
@@ -318,121 +316,4 @@ func (w *worker) addressFor(pod *v1.Pod, box *lifecycle.Sandbox) string {
 		return ""
 	}
 	return ips[0]
-}
-
-// killing is a container that is being stopped.
-type killing struct {
-	until  time.Time // when the runtime kills it
-	cancel context.CancelCauseFunc
-}
-
-// leastGrace is the shortest grace period of a container.
-const leastGrace = 2 * time.Second
-
-// graceFor returns the grace period of a container.
-func (w *worker) graceFor(pod *v1.Pod, k lifecycle.Kill) time.Duration {
-	seconds := podinfo.GracePeriod(pod)
-	if w.phase != phaseSyncing && pod.DeletionGracePeriodSeconds != nil {
-		seconds = *pod.DeletionGracePeriodSeconds
-	}
-	if e := w.eviction(); e != nil {
-		seconds = min(seconds, int64(e.Grace/time.Second))
-	}
-	if limit := w.limit(); limit != nil && w.phase != phaseSyncing {
-		seconds = min(seconds, int64(*limit/time.Second))
-	}
-	if w.phase == phaseSyncing && k.Trouble != "" {
-		for _, c := range podinfo.Containers(pod) {
-			if c.Name != k.Name {
-				continue
-			}
-			var probe *v1.Probe // none for a failed hook
-			switch k.Trouble {
-			case "liveness":
-				probe = c.LivenessProbe
-			case "startup":
-				probe = c.StartupProbe
-			}
-			if probe != nil && probe.TerminationGracePeriodSeconds != nil {
-				seconds = *probe.TerminationGracePeriodSeconds
-			}
-		}
-	}
-	return max(time.Duration(seconds)*time.Second, leastGrace)
-}
-
-// hurry stops waiting for containers whose remaining time is longer than the pod's
-// present grace period.
-func (w *worker) hurry(pod *v1.Pod) {
-	most := w.m.Now().Add(w.graceFor(pod, lifecycle.Kill{}))
-	for id, k := range w.killing {
-		if k.until.After(most) {
-			k.cancel(errEnding)
-			delete(w.killing, id)
-		}
-	}
-}
-
-// kill stops a container in the background: its preStop hook first, then the runtime's stop, both
-// within the grace period.
-func (w *worker) kill(ctx context.Context, pod *v1.Pod, k lifecycle.Kill) {
-	grace, least := w.graceFor(pod, k), leastGrace
-	if k.Now {
-		grace, least = 0, 0
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	own := &killing{until: w.m.Now().Add(grace), cancel: cancel}
-	w.killing[k.ID] = own
-	if k.Replace {
-		w.replacing[k.Name] = true
-	}
-	var spec *v1.Container
-	for _, c := range podinfo.Containers(pod) {
-		if c.Name == k.Name {
-			spec = c
-		}
-	}
-	w.m.Events.Event(pod, orNamed(spec, k.Name), v1.EventTypeNormal, "Killing", k.Reason)
-	hook := !k.Now && !w.stopHookRun[k.ID] && spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
-	w.stopHookRun[k.ID] = true
-	ip := ""
-	if len(pod.Status.PodIPs) > 0 {
-		ip = pod.Status.PodIPs[0].IP
-	}
-	w.m.workers.Go(func() { // ends when the container has ended, or with ctx
-		began := w.m.Now()
-		if hook {
-			w.preStop(ctx, pod, spec, k.ID, ip, grace)
-		}
-		left := max(grace-w.m.Now().Sub(began), least)
-		err := w.m.Runtime.StopContainer(ctx, k.ID, left)
-		w.finish(func() {
-			if w.killing[k.ID] == own {
-				delete(w.killing, k.ID)
-			}
-			if err != nil && ctx.Err() == nil {
-				w.try(pod, "stop a container", err)
-			}
-			cancel(nil)
-		})
-	})
-}
-
-func orNamed(c *v1.Container, name string) *v1.Container {
-	if c != nil {
-		return c
-	}
-	return &v1.Container{Name: name}
-}
-
-func (w *worker) preStop(ctx context.Context, pod *v1.Pod, c *v1.Container, id, ip string, grace time.Duration) {
-	ctx, cancel := context.WithTimeoutCause(ctx, grace,
-		fmt.Errorf("the hook took longer than the grace period of %s", grace))
-	defer cancel()
-	if err := w.hook(ctx, c, id, ip, c.Lifecycle.PreStop); err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		w.m.Events.Event(pod, c, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed: "+err.Error())
-	}
 }

@@ -37,31 +37,6 @@ const (
 	retryDeferredResize = 3 * time.Minute
 )
 
-// allot requests the pod's allocation, and puts it into the facts. It is false while other pods are
-// unknown. A pod that the node does not admit must be ended.
-func (w *worker) allot(pod *v1.Pod, f *lifecycle.Facts) bool {
-	answer := w.m.Allocator.Answer(pod, len(f.Observed.Sandboxes) > 0)
-	if answer.Waiting {
-		return false
-	}
-	if r := answer.Refused; r != nil {
-		w.refuse(pod, r.Reason, r.Message)
-		return true
-	}
-	f.Pod = answer.Pod
-	w.noteResize(pod, answer)
-	f.Resized = answer.EverResized
-	return true
-}
-
-// refuse fails a pod of which nothing has run.
-func (w *worker) refuse(pod *v1.Pod, reason, message string) {
-	w.m.Logger.Info("the node does not take a pod", "pod", pod.Namespace+"/"+pod.Name, "reason", reason, "message",
-		message)
-	w.refused, w.failReason, w.failMessage = true, reason, "Pod was rejected: "+message
-	w.m.Events.Event(pod, nil, v1.EventTypeWarning, reason, message)
-}
-
 // noteResize takes in a decision about a resize, and records events of its changes.
 func (w *worker) noteResize(pod *v1.Pod, a allocation.Answer) {
 	r := &w.resizing

@@ -318,6 +318,31 @@ func (w *worker) step(ctx context.Context) (next time.Time, done bool) {
 	}
 }
 
+// allot requests the pod's allocation, and puts it into the facts. It is false while other pods are
+// unknown. A pod that the node does not admit must be ended.
+func (w *worker) allot(pod *v1.Pod, f *lifecycle.Facts) bool {
+	answer := w.m.Allocator.Answer(pod, len(f.Observed.Sandboxes) > 0)
+	if answer.Waiting {
+		return false
+	}
+	if r := answer.Refused; r != nil {
+		w.refuse(pod, r.Reason, r.Message)
+		return true
+	}
+	f.Pod = answer.Pod
+	w.noteResize(pod, answer)
+	f.Resized = answer.EverResized
+	return true
+}
+
+// refuse fails a pod of which nothing has run.
+func (w *worker) refuse(pod *v1.Pod, reason, message string) {
+	w.m.Logger.Info("the node does not take a pod", "pod", pod.Namespace+"/"+pod.Name, "reason", reason, "message",
+		message)
+	w.refused, w.failReason, w.failMessage = true, reason, "Pod was rejected: "+message
+	w.m.Events.Event(pod, nil, v1.EventTypeWarning, reason, message)
+}
+
 // mustEnd reports whether the pod must be ended now.
 func (w *worker) mustEnd(f lifecycle.Facts, gone bool) bool {
 	pod := f.Pod
@@ -619,95 +644,4 @@ func (w *worker) prepareDevices(pod *v1.Pod, plan *lifecycle.Plan) (retry time.T
 		return time.Time{}, true // it runs on its present devices
 	}
 	return w.m.Now().Add(w.deviceDelay), false
-}
-
-func (w *worker) unprepare(ctx context.Context) error {
-	if w.m.Devices == nil {
-		return nil
-	}
-	return w.m.Devices.Unprepare(ctx, w.uid)
-}
-
-// terminate ends the living parts of the pod, in order.
-func (w *worker) terminate(ctx context.Context, f lifecycle.Facts) time.Time {
-	w.hurry(f.Pod)
-	plan := lifecycle.DecideEnd(f)
-	if plan.Ended {
-		// Before the end is reported: from then on another pod may get the devices.
-		if err := w.unprepare(ctx); err != nil {
-			w.m.Logger.Warn("cannot take back a pod's devices; trying again", "pod", f.Pod.Namespace+"/"+f.Pod.Name,
-				"err", err)
-			return w.m.Now().Add(retryCleanUp)
-		}
-		w.m.Allocator.Release(w.uid)
-	}
-	if !w.mute {
-		w.setStatus(w.compute(f, plan, true))
-	}
-	if plan.Ended {
-		w.phase = phaseTerminated
-		w.m.Probes.Forget(w.uid)
-		if w.m.Network != nil {
-			w.m.Network.Detach(f.Pod)
-		}
-		return w.m.Now()
-	}
-	if w.act(ctx, f, plan) {
-		return w.m.Now()
-	}
-	return plan.WakeAt
-}
-
-// retryCleanUp is the pause between tries to remove the remains.
-const retryCleanUp = 2 * time.Second
-
-// cleanUp removes the remains of an ended pod. Its containers stay, for their logs, until the API
-// server deletes the pod; then they go too, and once nothing is left the pod's object may go.
-func (w *worker) cleanUp(ctx context.Context, f lifecycle.Facts, gone bool) (next time.Time, done bool) {
-	pod := f.Pod
-	fail := func(err error) (time.Time, bool) {
-		w.m.Logger.Warn("cannot clean up after a pod; trying again", "pod", pod.Namespace+"/"+pod.Name, "err", err)
-		return w.m.Now().Add(retryCleanUp), false
-	}
-	if plan := lifecycle.DecideEnd(f); !plan.Ended {
-		w.act(ctx, f, plan) // something came to life late
-		return w.m.Now().Add(retryCleanUp), false
-	}
-	if !w.cleaned.Load() {
-		if err := w.unprepare(ctx); err != nil { // a container that came to life late may have had them
-			return fail(err)
-		}
-		if err := w.m.Volumes.Unmount(w.uid); err != nil {
-			w.unmountDelay = longer(w.unmountDelay, retryCleanUp, retryCleanUp, err)
-			fail(err)
-			return w.m.Now().Add(w.unmountDelay), false
-		}
-		if err := w.m.Cgroups.Remove(w.uid); err != nil {
-			return fail(err)
-		}
-		w.cleaned.Store(true)
-	}
-	if !gone && pod.DeletionTimestamp == nil {
-		return time.Time{}, false
-	}
-	if !w.removed || len(f.Observed.Sandboxes) > 0 {
-		for _, box := range f.Observed.Sandboxes {
-			if err := w.m.Runtime.RemovePodSandbox(ctx, box.ID); err != nil {
-				return fail(err)
-			}
-		}
-		if err := w.m.Cgroups.Remove(w.uid); err != nil {
-			return fail(err)
-		}
-		if err := w.m.Logs.Remove(pod); err != nil {
-			return fail(err)
-		}
-		w.removed = true
-	}
-	if gone {
-		w.m.Status.Forget(w.uid)
-		return time.Time{}, true
-	}
-	w.m.Status.Finish(pod)
-	return time.Time{}, false
 }
