@@ -41,7 +41,10 @@ func (w *worker) act(ctx context.Context, f lifecycle.Facts, p lifecycle.Plan) (
 	}
 	changed = w.resize(ctx, f, p)
 	for _, id := range p.RemoveContainers {
-		changed = w.try(f.Pod, "remove a container", w.m.removeContainer(ctx, id)) || changed
+		if w.try(f.Pod, "remove a container", w.m.removeContainer(ctx, id)) {
+			delete(w.instances, id)
+			changed = true
+		}
 		w.state.Forget(id)
 	}
 	if p.CreateSandbox {
@@ -102,20 +105,21 @@ func (w *worker) try(pod *v1.Pod, what string, err error) bool {
 }
 
 func (w *worker) createSandbox(pod *v1.Pod, attempt uint32) {
-	clear(w.replacing) // the whole pod is replaced, and the status shows that
+	for _, is := range w.names {
+		is.Replacing = false // the whole pod is replaced, and the status shows that
+	}
 	err := w.trySandbox(pod, attempt)
 	if err == nil {
-		w.boxDelay = 0
-		delete(w.troubles, lifecycle.SandboxTrouble)
+		w.boxTrouble = nil
+		w.boxFailures.Over()
 		return
 	}
 	if w.syncCtx.Err() != nil {
 		return
 	}
-	w.boxDelay = min(max(2*w.boxDelay, firstBoxRetry), longestBoxRetry)
 	now := w.m.Now()
-	w.troubles[lifecycle.SandboxTrouble] = lifecycle.Trouble{Reason: eventSandboxFailed, Message: cri.Message(err),
-		Since: now, RetryAt: now.Add(w.boxDelay)}
+	w.boxTrouble = &lifecycle.Trouble{Reason: eventSandboxFailed, Message: cri.Message(err), Since: now,
+		RetryAt: now.Add(w.boxFailures.Failed(firstBoxRetry, longestBoxRetry))}
 	w.m.Events.Event(pod, nil, v1.EventTypeWarning, eventSandboxFailed,
 		"Failed to create pod sandbox: "+cri.Message(err))
 }
@@ -141,7 +145,8 @@ func (w *worker) trySandbox(pod *v1.Pod, attempt uint32) error {
 
 // pull gets a container's image in the background.
 func (w *worker) pull(pod *v1.Pod, c *v1.Container) {
-	w.pulling[c.Name] = true
+	is := w.named(c.Name)
+	is.Pulling = true
 	ctx := w.syncCtx
 	w.m.workers.Go(func() { // ends with the pull, which ends with ctx
 		config, err := w.m.Configs.Sandbox(pod, 0)
@@ -150,10 +155,10 @@ func (w *worker) pull(pod *v1.Pod, c *v1.Container) {
 			ref, err = w.m.Puller.Ensure(ctx, pod, c, config)
 		}
 		w.finish(func() {
-			delete(w.pulling, c.Name)
-			switch image, ok := w.specImages[c.Name]; {
+			is.Pulling = false
+			switch {
 			case ctx.Err() != nil:
-			case ok && image != c.Image: // it was changed meanwhile
+			case is.image != "" && is.image != c.Image: // it was changed meanwhile
 			case err != nil:
 				reason := lifecycle.ReasonErrImagePull
 				var failure *images.Error
@@ -163,8 +168,8 @@ func (w *worker) pull(pod *v1.Pod, c *v1.Container) {
 				w.inTrouble(c, reason, err.Error(), 0)
 				w.m.Events.Event(pod, c, v1.EventTypeWarning, "Failed", "Error: "+reason)
 			default:
-				w.images[c.Name] = ref
-				delete(w.delays, c.Name)
+				is.Image = ref
+				is.failures.Over()
 			}
 		})
 	})
@@ -172,23 +177,24 @@ func (w *worker) pull(pod *v1.Pod, c *v1.Container) {
 
 // inTrouble records why a container cannot be started. Without a fixed delay the pauses grow.
 func (w *worker) inTrouble(c *v1.Container, reason, message string, delay time.Duration) {
-	delete(w.replacing, c.Name)
+	is := w.named(c.Name)
+	is.Replacing = false
 	if delay == 0 {
-		delay = lifecycle.NextDelay(w.delays[c.Name])
-		w.delays[c.Name] = delay
+		delay = is.failures.Failed(lifecycle.FirstRestart, lifecycle.LongestRestart)
 	}
 	now := w.m.Now()
-	w.troubles[c.Name] = lifecycle.Trouble{Reason: reason, Message: message, Since: now, RetryAt: now.Add(delay)}
+	is.Trouble = &lifecycle.Trouble{Reason: reason, Message: message, Since: now, RetryAt: now.Add(delay)}
 }
 
 // start makes and starts a container.
 func (w *worker) start(f lifecycle.Facts, s lifecycle.Start) {
 	c := s.Container
-	delete(w.images, c.Name) // the next start asks for the image again, as its pull policy wants
+	is := w.named(c.Name)
+	is.Image = "" // the next start asks for the image again, as its pull policy wants
 	box := f.Observed.Sandbox()
 	if s.Restart {
 		ended := f.Observed.Newest(c.Name)
-		w.backoffs[c.Name] = w.backoffs[c.Name].Next(ended.FinishedAt, f.Now)
+		is.Restarts.Again(ended.FinishedAt, f.Now)
 	}
 	id, reason, err := w.tryStart(f, s, box)
 	if err != nil {
@@ -206,9 +212,8 @@ func (w *worker) start(f lifecycle.Facts, s lifecycle.Start) {
 		w.inTrouble(c, reason, cri.Message(err), delay)
 		return
 	}
-	delete(w.troubles, c.Name)
-	delete(w.delays, c.Name)
-	delete(w.replacing, c.Name)
+	is.Trouble, is.Replacing = nil, false
+	is.failures.Over()
 	if w.hasPostStart(c) {
 		w.postStart(f.Pod, c, id, box)
 	}
@@ -224,7 +229,7 @@ func (w *worker) tryStart(f lifecycle.Facts, s lifecycle.Start, box *lifecycle.S
 		return "", images.ReasonInspect, err
 	}
 	config, err := w.m.Configs.Container(w.syncCtx, pod, runtimeconfig.Input{
-		Start: s, IPs: lifecycle.IPs(pod, &f.Observed, w.m.HostIPs), Paths: w.paths, Image: image,
+		Start: s, IPs: lifecycle.IPs(pod, &f.Observed, w.m.HostIPs), Paths: w.mounts.paths, Image: image,
 		Target: w.target(f, c)})
 	if err != nil {
 		var bad *runtimeconfig.ConfigError
@@ -288,17 +293,18 @@ func (w *worker) hasPostStart(c *v1.Container) bool {
 
 // postStart runs a container's hook in the background. A hook that fails ends the container.
 func (w *worker) postStart(pod *v1.Pod, c *v1.Container, id string, box *lifecycle.Sandbox) {
-	w.hooks[id] = true
+	is := w.instance(id)
+	is.hook = true
 	ctx := w.syncCtx
 	ip := w.addressFor(pod, box)
 	w.m.workers.Go(func() { // ends with the hook, which ends with ctx
 		err := w.hook(ctx, c, id, ip, c.Lifecycle.PostStart)
 		w.finish(func() {
-			delete(w.hooks, id)
+			is.hook = false
 			if err != nil && ctx.Err() == nil {
 				w.m.Events.Event(pod, c, v1.EventTypeWarning, "FailedPostStartHook",
 					"PostStartHook failed: "+err.Error())
-				w.hookFailed[id] = true
+				is.hookFailed = true
 			}
 		})
 	})

@@ -61,9 +61,8 @@ func (w *worker) cleanUp(ctx context.Context, f lifecycle.Facts, gone bool) (nex
 			return fail(err)
 		}
 		if err := w.m.Volumes.Unmount(w.uid); err != nil {
-			w.unmountDelay = longer(w.unmountDelay, retryCleanUp, retryCleanUp, err)
 			fail(err)
-			return w.m.Now().Add(w.unmountDelay), false
+			return w.m.Now().Add(w.mounts.unmounting.Failed(retryCleanUp, longest(retryCleanUp, err))), false
 		}
 		if err := w.m.Cgroups.Remove(w.uid); err != nil {
 			return fail(err)
@@ -100,12 +99,6 @@ func (w *worker) unprepare(ctx context.Context) error {
 		return nil
 	}
 	return w.m.Devices.Unprepare(ctx, w.uid)
-}
-
-// killing is a container that is being stopped.
-type killing struct {
-	until  time.Time // when the runtime kills it
-	cancel context.CancelCauseFunc
 }
 
 // leastGrace is the shortest grace period of a container.
@@ -147,10 +140,10 @@ func (w *worker) graceFor(pod *v1.Pod, k lifecycle.Kill) time.Duration {
 // present grace period.
 func (w *worker) hurry(pod *v1.Pod) {
 	most := w.m.Now().Add(w.graceFor(pod, lifecycle.Kill{}))
-	for id, k := range w.killing {
-		if k.until.After(most) {
+	for _, is := range w.instances {
+		if k := is.killing; k != nil && k.until.After(most) {
 			k.cancel(errEnding)
-			delete(w.killing, id)
+			is.killing = nil
 		}
 	}
 }
@@ -164,9 +157,10 @@ func (w *worker) kill(ctx context.Context, pod *v1.Pod, k lifecycle.Kill) {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	own := &killing{until: w.m.Now().Add(grace), cancel: cancel}
-	w.killing[k.ID] = own
+	is := w.instance(k.ID)
+	is.killing = own
 	if k.Replace {
-		w.replacing[k.Name] = true
+		w.named(k.Name).Replacing = true
 	}
 	var spec *v1.Container
 	for _, c := range podinfo.Containers(pod) {
@@ -175,8 +169,8 @@ func (w *worker) kill(ctx context.Context, pod *v1.Pod, k lifecycle.Kill) {
 		}
 	}
 	w.m.Events.Event(pod, orNamed(spec, k.Name), v1.EventTypeNormal, "Killing", k.Reason)
-	hook := !k.Now && !w.stopHookRun[k.ID] && spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
-	w.stopHookRun[k.ID] = true
+	hook := !k.Now && !is.stopHook && spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
+	is.stopHook = true
 	ip := ""
 	if len(pod.Status.PodIPs) > 0 {
 		ip = pod.Status.PodIPs[0].IP
@@ -189,8 +183,8 @@ func (w *worker) kill(ctx context.Context, pod *v1.Pod, k lifecycle.Kill) {
 		left := max(grace-w.m.Now().Sub(began), least)
 		err := w.m.Runtime.StopContainer(ctx, k.ID, left)
 		w.finish(func() {
-			if w.killing[k.ID] == own {
-				delete(w.killing, k.ID)
+			if is.killing == own {
+				is.killing = nil
 			}
 			if err != nil && ctx.Err() == nil {
 				w.try(pod, "stop a container", err)

@@ -25,6 +25,8 @@ type resizing struct {
 	pending *allocation.Pending
 	asked   int64     // the generation that is pending
 	retryAt time.Time // after a failure
+	// group has the limits of the pod's group, once it is known to have them.
+	group *cgroups.Limits
 }
 
 func (r *resizing) state() lifecycle.ResizeState {
@@ -85,7 +87,7 @@ func (w *worker) followResize(f lifecycle.Facts, p lifecycle.Plan) (completed bo
 
 // unfinished reports whether a container, or the pod's group, does not have its allocation yet.
 func (w *worker) unfinished(f lifecycle.Facts, p lifecycle.Plan) bool {
-	if len(p.Update) > 0 || w.grouped != nil && *w.grouped != cgroups.LimitsOf(f.Pod) {
+	if len(p.Update) > 0 || w.regroups(f.Pod) {
 		return true
 	}
 	for _, k := range p.Kill {
@@ -93,7 +95,7 @@ func (w *worker) unfinished(f lifecycle.Facts, p lifecycle.Plan) bool {
 			return true
 		}
 	}
-	return w.resizing.active && len(w.replacing) > 0
+	return w.resizing.active && w.replacing()
 }
 
 // retryResize has a pending resize tried again.
@@ -107,14 +109,19 @@ func (w *worker) retryResize(p *lifecycle.Plan) {
 
 func (w *worker) noteGroup(pod *v1.Pod) {
 	limits := cgroups.LimitsOf(pod)
-	w.grouped = &limits
+	w.resizing.group = &limits
+}
+
+// regroups reports whether the pod's group is known to have other limits than the pod.
+func (w *worker) regroups(pod *v1.Pod) bool {
+	return w.resizing.group != nil && *w.resizing.group != cgroups.LimitsOf(pod)
 }
 
 // resize carries an allocation out. The pod grows before its containers, and shrinks after them. It
 // reports whether anything changed.
 func (w *worker) resize(ctx context.Context, f lifecycle.Facts, p lifecycle.Plan) bool {
 	r := &w.resizing
-	group := w.grouped != nil && *w.grouped != cgroups.LimitsOf(f.Pod)
+	group := w.regroups(f.Pod)
 	if len(p.Update) == 0 && !group || w.m.Now().Before(r.retryAt) {
 		return false
 	}
@@ -137,7 +144,7 @@ func (w *worker) resize(ctx context.Context, f lifecycle.Facts, p lifecycle.Plan
 func (w *worker) tryResize(
 	ctx context.Context, f lifecycle.Facts, p lifecycle.Plan, group bool,
 ) (changed bool, err error) {
-	shrink := group && len(w.replacing) == 0
+	shrink := group && !w.replacing()
 	if err := w.checkUsage(ctx, f, p, shrink); err != nil {
 		return false, err
 	}
@@ -147,11 +154,12 @@ func (w *worker) tryResize(
 		}
 	}
 	for _, u := range p.Update {
-		delete(w.updated, u.ID) // after a failure, the container's limits are unknown
+		is := w.instance(u.ID)
+		is.updated = nil // after a failure, the container's limits are unknown
 		if err := w.m.Runtime.UpdateContainerResources(ctx, u.ID, u.Limits.Resources()); err != nil {
 			return changed, fmt.Errorf("update the resources of container %q: %s", u.Name, cri.Message(err))
 		}
-		w.updated[u.ID], changed = u.Limits, true
+		is.updated, changed = &u.Limits, true
 	}
 	if shrink {
 		if err := w.m.Cgroups.Ensure(f.Pod); err != nil {
@@ -167,7 +175,7 @@ func (w *worker) tryResize(
 func (w *worker) checkUsage(ctx context.Context, f lifecycle.Facts, p lifecycle.Plan, shrink bool) error {
 	var errs []error
 	if limits := cgroups.LimitsOf(f.Pod); shrink && limits.Memory > 0 &&
-		(w.grouped.Memory == 0 || limits.Memory < w.grouped.Memory) {
+		(w.resizing.group.Memory == 0 || limits.Memory < w.resizing.group.Memory) {
 		used, err := w.m.Cgroups.MemoryUsage(f.Pod)
 		switch {
 		case err != nil:

@@ -35,9 +35,9 @@ func TestStatusNamesImagesOfVolumes(t *testing.T) {
 	w := newWorker(New(Config{Images: known}), "u")
 	w.syncCtx = t.Context()
 	for id, want := range map[string]string{"sha256:2": "example.org/x@sha256:3", "sha256:1": "sha256:1"} {
-		w.paths = map[string]string{"data": "/host/data", "image": id}
+		w.mounts.paths = map[string]string{"data": "/host/data", "image": id}
 		w.nameImages(pod)
-		in.VolumeImages = w.volumeImages
+		in.VolumeImages = w.mounts.images
 		if got := mounts(); got[0].VolumeStatus != nil || got[1].VolumeStatus == nil ||
 			got[1].VolumeStatus.Image.ImageRef != want {
 			t.Errorf("%s: %+v", id, got)

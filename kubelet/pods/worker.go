@@ -62,51 +62,47 @@ type worker struct {
 	bound     *time.Duration          // of its grace period
 
 	// ---- the goroutine's own
-	phase        phaseOfWork
-	refused      bool   // the node has not taken the pod
-	failReason   string // why the kubelet itself ends the pod
-	failMessage  string
-	paths        map[string]string // of the pod's volumes
-	volumeImages map[string]string // see lifecycle.StatusInput
-	namedImages  map[string]string // the images' IDs, once all of volumeImages are known
-	prepared     bool              // its devices are, or were
-	deviceDelay  time.Duration
-	mountDelay   time.Duration
-	boxDelay     time.Duration
-	unmountDelay time.Duration
-	backoffs     map[string]lifecycle.Backoff
-	troubles     map[string]lifecycle.Trouble
-	delays       map[string]time.Duration // of troubles, by container name
-	images       map[string]string
-	pulling      map[string]bool
-	hooks        map[string]bool
-	hookFailed   map[string]bool
-	killing      map[string]*killing
-	replacing    map[string]bool             // see lifecycle.Facts
-	specImages   map[string]string           // as last seen, by container name
-	stopHookRun  map[string]bool             // preStop hooks that have run
-	updated      map[string]lifecycle.Limits // see lifecycle.Facts
-	resizing     resizing
-	recorded     map[string]string // back-off events already recorded, by container name
-	mute         bool              // the status is not to be written any more
-	retryAt      time.Time         // when to look again because something failed
-	syncCtx      context.Context   // ends when the pod is to be ended
-	grouped      *cgroups.Limits   // of the pod's group, once it is known to have them
-	attached     string            // the sandbox that the network knows
-	cleaned      atomic.Bool       // its resources are removed from the node; others may read it
-	removed      bool
+	phase       phaseOfWork
+	failed      failure
+	names       map[string]*named    // by container name
+	instances   map[string]*instance // by container ID
+	mounts      mounts
+	devices     devices
+	boxTrouble  *lifecycle.Trouble // see lifecycle.Facts
+	boxFailures lifecycle.Backoff
+	resizing    resizing
+	mute        bool            // the status is not to be written any more
+	retryAt     time.Time       // when to look again because something failed
+	syncCtx     context.Context // ends when the pod is to be ended
+	attached    string          // the sandbox that the network knows
+	cleaned     atomic.Bool     // its resources are removed from the node; others may read it
+	removed     bool
+}
+
+// failure is the reason for which the kubelet itself ends a pod.
+type failure struct {
+	reason, message string
+	refused         bool // the node has not taken the pod
+}
+
+// mounts is a worker's state of the pod's volumes.
+type mounts struct {
+	paths      map[string]string // on the host, by volume
+	images     map[string]string // see lifecycle.StatusInput
+	imageIDs   map[string]string // by volume, once all of images are known
+	failures   lifecycle.Backoff
+	unmounting lifecycle.Backoff
+}
+
+// devices is a worker's state of the pod's devices.
+type devices struct {
+	prepared bool // they are, or were
+	failures lifecycle.Backoff
 }
 
 func newWorker(m *Manager, uid types.UID) *worker {
-	return &worker{
-		m: m, uid: uid, wake: make(chan struct{}, 1), state: runtimestate.NewReader(m.Runtime, uid, m.HostIPs),
-		backoffs: map[string]lifecycle.Backoff{}, troubles: map[string]lifecycle.Trouble{},
-		delays: map[string]time.Duration{},
-		images: map[string]string{}, pulling: map[string]bool{}, hooks: map[string]bool{},
-		hookFailed: map[string]bool{},
-		killing:    map[string]*killing{}, replacing: map[string]bool{}, specImages: map[string]string{},
-		stopHookRun: map[string]bool{}, updated: map[string]lifecycle.Limits{}, recorded: map[string]string{},
-	}
+	return &worker{m: m, uid: uid, wake: make(chan struct{}, 1), state: runtimestate.NewReader(m.Runtime, uid, m.HostIPs),
+		names: map[string]*named{}, instances: map[string]*instance{}}
 }
 
 func (w *worker) poke() {
@@ -253,8 +249,11 @@ func (w *worker) run(ctx context.Context) bool {
 		w.results, w.retry = nil, false
 		w.mu.Unlock()
 		if retry {
-			maps.DeleteFunc(w.troubles,
-				func(_ string, t lifecycle.Trouble) bool { return t.Reason == reasonConfigError })
+			for _, is := range w.names {
+				if is.Trouble != nil && is.Trouble.Reason == reasonConfigError {
+					is.Trouble = nil
+				}
+			}
 		}
 		for _, take := range results {
 			take()
@@ -339,18 +338,18 @@ func (w *worker) allot(pod *v1.Pod, f *lifecycle.Facts) bool {
 func (w *worker) refuse(pod *v1.Pod, reason, message string) {
 	w.m.Logger.Info("the node does not take a pod", "pod", pod.Namespace+"/"+pod.Name, "reason", reason, "message",
 		message)
-	w.refused, w.failReason, w.failMessage = true, reason, "Pod was rejected: "+message
+	w.failed = failure{reason: reason, message: "Pod was rejected: " + message, refused: true}
 	w.m.Events.Event(pod, nil, v1.EventTypeWarning, reason, message)
 }
 
 // mustEnd reports whether the pod must be ended now.
 func (w *worker) mustEnd(f lifecycle.Facts, gone bool) bool {
 	pod := f.Pod
-	if gone || pod.DeletionTimestamp != nil || podinfo.Finished(pod.Status.Phase) || w.failReason != "" {
+	if gone || pod.DeletionTimestamp != nil || podinfo.Finished(pod.Status.Phase) || w.failed.reason != "" {
 		return true
 	}
 	if e := w.eviction(); e != nil {
-		w.failReason, w.failMessage = e.Reason, e.Message
+		w.failed.reason, w.failed.message = e.Reason, e.Message
 		if !e.Quiet {
 			w.m.Events.Event(pod, nil, v1.EventTypeWarning, e.Reason, e.Message)
 		}
@@ -363,49 +362,29 @@ func (w *worker) mustEnd(f lifecycle.Facts, gone bool) bool {
 	if f.Now.Before(pod.Status.StartTime.Add(time.Duration(*limit) * time.Second)) {
 		return false
 	}
-	w.failReason, w.failMessage = "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
-	w.m.Events.Event(pod, nil, v1.EventTypeNormal, w.failReason, w.failMessage)
+	w.failed.reason = "DeadlineExceeded"
+	w.failed.message = "Pod was active on the node longer than the specified deadline"
+	w.m.Events.Event(pod, nil, v1.EventTypeNormal, w.failed.reason, w.failed.message)
 	return true
 }
 
 func (w *worker) facts(pod *v1.Pod, observed lifecycle.Observed) lifecycle.Facts {
 	w.renew(pod)
 	w.probe(pod, &observed)
-	f := lifecycle.Facts{
-		Pod: pod, Observed: observed, Now: w.m.Now(), Health: map[string]lifecycle.Health{}, Hooks: w.hooks,
-		Killing: map[string]bool{}, Replacing: w.replacing, Updated: w.updated, Images: w.images, Pulling: w.pulling,
-		Troubles: w.troubles, Backoffs: w.backoffs,
-	}
-	for id := range w.killing {
-		f.Killing[id] = true
-	}
-	for i := range observed.Containers {
-		c := &observed.Containers[i]
-		if c.State != lifecycle.Running {
-			continue
-		}
-		h, ok := w.m.Probes.Health(c.ID)
-		if !ok {
-			continue
-		}
-		if w.hookFailed[c.ID] {
-			h.Failed = lifecycle.PostStartHook
-		}
-		f.Health[c.ID] = lifecycle.Health{Started: h.Started, Ready: h.Ready, Failed: h.Failed}
-	}
-	return f
+	names, instances := w.known(&observed)
+	return lifecycle.Facts{Pod: pod, Observed: observed, Now: w.m.Now(), Named: names, Instances: instances,
+		SandboxTrouble: w.boxTrouble}
 }
 
 // renew forgets the failures and back-offs of containers whose image was changed.
 func (w *worker) renew(pod *v1.Pod) {
 	for _, c := range podinfo.Containers(pod) {
-		if old, ok := w.specImages[c.Name]; ok && old != c.Image {
-			delete(w.images, c.Name)
-			delete(w.troubles, c.Name)
-			delete(w.delays, c.Name)
-			delete(w.backoffs, c.Name)
+		is := w.named(c.Name)
+		if is.image != "" && is.image != c.Image {
+			is.Image, is.Trouble, is.Restarts = "", nil, lifecycle.Restarts{}
+			is.failures.Over()
 		}
-		w.specImages[c.Name] = c.Image
+		is.image = c.Image
 	}
 }
 
@@ -415,7 +394,7 @@ func (w *worker) probe(pod *v1.Pod, o *lifecycle.Observed) {
 	var targets []probes.Target
 	for _, spec := range podinfo.Containers(pod) {
 		c := o.Newest(spec.Name)
-		if c == nil || c.State != lifecycle.Running || (w.phase == phaseSyncing && w.killing[c.ID] != nil) {
+		if c == nil || c.State != lifecycle.Running || (w.phase == phaseSyncing && w.instance(c.ID).killing != nil) {
 			continue
 		}
 		t := probes.Target{ID: c.ID, Container: spec, StartedAt: c.StartedAt}
@@ -469,11 +448,11 @@ func (w *worker) sync(ctx context.Context, f lifecycle.Facts) time.Time {
 
 // adoptGroup makes a pod that an earlier process has started count in the weight of its class.
 func (w *worker) adoptGroup(f lifecycle.Facts) {
-	if box := f.Observed.Sandbox(); w.grouped != nil || box == nil || !box.Ready {
+	if box := f.Observed.Sandbox(); w.resizing.group != nil || box == nil || !box.Ready {
 		return
 	}
 	if w.resizing.active || w.usesMore(f.Pod) {
-		w.grouped = &cgroups.Limits{} // the limits are unknown; the resize sets them in its order
+		w.resizing.group = &cgroups.Limits{} // the limits are unknown; the resize sets them in its order
 		return
 	}
 	w.noteGroup(f.Pod)
@@ -500,9 +479,9 @@ func (w *worker) usesMore(pod *v1.Pod) bool {
 // compute returns the pod's status for clients.
 func (w *worker) compute(f lifecycle.Facts, plan lifecycle.Plan, ending bool) v1.PodStatus {
 	return lifecycle.Status(lifecycle.StatusInput{
-		Facts: f, Plan: plan, Ending: ending, Reason: w.failReason, Message: w.failMessage, Refused: w.refused,
-		HostIPs: w.m.HostIPs, Runtime: w.m.RuntimeName, Resize: w.resizing.state(),
-		Disrupted: w.eviction() != nil, VolumeImages: w.volumeImages,
+		Facts: f, Plan: plan, Ending: ending, Reason: w.failed.reason, Message: w.failed.message,
+		Refused: w.failed.refused, HostIPs: w.m.HostIPs, Runtime: w.m.RuntimeName, Resize: w.resizing.state(),
+		Disrupted: w.eviction() != nil, VolumeImages: w.mounts.images,
 	})
 }
 
@@ -524,11 +503,11 @@ func (w *worker) recordBackoffs(pod *v1.Pod, plan lifecycle.Plan) {
 			message = fmt.Sprintf("Back-off pulling image %q", c.Image)
 		}
 		if message == "" {
-			delete(w.recorded, c.Name)
+			w.named(c.Name).recorded = ""
 			continue
 		}
-		if key := message + waiting.Message; w.recorded[c.Name] != key {
-			w.recorded[c.Name] = key
+		if key, is := message+waiting.Message, w.named(c.Name); is.recorded != key {
+			is.recorded = key
 			kind := v1.EventTypeWarning
 			if waiting.Reason == lifecycle.ReasonImagePullBackOff {
 				kind = v1.EventTypeNormal
@@ -555,7 +534,8 @@ func (w *worker) mount(f lifecycle.Facts, plan *lifecycle.Plan) (retry time.Time
 	pod := f.Pod
 	paths, next, err := w.m.Volumes.Mount(w.syncCtx, pod)
 	if err == nil {
-		w.paths, w.mountDelay = paths, 0
+		w.mounts.paths = paths
+		w.mounts.failures.Over()
 		w.nameImages(pod)
 		if !next.IsZero() {
 			plan.WakeBy(next)
@@ -569,34 +549,34 @@ func (w *worker) mount(f lifecycle.Facts, plan *lifecycle.Plan) (retry time.Time
 		w.refuse(pod, "VolumeAttachmentLimitExceeded", full.Error())
 		return w.m.Now(), false
 	}
-	w.mountDelay = longer(w.mountDelay, firstMountRetry, longestMountRetry, err)
+	again := w.m.Now().Add(w.mounts.failures.Failed(firstMountRetry, longest(longestMountRetry, err)))
 	w.m.Events.Event(pod, nil, v1.EventTypeWarning, "FailedMount", err.Error())
-	if w.paths != nil {
-		plan.WakeBy(w.m.Now().Add(w.mountDelay))
+	if w.mounts.paths != nil {
+		plan.WakeBy(again)
 		return time.Time{}, true // it runs on its present volumes; only an update failed
 	}
-	return w.m.Now().Add(w.mountDelay), false
+	return again, false
 }
 
 // nameImages finds the names of the images of the pod's volumes for clients: their digests, as for
 // containers. An image that was not pulled has none, and is named by its ID.
 func (w *worker) nameImages(pod *v1.Pod) {
-	ids := imagesOf(pod, w.paths)
-	if maps.Equal(ids, w.namedImages) {
+	ids := imagesOf(pod, w.mounts.paths)
+	if maps.Equal(ids, w.mounts.imageIDs) {
 		return
 	}
-	w.volumeImages = map[string]string{}
+	w.mounts.images = map[string]string{}
 	for volume, id := range ids {
 		image, err := w.m.Images.ImageStatus(w.syncCtx, id)
 		if err != nil {
 			return // the next look at the pod asks again
 		}
-		w.volumeImages[volume] = id
+		w.mounts.images[volume] = id
 		if digests := image.GetRepoDigests(); len(digests) > 0 {
-			w.volumeImages[volume] = digests[0]
+			w.mounts.images[volume] = digests[0]
 		}
 	}
-	w.namedImages = ids
+	w.mounts.imageIDs = ids
 }
 
 // imagesOf returns the IDs of the images of a pod's volumes: the path of such a volume is the
@@ -614,12 +594,12 @@ func imagesOf(pod *v1.Pod, paths map[string]string) map[string]string {
 	return images
 }
 
-// longer returns the next, longer pause. Drivers get longer ones.
-func longer(last, first, longest time.Duration, err error) time.Duration {
+// longest returns the longest pause after an error. Drivers get longer ones.
+func longest(ordinary time.Duration, err error) time.Duration {
 	if driver := (*volumes.DriverError)(nil); errors.As(err, &driver) {
-		longest = longestDriverRetry
+		return longestDriverRetry
 	}
-	return min(max(2*last, first), longest)
+	return ordinary
 }
 
 // prepareDevices has the pod's devices prepared, before any step that may use them. After a failure
@@ -630,18 +610,19 @@ func (w *worker) prepareDevices(pod *v1.Pod, plan *lifecycle.Plan) (retry time.T
 	}
 	err := w.m.Devices.Prepare(w.syncCtx, pod)
 	if err == nil {
-		w.prepared, w.deviceDelay = true, 0
+		w.devices.prepared = true
+		w.devices.failures.Over()
 		return time.Time{}, true
 	}
 	if w.syncCtx.Err() != nil {
 		return w.m.Now(), false
 	}
-	w.deviceDelay = min(max(2*w.deviceDelay, firstMountRetry), longestMountRetry)
+	again := w.m.Now().Add(w.devices.failures.Failed(firstMountRetry, longestMountRetry))
 	w.m.Events.Event(pod, nil, v1.EventTypeWarning, "FailedPrepareDynamicResources",
 		"Failed to prepare dynamic resources: "+err.Error())
-	if w.prepared {
-		plan.WakeBy(w.m.Now().Add(w.deviceDelay))
+	if w.devices.prepared {
+		plan.WakeBy(again)
 		return time.Time{}, true // it runs on its present devices
 	}
-	return w.m.Now().Add(w.deviceDelay), false
+	return again, false
 }

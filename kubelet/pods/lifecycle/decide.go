@@ -113,7 +113,7 @@ func (p *Plan) replaceSandbox(f *Facts, box *Sandbox) {
 	if p.evict(f, nil) {
 		return
 	}
-	if t, ok := f.Troubles[SandboxTrouble]; ok && f.Now.Before(t.RetryAt) {
+	if t := f.SandboxTrouble; t != nil && f.Now.Before(t.RetryAt) {
 		p.WakeBy(t.RetryAt)
 		return
 	}
@@ -136,16 +136,12 @@ func (p *Plan) evict(f *Facts, box *Sandbox) (any bool) {
 		switch {
 		case c.State == Created:
 			p.RemoveContainers = append(p.RemoveContainers, c.ID)
-		case !f.Killing[c.ID]:
+		case !f.Instances[c.ID].Killing:
 			p.Kill = append(p.Kill, Kill{ID: c.ID, Name: c.Name, Reason: "The pod's sandbox died and is replaced."})
 		}
 	}
 	return any
 }
-
-// SandboxTrouble is the name under which Facts.Troubles keeps the sandbox's own trouble. It cannot
-// be a container's: those are DNS labels.
-const SandboxTrouble = "/sandbox"
 
 // worthSandbox reports whether any container would be started in a new sandbox.
 func worthSandbox(f *Facts) bool {
@@ -243,7 +239,8 @@ func (p *Plan) initContainer(f *Facts, box *Sandbox, c *v1.Container) bool {
 			return false
 		}
 		p.killIfFailed(f, c, last)
-		return f.Health[last.ID].Started && !f.Hooks[last.ID]
+		is := f.Instances[last.ID]
+		return is.Health.Started && !is.Hook
 	case restarts.IsSidecar(c):
 		p.restart(f, c, last)
 		return false
@@ -275,9 +272,9 @@ func (p *Plan) regular(f *Facts, c *v1.Container) bool {
 		p.RemoveContainers = append(p.RemoveContainers, last.ID)
 	case Running:
 		p.killIfFailed(f, c, last)
-		return !f.Hooks[last.ID] // a running postStart hook holds back the containers after it
+		return !f.Instances[last.ID].Hook // a running postStart hook holds back the containers after it
 	case Exited:
-		if f.Replacing[c.Name] || restarts.Again(f.Pod, c, last.ExitCode) {
+		if f.Named[c.Name].Replacing || restarts.Again(f.Pod, c, last.ExitCode) {
 			p.restart(f, c, last)
 		}
 	}
@@ -287,11 +284,12 @@ func (p *Plan) regular(f *Facts, c *v1.Container) bool {
 // killIfFailed ends a container whose probe has failed for good or whose image was changed, and
 // resizes others.
 func (p *Plan) killIfFailed(f *Facts, c *v1.Container, running *Container) {
-	if f.Killing[running.ID] {
+	is := f.Instances[running.ID]
+	if is.Killing {
 		return
 	}
 	kill := Kill{ID: running.ID, Name: c.Name}
-	switch probe := f.Health[running.ID].Failed; {
+	switch probe := is.Health.Failed; {
 	case probe != "":
 		kill.Trouble = probe
 		kill.Reason = fmt.Sprintf("Container %s failed %s probe, will be restarted", c.Name, probe)
@@ -310,12 +308,12 @@ func (p *Plan) killIfFailed(f *Facts, c *v1.Container, running *Container) {
 
 // restart starts a container again, or sets its back-off and when it is over.
 func (p *Plan) restart(f *Facts, c *v1.Container, ended *Container) {
-	b := f.Backoffs[c.Name]
-	due := b.due(ended.FinishedAt)
+	r := f.Named[c.Name].Restarts
+	due := r.due(ended.FinishedAt)
 	if due.After(ended.FinishedAt) {
 		// It is shown until the container runs again, not only until its turn comes.
 		p.wait(c.Name, reasonCrashLoopBackOff, fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
-			b.Delay, c.Name, f.Pod.Name, f.Pod.Namespace, f.Pod.UID))
+			r.Pause, c.Name, f.Pod.Name, f.Pod.Namespace, f.Pod.UID))
 	}
 	if f.Now.Before(due) {
 		if p.RestartingMessage == nil {
@@ -331,8 +329,8 @@ func (p *Plan) restart(f *Facts, c *v1.Container, ended *Container) {
 
 // start gets the image and then starts the container, unless it is in trouble.
 func (p *Plan) start(f *Facts, c *v1.Container, ended *Container) {
-	t, troubled := f.Troubles[c.Name]
-	if troubled {
+	is := f.Named[c.Name]
+	if t := is.Trouble; t != nil {
 		// It is shown until the next try has come to its end.
 		p.showTrouble(f, c, t)
 		if f.Now.Before(t.RetryAt) {
@@ -340,25 +338,24 @@ func (p *Plan) start(f *Facts, c *v1.Container, ended *Container) {
 			return
 		}
 	}
-	if ended == nil && !troubled {
+	if ended == nil && is.Trouble == nil {
 		waiting := reasonCreating
 		if len(f.Pod.Spec.InitContainers) > 0 {
 			waiting = reasonInitializing
 		}
 		p.wait(c.Name, waiting, "")
 	}
-	ref, ok := f.Images[c.Name]
 	switch {
-	case ok:
+	case is.Image != "":
 		p.Start = append(p.Start,
-			Start{Container: c, Attempt: nextAttempt(f, c.Name), Round: f.round(), ImageRef: ref,
+			Start{Container: c, Attempt: nextAttempt(f, c.Name), Round: f.round(), ImageRef: is.Image,
 				Restart: ended != nil})
-	case !f.Pulling[c.Name]:
+	case !is.Pulling:
 		p.Pull = append(p.Pull, c)
 	}
 }
 
-func (p *Plan) showTrouble(f *Facts, c *v1.Container, t Trouble) {
+func (p *Plan) showTrouble(f *Facts, c *v1.Container, t *Trouble) {
 	if t.Reason != ReasonErrImagePull {
 		p.wait(c.Name, t.Reason, t.Message)
 		return
@@ -433,7 +430,7 @@ func DecideEnd(f Facts) Plan {
 				continue
 			}
 			alive = true
-			if !f.Killing[c.ID] {
+			if !f.Instances[c.ID].Killing {
 				p.Kill = append(p.Kill, Kill{ID: c.ID, Name: c.Name, Reason: "Stopping container " + c.Name})
 			}
 		}
@@ -444,7 +441,7 @@ func DecideEnd(f Facts) Plan {
 	if lastSidecar >= 0 {
 		name := f.Pod.Spec.InitContainers[lastSidecar].Name
 		for i := range f.Observed.Containers {
-			if c := &f.Observed.Containers[i]; c.Name == name && c.alive() && !f.Killing[c.ID] {
+			if c := &f.Observed.Containers[i]; c.Name == name && c.alive() && !f.Instances[c.ID].Killing {
 				p.Kill = append(p.Kill, Kill{ID: c.ID, Name: c.Name, Reason: "Stopping container " + c.Name})
 			}
 		}

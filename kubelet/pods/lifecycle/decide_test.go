@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -46,6 +47,15 @@ func exited(name string, code int32) Container {
 	return c
 }
 
+// pulled are containers whose images are there.
+func pulled(names ...string) map[string]Named {
+	m := map[string]Named{}
+	for _, n := range names {
+		m[n] = Named{Image: "ref"}
+	}
+	return m
+}
+
 func box(ready bool) []Sandbox {
 	return []Sandbox{{ID: "box", Ready: ready, IPs: []string{"10.0.0.2"}}}
 }
@@ -80,11 +90,19 @@ func brief(p Plan) []string {
 }
 
 func TestDecide(t *testing.T) {
-	images := map[string]string{"a": "ref", "b": "ref", "i": "ref", "s": "ref"}
-	started := func(names ...string) map[string]Health {
-		m := map[string]Health{}
+	images := pulled("a", "b", "i", "s")
+	restarted := func(pause, ago time.Duration) map[string]Named {
+		return map[string]Named{"a": {Image: "ref", Restarts: Restarts{Backoff{pause}, epoch.Add(-ago)}}}
+	}
+	pullFailed := func(ago time.Duration, pulling bool) map[string]Named {
+		since := epoch.Add(-ago)
+		return map[string]Named{"a": {Pulling: pulling,
+			Trouble: &Trouble{Reason: ReasonErrImagePull, Since: since, RetryAt: since.Add(9 * time.Second)}}}
+	}
+	started := func(names ...string) map[string]Instance {
+		m := map[string]Instance{}
 		for _, n := range names {
-			m[n+"-id"] = Health{Started: true, Ready: true}
+			m[n+"-id"] = Instance{Health: Health{Started: true, Ready: true}}
 		}
 		return m
 	}
@@ -105,112 +123,102 @@ func TestDecide(t *testing.T) {
 		{"then the images of all its containers", Facts{Pod: podWith(v1.RestartPolicyAlways, "a", "b"),
 			Observed: Observed{Sandboxes: box(true)}}, []string{"pull a", "pull b"}},
 		{"no image is pulled twice", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"),
-			Observed: Observed{Sandboxes: box(true)}, Pulling: map[string]bool{"a": true}}, nil},
-		{"then they start", Facts{Pod: podWith(v1.RestartPolicyAlways, "a", "b"), Images: images,
+			Observed: Observed{Sandboxes: box(true)}, Named: map[string]Named{"a": {Pulling: true}}}, nil},
+		{"then they start", Facts{Pod: podWith(v1.RestartPolicyAlways, "a", "b"), Named: images,
 			Observed: Observed{Sandboxes: box(true)}}, []string{"start a 0", "start b 0"}},
-		{"nothing to do", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Images: images, Health: started("a"),
+		{"nothing to do", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Named: images, Instances: started("a"),
 			Observed: Observed{Sandboxes: box(true), Containers: []Container{running("a")}}}, nil},
-		{"the first end is forgiven at once", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Images: images,
+		{"the first end is forgiven at once", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Named: images,
 			Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("a", 1)}}}, []string{"start a 1"}},
-		{"the second is not", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Images: images,
-			Backoffs: map[string]Backoff{"a": {Delay: 10 * time.Second, Last: epoch}},
+		{"the second is not", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Named: restarted(10*time.Second, 0),
 			Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("a", 0)}}},
 			[]string{"a CrashLoopBackOff"}},
 		{"what is started again is shown to be held back until it runs",
-			Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Images: images,
-				Backoffs: map[string]Backoff{"a": {Delay: 10 * time.Second, Last: epoch.Add(-20 * time.Second)}},
+			Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Named: restarted(10*time.Second, 20*time.Second),
 				Observed: Observed{Sandboxes: box(true), Containers: []Container{func() Container {
 					c := exited("a", 0)
 					c.FinishedAt = epoch.Add(-10 * time.Second)
 					return c
 				}()}}}, []string{"start a 1", "a CrashLoopBackOff"}},
-		{"OnFailure leaves success alone", Facts{Pod: podWith(v1.RestartPolicyOnFailure, "a", "b"), Images: images,
+		{"OnFailure leaves success alone", Facts{Pod: podWith(v1.RestartPolicyOnFailure, "a", "b"), Named: images,
 			Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("a", 0), exited("b", 2)}}},
 			[]string{"start b 1"}},
-		{"Never starts once", Facts{Pod: podWith(v1.RestartPolicyNever, "a"), Images: images,
+		{"Never starts once", Facts{Pod: podWith(v1.RestartPolicyNever, "a"), Named: images,
 			Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("a", 2)}}}, nil},
-		{"Never, and the runtime forgot", Facts{Pod: lostPod, Images: images}, nil},
+		{"Never, and the runtime forgot", Facts{Pod: lostPod, Named: images}, nil},
 		{"a dead sandbox is replaced when nothing runs in it",
-			Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Images: images,
+			Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Named: images,
 				Observed: Observed{Sandboxes: box(false), Containers: []Container{exited("a", 0)}}},
 			[]string{"stop box", "sandbox 1"}},
-		{"what runs in a dead sandbox is killed first", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Images: images,
+		{"what runs in a dead sandbox is killed first", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Named: images,
 			Observed: Observed{Sandboxes: box(false), Containers: []Container{running("a")}}}, []string{"kill a"}},
 		{"a dead sandbox of a done pod stays", Facts{Pod: podWith(v1.RestartPolicyNever, "a"),
 			Observed: Observed{Sandboxes: box(false), Containers: []Container{exited("a", 0)}}}, nil},
-		{"what runs in a former sandbox is killed", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Images: images,
+		{"what runs in a former sandbox is killed", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Named: images,
 			Observed: Observed{Sandboxes: box(true), Containers: []Container{old}}}, []string{"kill a"}},
 		{"init containers run alone and first",
-			Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "i", false), Images: images,
+			Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "i", false), Named: images,
 				Observed: Observed{Sandboxes: box(true)}}, []string{"start i 0"}},
 		{"one that runs holds back the rest",
-			Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "i", false), Images: images,
+			Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "i", false), Named: images,
 				Observed: Observed{Sandboxes: box(true), Containers: []Container{running("i")}}}, nil},
 		{"one that succeeded lets them run",
-			Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "i", false), Images: images,
+			Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "i", false), Named: images,
 				Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("i", 0)}}},
 			[]string{"start a 0"}},
 		{"one that failed is tried again",
-			Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "i", false), Images: images,
+			Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "i", false), Named: images,
 				Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("i", 1)}}},
 			[]string{"start i 1"}},
 		{"one that failed for good ends it",
-			Facts{Pod: withInit(podWith(v1.RestartPolicyNever, "a"), "i", false), Images: images,
+			Facts{Pod: withInit(podWith(v1.RestartPolicyNever, "a"), "i", false), Named: images,
 				Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("i", 1)}}}, nil},
 		{"init is not repeated beside running containers",
-			Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "i", false), Images: images,
-				Health: started("a"), Observed: Observed{Sandboxes: box(true), Containers: []Container{running("a")}}},
+			Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "i", false), Named: images,
+				Instances: started("a"), Observed: Observed{Sandboxes: box(true), Containers: []Container{running("a")}}},
 			nil},
 		{"a sidecar that has not started holds back the rest",
-			Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "s", true), Images: images,
+			Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "s", true), Named: images,
 				Observed: Observed{Sandboxes: box(true), Containers: []Container{running("s")}}}, nil},
 		{"one that has started does not",
-			Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "s", true), Images: images,
-				Health: started("s"), Observed: Observed{Sandboxes: box(true), Containers: []Container{running("s")}}},
+			Facts{Pod: withInit(podWith(v1.RestartPolicyAlways, "a"), "s", true), Named: images,
+				Instances: started("s"), Observed: Observed{Sandboxes: box(true), Containers: []Container{running("s")}}},
 			[]string{"start a 0"}},
 		{"a sidecar restarts beside Never",
-			Facts{Pod: withInit(podWith(v1.RestartPolicyNever, "a"), "s", true), Images: images,
-				Health:   started("a"),
-				Observed: Observed{Sandboxes: box(true), Containers: []Container{exited("s", 0), running("a")}}},
+			Facts{Pod: withInit(podWith(v1.RestartPolicyNever, "a"), "s", true), Named: images,
+				Instances: started("a"),
+				Observed:  Observed{Sandboxes: box(true), Containers: []Container{exited("s", 0), running("a")}}},
 			[]string{"start s 1"}},
 		{"a failed probe kills",
 			Facts{Pod: podWith(v1.RestartPolicyAlways, "a"),
-				Health:   map[string]Health{"a-id": {Started: true, Failed: "liveness"}},
-				Observed: Observed{Sandboxes: box(true), Containers: []Container{running("a")}}}, []string{"kill a"}},
+				Instances: map[string]Instance{"a-id": {Health: Health{Started: true, Failed: "liveness"}}},
+				Observed:  Observed{Sandboxes: box(true), Containers: []Container{running("a")}}}, []string{"kill a"}},
 		{"but once",
-			Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Health: map[string]Health{"a-id": {Failed: "liveness"}},
-				Killing:  map[string]bool{"a-id": true},
-				Observed: Observed{Sandboxes: box(true), Containers: []Container{running("a")}}}, nil},
-		{"another image kills", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Health: started("a"),
+			Facts{Pod: podWith(v1.RestartPolicyAlways, "a"),
+				Instances: map[string]Instance{"a-id": {Health: Health{Failed: "liveness"}, Killing: true}},
+				Observed:  Observed{Sandboxes: box(true), Containers: []Container{running("a")}}}, nil},
+		{"another image kills", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Instances: started("a"),
 			Observed: Observed{Sandboxes: box(true), Containers: []Container{changed}}}, []string{"kill a"}},
 		{"a hook holds back the next container",
-			Facts{Pod: podWith(v1.RestartPolicyAlways, "a", "b"), Images: images, Hooks: map[string]bool{"a-id": true},
-				Observed: Observed{Sandboxes: box(true), Containers: []Container{running("a")}}}, nil},
+			Facts{Pod: podWith(v1.RestartPolicyAlways, "a", "b"), Named: images,
+				Instances: map[string]Instance{"a-id": {Hook: true}},
+				Observed:  Observed{Sandboxes: box(true), Containers: []Container{running("a")}}}, nil},
 		{"a container that was made and never started is removed",
-			Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Images: images,
+			Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Named: images,
 				Observed: Observed{Sandboxes: box(true),
 					Containers: []Container{{ID: "x", Name: "a", SandboxID: "box", State: Created}}}},
 			[]string{"remove x"}},
 		{"a failed pull shows its error",
 			Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Observed: Observed{Sandboxes: box(true)},
-				Troubles: map[string]Trouble{
-					"a": {Reason: ReasonErrImagePull, Since: epoch, RetryAt: epoch.Add(10 * time.Second)}}},
-			[]string{"a ErrImagePull"}},
+				Named: pullFailed(0, false)}, []string{"a ErrImagePull"}},
 		{"then its back-off", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Observed: Observed{Sandboxes: box(true)},
-			Troubles: map[string]Trouble{
-				"a": {Reason: ReasonErrImagePull, Since: epoch.Add(-5 * time.Second),
-					RetryAt: epoch.Add(5 * time.Second)}}}, []string{"a ImagePullBackOff"}},
+			Named: pullFailed(5*time.Second, false)}, []string{"a ImagePullBackOff"}},
 		{"then it is tried again",
 			Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Observed: Observed{Sandboxes: box(true)},
-				Troubles: map[string]Trouble{
-					"a": {Reason: ReasonErrImagePull, Since: epoch.Add(-9 * time.Second), RetryAt: epoch}}},
-			[]string{"pull a", "a ImagePullBackOff"}},
+				Named: pullFailed(9*time.Second, false)}, []string{"pull a", "a ImagePullBackOff"}},
 		{"which changes nothing that is shown",
 			Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Observed: Observed{Sandboxes: box(true)},
-				Pulling: map[string]bool{"a": true},
-				Troubles: map[string]Trouble{
-					"a": {Reason: ReasonErrImagePull, Since: epoch.Add(-9 * time.Second), RetryAt: epoch}}},
-			[]string{"a ImagePullBackOff"}},
+				Named: pullFailed(9*time.Second, true)}, []string{"a ImagePullBackOff"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.facts.Now = epoch
@@ -235,7 +243,7 @@ func TestDecideEnd(t *testing.T) {
 					Containers: []Container{running("a"), running("b"), running("s")}}}, []string{"kill a", "kill b"},
 			false},
 		{"those that still end hold it up",
-			Facts{Killing: map[string]bool{"a-id": true},
+			Facts{Instances: map[string]Instance{"a-id": {Killing: true}},
 				Observed: Observed{Sandboxes: box(true), Containers: []Container{running("a"), running("s")}}}, nil,
 			false},
 		{"then the last sidecar",
@@ -280,7 +288,7 @@ func TestDecideProperties(t *testing.T) {
 		check(!p.CreateSandbox || !anyAlive(&f.Observed), "a sandbox is made while something runs in an old one")
 		check(len(p.Start) == 0 || ready, "a container is started without a sandbox")
 		for _, k := range p.Kill {
-			check(!f.Killing[k.ID], "a container is killed twice")
+			check(!f.Instances[k.ID].Killing, "a container is killed twice")
 		}
 		for _, s := range p.Start {
 			last := f.Observed.Newest(s.Container.Name)
@@ -290,7 +298,7 @@ func TestDecideProperties(t *testing.T) {
 				last == nil || last.SandboxID != "box" || restarts.Again(f.Pod, s.Container, last.ExitCode) ||
 					f.former(last), "a container is restarted against its policy")
 			if last != nil && s.Restart {
-				check(!f.Now.Before(f.Backoffs[s.Container.Name].due(last.FinishedAt)), "a back-off is cut short")
+				check(!f.Now.Before(f.Named[s.Container.Name].Restarts.due(last.FinishedAt)), "a back-off is cut short")
 			}
 		}
 		for _, id := range p.RemoveContainers {
@@ -311,19 +319,20 @@ func randomFacts(rng *rand.Rand) Facts {
 	if rng.IntN(2) == 0 {
 		withInit(pod, "i", false)
 	}
-	f := Facts{Pod: pod, Now: epoch.Add(time.Duration(rng.IntN(30)) * time.Second), Health: map[string]Health{},
-		Killing: map[string]bool{},
-		Images:  map[string]string{}, Backoffs: map[string]Backoff{}, Hooks: map[string]bool{}}
+	f := Facts{Pod: pod, Now: epoch.Add(time.Duration(rng.IntN(30)) * time.Second), Named: map[string]Named{},
+		Instances: map[string]Instance{}}
 	if rng.IntN(8) > 0 {
 		f.Observed.Sandboxes = box(rng.IntN(4) > 0)
 	}
 	for _, name := range []string{"a", "b", "s", "i"} {
+		var n Named
 		if rng.IntN(2) == 0 {
-			f.Images[name] = "ref"
+			n.Image = "ref"
 		}
 		if rng.IntN(2) == 0 {
-			f.Backoffs[name] = Backoff{Delay: time.Duration(rng.IntN(30)) * time.Second, Last: epoch}
+			n.Restarts = Restarts{Backoff{time.Duration(rng.IntN(30)) * time.Second}, epoch}
 		}
+		f.Named[name] = n
 		for attempt := rng.IntN(4) - 1; attempt >= 0; attempt-- {
 			c := exited(name, int32(rng.IntN(2)))
 			c.Attempt, c.ID = uint32(attempt), fmt.Sprintf("%s-%d", name, attempt)
@@ -332,9 +341,11 @@ func randomFacts(rng *rand.Rand) Facts {
 			}
 			if f.Observed.Newest(name) == nil && rng.IntN(2) == 0 {
 				c.State = ContainerState(rng.IntN(4))
-				f.Health[c.ID] = Health{Started: rng.IntN(2) == 0, Failed: []string{"", "liveness"}[rng.IntN(2)]}
-				f.Killing[c.ID] = rng.IntN(4) == 0
-				f.Hooks[c.ID] = rng.IntN(4) == 0
+				f.Instances[c.ID] = Instance{
+					Health:  Health{Started: rng.IntN(2) == 0, Failed: []string{"", "liveness"}[rng.IntN(2)]},
+					Killing: rng.IntN(4) == 0,
+					Hook:    rng.IntN(4) == 0,
+				}
 			}
 			f.Observed.Containers = append(f.Observed.Containers, c)
 		}
@@ -357,7 +368,7 @@ func endsWithin(f Facts, rounds int) bool {
 		}
 		for i := range f.Observed.Containers {
 			c := &f.Observed.Containers[i]
-			if f.Killing[c.ID] || slices.ContainsFunc(p.Kill, func(k Kill) bool { return k.ID == c.ID }) {
+			if f.Instances[c.ID].Killing || slices.ContainsFunc(p.Kill, func(k Kill) bool { return k.ID == c.ID }) {
 				c.State = Exited
 			}
 		}
@@ -372,15 +383,15 @@ func endsWithin(f Facts, rounds int) bool {
 	return false
 }
 
-func TestBackoff(t *testing.T) {
-	var b Backoff
+func TestRestarts(t *testing.T) {
+	var b Restarts
 	var waits []time.Duration
 	now := epoch
 	for range 8 {
 		ended := now.Add(time.Second)
 		waits = append(waits, b.due(ended).Sub(ended))
 		now = b.due(ended)
-		b = b.Next(ended, now)
+		b.Again(ended, now)
 	}
 	want := []time.Duration{0, 10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second,
 		160 * time.Second, 300 * time.Second, 300 * time.Second}
@@ -441,16 +452,18 @@ func TestResizeBehindAHook(t *testing.T) {
 		{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
 	pod.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}}
 	var containers []Container
-	health := map[string]Health{}
+	instances := map[string]Instance{}
 	for _, name := range []string{"s1", "s2", "a", "b", "debug"} {
 		c := running(name)
 		c.Limits = &Limits{Shares: 2, Memory: 2 << 30}
 		containers = append(containers, c)
-		health[c.ID] = Health{Started: true}
+		instances[c.ID] = Instance{Health: Health{Started: true}}
 	}
 	for _, hook := range []int{0, 2} {
+		held := maps.Clone(instances)
+		held[containers[hook].ID] = Instance{Health: Health{Started: true}, Hook: true}
 		p := Decide(Facts{Pod: pod, Observed: Observed{Sandboxes: box(true), Containers: containers}, Now: epoch,
-			Health: health, Hooks: map[string]bool{containers[hook].ID: true}})
+			Instances: held})
 		var got []string
 		for _, u := range p.Update {
 			got = append(got, u.Name)

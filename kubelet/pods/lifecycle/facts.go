@@ -119,28 +119,43 @@ type Facts struct {
 	Observed Observed
 	Now      time.Time
 
-	// Health has an entry for each running container that has been running long enough to be known.
-	Health map[string]Health // by container ID
-	// Hooks holds the containers whose postStart hook has not ended yet.
-	Hooks map[string]bool // by container ID
-	// Killing holds the containers that are being stopped.
-	Killing map[string]bool // by container ID
-	// Replacing holds the containers that were stopped because their definition changed, until the
-	// next one runs or is in trouble.
-	Replacing map[string]bool // by container name
-	// Images holds the outcome of pulls: a reference to start the container with.
-	Images map[string]string // by container name
-	// Pulling holds the containers whose image is being fetched.
-	Pulling map[string]bool // by container name
-	// Troubles holds the failures of containers that could not be created.
-	Troubles map[string]Trouble // by container name
-	// Updated holds the limits of the last update of running containers since they started. A
-	// container whose last update failed is not in it.
-	Updated map[string]Limits // by container ID
+	// Named and Instances have the kubelet's own knowledge of containers, by name and by ID. One
+	// that is missing has the zero value.
+	Named     map[string]Named
+	Instances map[string]Instance
+	// SandboxTrouble is the failure of the last try to make a sandbox; nil after a success.
+	SandboxTrouble *Trouble
 	// Resized is set once a resize was allocated, also by an earlier process.
 	Resized bool
-	// Backoffs is how long to wait before the next restart.
-	Backoffs map[string]Backoff // by container name
+}
+
+// Named is the kubelet's knowledge of the containers of one name. It outlives each of them.
+type Named struct {
+	// Image is the outcome of a pull: a reference to start the next container with. It is empty
+	// before.
+	Image string
+	// Pulling is set while the image is being fetched.
+	Pulling bool
+	// Trouble is the failure of the last try to start a container; nil after a success.
+	Trouble *Trouble
+	// Restarts spaces out the restarts.
+	Restarts Restarts
+	// Replacing is set when a container was stopped because its definition changed, until the next
+	// one runs or is in trouble.
+	Replacing bool
+}
+
+// Instance is the kubelet's knowledge of one container.
+type Instance struct {
+	// Health is known once the container has been running long enough.
+	Health Health
+	// Hook is set until the postStart hook has ended.
+	Hook bool
+	// Killing is set while the container is being stopped.
+	Killing bool
+	// Updated are the limits of the last update since the start; nil when there was none, or when it
+	// failed.
+	Updated *Limits
 }
 
 // Kill is a container to be stopped.

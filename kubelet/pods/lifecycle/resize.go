@@ -46,14 +46,14 @@ func (l Limits) Resources() *runtimeapi.LinuxContainerResources {
 // resize plans the limits of a running container by its resources: as it runs, or by a restart
 // where its policy requires one.
 func (p *Plan) resize(f *Facts, c *v1.Container, running *Container) {
-	if running.Limits == nil || f.Killing[running.ID] {
+	if running.Limits == nil || f.Instances[running.ID].Killing {
 		return
 	}
 	has, wants := *running.Limits, LimitsOf(f.Pod, c)
 	cpu, memory := has.Shares != wants.Shares || has.Quota != wants.Quota, has.Memory != wants.Memory
 	// Nothing enforces a request of memory. A container may want to be restarted for it.
 	requests := running.MemoryRequest != nil && *running.MemoryRequest != c.Resources.Requests.Memory().Value()
-	if f.Updated[running.ID] == wants {
+	if done := f.Instances[running.ID].Updated; done != nil && *done == wants {
 		cpu, memory = false, false
 	}
 	// One of an earlier version does not have the limits of its pod. It gets them as it runs, so

@@ -55,7 +55,7 @@ func (p *Plan) endRound(f *Facts) (any bool) {
 		switch {
 		case c.State == Created:
 			p.RemoveContainers = append(p.RemoveContainers, c.ID)
-		case !f.Killing[c.ID]:
+		case !f.Instances[c.ID].Killing:
 			p.Kill = append(p.Kill, Kill{ID: c.ID, Name: c.Name, Now: true, Reason: messageRestartingAll})
 		}
 	}

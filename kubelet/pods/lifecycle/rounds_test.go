@@ -24,7 +24,7 @@ func withRule(c *v1.Container, policy v1.ContainerRestartPolicy) {
 // ended at the next look.
 func play(t *testing.T, f *Facts) (plans []string) {
 	t.Helper()
-	f.Killing, f.Health, f.Backoffs = map[string]bool{}, map[string]Health{}, map[string]Backoff{}
+	f.Instances = map[string]Instance{}
 	for range 20 {
 		p := Decide(*f)
 		if status := Status(StatusInput{Facts: *f, Plan: p}); podinfo.Finished(status.Phase) {
@@ -46,7 +46,7 @@ func play(t *testing.T, f *Facts) (plans []string) {
 			c := running(s.Container.Name)
 			c.Attempt, c.Round = s.Attempt, s.Round
 			c.ID = c.Name + time.Duration(c.Attempt).String()
-			f.Health[c.ID] = Health{Started: true, Ready: true}
+			f.Instances[c.ID] = Instance{Health: Health{Started: true, Ready: true}}
 			if c.Name == "i" {
 				c.State, c.FinishedAt = Exited, f.Now
 			}
@@ -58,7 +58,7 @@ func play(t *testing.T, f *Facts) (plans []string) {
 }
 
 func TestAContainerRestartsAll(t *testing.T) {
-	images := map[string]string{"a": "ref", "b": "ref", "i": "ref", "s": "ref"}
+	images := pulled("a", "b", "i", "s")
 	pod := func(source string) *v1.Pod {
 		p := withInit(withInit(podWith(v1.RestartPolicyNever, "a", "b"), "i", false), "s", true)
 		for _, c := range podinfo.Containers(p) {
@@ -90,9 +90,8 @@ func TestAContainerRestartsAll(t *testing.T) {
 		{"another exit code", "a", []Container{exited("a", 1), running("b"), running("s"), exited("i", 0)}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := Facts{Pod: pod(c.source), Now: epoch, Images: images,
+			f := Facts{Pod: pod(c.source), Now: epoch, Named: images,
 				Observed: Observed{Sandboxes: box(true), Containers: c.containers}}
-			f.Health = map[string]Health{}
 			if got := play(t, &f); !slices.Equal(got, c.want) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}

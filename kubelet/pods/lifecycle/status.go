@@ -120,7 +120,7 @@ func ephemeralStatuses(in *StatusInput) []v1.ContainerStatus {
 }
 
 func containerStatus(in *StatusInput, c *v1.Container, before *v1.ContainerStatus, init bool) v1.ContainerStatus {
-	if in.Replacing[c.Name] && before != nil && !in.Ending {
+	if in.Named[c.Name].Replacing && before != nil && !in.Ending {
 		return *before // it is replaced in one step, as clients see it
 	}
 	s := v1.ContainerStatus{Name: c.Name, Image: c.Image, VolumeMounts: mountStatuses(in, c, before)}
@@ -143,9 +143,9 @@ func containerStatus(in *StatusInput, c *v1.Container, before *v1.ContainerStatu
 	}
 	started := false
 	if last != nil && last.State == Running {
-		h := in.Health[last.ID]
-		started = h.Started && !in.Hooks[last.ID]
-		s.Ready = started && h.Ready
+		is := in.Instances[last.ID]
+		started = is.Health.Started && !is.Hook
+		s.Ready = started && is.Health.Ready
 		if init && !restarts.IsSidecar(c) {
 			s.Ready = false
 		}
