@@ -5,13 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +19,7 @@ import (
 
 	"github.com/barque/barque/kubelet/cri"
 	"github.com/barque/barque/kubelet/usage"
+	"github.com/barque/barque/kubelet/volumes/diskusage"
 )
 
 // Runtime returns the runtime's image file systems.
@@ -174,9 +173,9 @@ func (m *Machine) addDisk(ctx context.Context, pod *v1.Pod, use *Use) error {
 			continue // all containers of a name, from restart to restart, share a directory
 		}
 		logged[c.Name] = true
-		bytes, inodes, err := walk(ctx, filepath.Join(m.LogDir(pod), c.Name))
+		bytes, inodes, err := diskusage.Sum(ctx, filepath.Join(m.LogDir(pod), c.Name))
 		errs = append(errs, err)
-		c.Disk, c.Inodes = c.Disk+bytes, c.Inodes+inodes
+		c.Disk, c.Inodes = c.Disk+int64(bytes), c.Inodes+int64(inodes)
 	}
 	use.Volumes = map[string]int64{}
 	for i := range pod.Spec.Volumes {
@@ -184,60 +183,13 @@ func (m *Machine) addDisk(ctx context.Context, pod *v1.Pod, use *Use) error {
 		if v.EmptyDir == nil || v.EmptyDir.Medium == v1.StorageMediumMemory {
 			continue // others are small, or not of this disk
 		}
-		bytes, inodes, err := walk(ctx, filepath.Join(m.PodDir(pod.UID), "volumes", "kubernetes.io~empty-dir", v.Name))
+		bytes, inodes, err := diskusage.Sum(ctx,
+			filepath.Join(m.PodDir(pod.UID), "volumes", "kubernetes.io~empty-dir", v.Name))
 		errs = append(errs, err)
-		use.Volumes[v.Name] = bytes
-		use.VolumeInodes += inodes
+		use.Volumes[v.Name] = int64(bytes)
+		use.VolumeInodes += int64(inodes)
 	}
 	return errors.Join(errs...)
-}
-
-// walk adds up the blocks of all files below a directory, on its own file system, each file once.
-// Files that disappear meanwhile are not counted. With an error it returns the sum so far.
-func walk(ctx context.Context, dir string) (bytes, inodes int64, err error) {
-	type file struct{ dev, ino uint64 }
-	seen := map[file]bool{}
-	var device uint64
-	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		info, err := e.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		s, ok := info.Sys().(*syscall.Stat_t)
-		if !ok {
-			return nil
-		}
-		if path == dir {
-			device = s.Dev
-		}
-		if s.Dev != device {
-			if e.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if s.Nlink > 1 && !e.IsDir() {
-			if seen[file{s.Dev, s.Ino}] {
-				return nil
-			}
-			seen[file{s.Dev, s.Ino}] = true
-		}
-		bytes, inodes = bytes+s.Blocks*512, inodes+1
-		return nil
-	})
-	return bytes, inodes, err
 }
 
 func fileSystem(dir string) (space, inodes Observation, err error) {

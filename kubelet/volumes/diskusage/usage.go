@@ -30,14 +30,19 @@ func FileSystem(path string) (*Usage, error) {
 	}, nil
 }
 
-// Walk adds up the files below path, as du does: blocks that are in use, each file once, on one
-// file system.
+// Walk is the usage of the files below path, on the file system there.
 func Walk(ctx context.Context, path string) (*Usage, error) {
 	u, err := FileSystem(path)
 	if err != nil {
 		return nil, err
 	}
-	u.Used, u.InodesUsed = 0, 0
+	u.Used, u.InodesUsed, err = Sum(ctx, path)
+	return u, err
+}
+
+// Sum adds up the files below path, as du does: blocks that are in use, each file once, on one file
+// system. Files that disappear meanwhile do not count. With an error it returns the sum so far.
+func Sum(ctx context.Context, path string) (bytes, inodes uint64, err error) {
 	var device uint64
 	seen := map[uint64]bool{} // of files with several names
 	err = filepath.WalkDir(path, func(at string, e fs.DirEntry, err error) error {
@@ -76,9 +81,8 @@ func Walk(ctx context.Context, path string) (*Usage, error) {
 			}
 			seen[stat.Ino] = true
 		}
-		u.Used += uint64(stat.Blocks) * 512
-		u.InodesUsed++
+		bytes, inodes = bytes+uint64(stat.Blocks)*512, inodes+1
 		return nil
 	})
-	return u, err
+	return bytes, inodes, err
 }
