@@ -16,26 +16,31 @@ import (
 	"github.com/barque/barque/raftstore/transport"
 )
 
-// A removed server is refused where it listens, and its open connections are closed where it dials.
-// So are those of a CA that is believed no more.
-func TestBarredPeers(t *testing.T) {
-	ca, other := storetest.NewAuthority(t), storetest.NewAuthority(t)
-	var why atomic.Pointer[error]
-	var exchanged atomic.Bool
+// judging is a server whose peers are barred on demand, and whose CA is exchanged for another.
+type judging struct {
+	*transport.Mux
+	ca        *storetest.Authority
+	why       atomic.Pointer[error] // peers are barred; nil: they are not
+	exchanged atomic.Bool
+}
+
+func newJudging(t *testing.T) *judging {
+	j := &judging{ca: storetest.NewAuthority(t)}
+	other := storetest.NewAuthority(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := ca.Issue(transport.ServerOrganization)
-	server, err := transport.NewMux(transport.Config{Listener: l, Certificate: func() *tls.Certificate { return own },
+	own := j.ca.Issue(transport.ServerOrganization)
+	j.Mux, err = transport.NewMux(transport.Config{Listener: l, Certificate: func() *tls.Certificate { return own },
 		Roots: func() *x509.CertPool {
-			if exchanged.Load() {
+			if j.exchanged.Load() {
 				return other.Pool()
 			}
-			return ca.Pool()
+			return j.ca.Pool()
 		},
 		Barred: func(*x509.Certificate, []*x509.Certificate) error {
-			if w := why.Load(); w != nil {
+			if w := j.why.Load(); w != nil {
 				return *w
 			}
 			return nil
@@ -43,8 +48,15 @@ func TestBarredPeers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { server.Close() })
-	peer := ca.ServerMux()
+	t.Cleanup(func() { j.Close() })
+	return j
+}
+
+// A removed server is refused where it listens, and its open connections are closed where it dials.
+// So are those of a CA that is believed no more.
+func TestBarredPeers(t *testing.T) {
+	server := newJudging(t)
+	peer := server.ca.ServerMux()
 	accepted := server.Listener("one/1")
 	connect := func() (there, here net.Conn) {
 		t.Helper()
@@ -78,7 +90,7 @@ func TestBarredPeers(t *testing.T) {
 	}
 	// It was no stranger only because no leader was known. No event says that this has changed.
 	known := fmt.Errorf("s2: %w", transport.ErrStranger)
-	why.Store(&known)
+	server.why.Store(&known)
 	server.Forget()
 	if err := barredOf.Barred(); !errors.Is(err, transport.ErrStranger) {
 		t.Errorf("a peer that has become a stranger: %v", err)
@@ -89,20 +101,20 @@ func TestBarredPeers(t *testing.T) {
 		t.Errorf("a peer that may ask to join reads: %v", err)
 	}
 	removed := errors.New("it was removed")
-	why.Store(&removed)
+	server.why.Store(&removed)
 	server.Recheck()
 	closed("removed", there)
 	if err := barredOf.Barred(); !errors.Is(err, removed) {
 		t.Errorf("the reason is %v", err)
 	}
 	echo(peer, "two/1")
-	if heard, err := hears(t, server, peer, "two/1"); err == nil {
+	if heard, err := hears(t, server.Mux, peer, "two/1"); err == nil {
 		t.Errorf("a removed server is called: %q", heard)
 	}
 	// A stranger is let in to say why it comes. It is barred for all else.
 	stranger := fmt.Errorf("s9: %w", transport.ErrStranger)
-	why.Store(&stranger)
-	if heard, err := hears(t, server, peer, "two/1"); heard != "two/1" || err != nil {
+	server.why.Store(&stranger)
+	if heard, err := hears(t, server.Mux, peer, "two/1"); heard != "two/1" || err != nil {
 		t.Errorf("a stranger is called: %q, %v", heard, err)
 	}
 	there, here = connect()
@@ -115,9 +127,9 @@ func TestBarredPeers(t *testing.T) {
 	if err := here.(interface{ Barred() error }).Barred(); !errors.Is(err, transport.ErrStranger) {
 		t.Errorf("a stranger: %v", err)
 	}
-	why.Store(nil)
+	server.why.Store(nil)
 	there, _ = connect()
-	exchanged.Store(true)
+	server.exchanged.Store(true)
 	server.Recheck()
 	closed("of a CA that is gone", there)
 }
@@ -125,32 +137,8 @@ func TestBarredPeers(t *testing.T) {
 // TestDialedPeersAreJudgedAnew: a server that is barred, or whose CA is believed no more, keeps no
 // connection that this one has dialed before. A stranger, which may become a member, keeps it.
 func TestDialedPeersAreJudgedAnew(t *testing.T) {
-	ca, other := storetest.NewAuthority(t), storetest.NewAuthority(t)
-	var why atomic.Pointer[error]
-	var exchanged atomic.Bool
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	own := ca.Issue(transport.ServerOrganization)
-	caller, err := transport.NewMux(transport.Config{Listener: l, Certificate: func() *tls.Certificate { return own },
-		Roots: func() *x509.CertPool {
-			if exchanged.Load() {
-				return other.Pool()
-			}
-			return ca.Pool()
-		},
-		Barred: func(*x509.Certificate, []*x509.Certificate) error {
-			if w := why.Load(); w != nil {
-				return *w
-			}
-			return nil
-		}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { caller.Close() })
-	peer := ca.ServerMux()
+	caller := newJudging(t)
+	peer := caller.ca.ServerMux()
 	accepted := peer.Listener("one/1")
 	dial := func() (here, there net.Conn) {
 		t.Helper()
@@ -179,16 +167,16 @@ func TestDialedPeersAreJudgedAnew(t *testing.T) {
 	caller.Recheck()
 	open("a good one", here, there, true)
 	stranger := fmt.Errorf("s9: %w", transport.ErrStranger)
-	why.Store(&stranger)
+	caller.why.Store(&stranger)
 	caller.Recheck()
 	open("a stranger", here, there, true)
 	removed := errors.New("it was removed")
-	why.Store(&removed)
+	caller.why.Store(&removed)
 	caller.Recheck()
 	open("a barred one", here, there, false)
-	why.Store(nil)
+	caller.why.Store(nil)
 	here, there = dial()
-	exchanged.Store(true)
+	caller.exchanged.Store(true)
 	caller.Recheck()
 	open("one of a CA that is gone", here, there, false)
 }
