@@ -2,29 +2,19 @@ package main
 
 import (
 	"flag"
-	"fmt"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 
-	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/faultrun/clusterrun"
 	"github.com/barque/barque/cluster-test/schedule"
 	"github.com/barque/barque/internal/needs"
 )
 
 var seed = flag.Uint64("seed", 0, "seed of the short run; 0 draws one")
 
-func TestMain(m *testing.M) {
-	clustertest.ReapIfAsked()
-	quiet()
-	code := m.Run()
-	if err := clustertest.Reap(); err != nil {
-		fmt.Fprintln(os.Stderr, "FAIL: the reaper:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(clusterrun.Test(m)) }
 
 // short is the choice of faults for the run of the tests: each of the mechanisms.
 var short = regexp.MustCompile(

@@ -98,7 +98,7 @@ type trial struct {
 // aim finds the leader, and the holders.
 func (t *trial) aim(ctx context.Context) error {
 	err := clustertest.Poll(ctx, patience, func(ctx context.Context) error {
-		status, err := t.cluster.Status(ctx)
+		status, err := t.Cluster.Status(ctx)
 		if err == nil && status.Leader == "" {
 			err = errors.New("no leader is known")
 		}
@@ -119,7 +119,7 @@ func (t *trial) aim(ctx context.Context) error {
 			}
 		}
 	}
-	for _, n := range t.cluster.Nodes() {
+	for _, n := range t.Cluster.Nodes() {
 		switch {
 		case strings.HasPrefix(n, "a"):
 			t.agents = append(t.agents, n)
@@ -158,11 +158,11 @@ func killed(of whom) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		node := of(t)
 		t.meet(node)
-		if err := t.cluster.KillNodes(ctx, node); err != nil {
+		if err := t.Cluster.KillNodes(ctx, node); err != nil {
 			return err
 		}
 		t.hold(ctx, time.Second, 4*time.Second)
-		return t.cluster.StartNode(ctx, node)
+		return t.Cluster.StartNode(ctx, node)
 	}
 }
 
@@ -170,18 +170,18 @@ func stopped(of whom) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		node := of(t)
 		t.meet(node)
-		if r := t.cluster.DevResult(ctx, "stop", node); r.Error != nil {
+		if r := t.Cluster.DevResult(ctx, "stop", node); r.Error != nil {
 			return r.Error
 		}
 		t.hold(ctx, time.Second, 2*time.Second)
-		return t.cluster.StartNode(ctx, node)
+		return t.Cluster.StartNode(ctx, node)
 	}
 }
 
 func transfer(ctx context.Context, t *trial) error {
 	t.say("to %s", t.others[0])
 	return clustertest.Poll(ctx, time.Minute, func(ctx context.Context) error {
-		return t.cluster.BarqueResult(ctx, "cluster", "transfer-leader", t.others[0]).Error
+		return t.Cluster.BarqueResult(ctx, "cluster", "transfer-leader", t.others[0]).Error
 	})
 }
 
@@ -192,7 +192,7 @@ func excluded(ctx context.Context, t *trial) error {
 	t.meet(node)
 	set := func(to string) error {
 		return clustertest.Poll(ctx, time.Minute, func(ctx context.Context) error {
-			return t.cluster.KubectlResult(ctx, "", "label", "node", node, to, "--overwrite").Error
+			return t.Cluster.KubectlResult(ctx, "", "label", "node", node, to, "--overwrite").Error
 		})
 	}
 	err := set(label + "=true")
@@ -228,13 +228,13 @@ func paused(of whom, from, to time.Duration) func(context.Context, *trial) error
 	return func(ctx context.Context, t *trial) error {
 		node := of(t)
 		t.meet(node)
-		if err := t.cluster.Signal(syscall.SIGSTOP, node); err != nil {
+		if err := t.Cluster.Signal(syscall.SIGSTOP, node); err != nil {
 			return err
 		}
 		began := time.Now()
 		t.hold(ctx, from, to)
 		silence := t.fellSilent(node, began)
-		return errors.Join(silence, t.cluster.Signal(syscall.SIGCONT, node))
+		return errors.Join(silence, t.Cluster.Signal(syscall.SIGCONT, node))
 	}
 }
 
@@ -245,11 +245,11 @@ func shortPauses(of whom) func(context.Context, *trial) error {
 		node := of(t)
 		t.meet(node)
 		for range 10 {
-			if err := t.cluster.Signal(syscall.SIGSTOP, node); err != nil {
+			if err := t.Cluster.Signal(syscall.SIGSTOP, node); err != nil {
 				return err
 			}
 			t.hold(ctx, 50*time.Millisecond, 900*time.Millisecond)
-			if err := t.cluster.Signal(syscall.SIGCONT, node); err != nil {
+			if err := t.Cluster.Signal(syscall.SIGCONT, node); err != nil {
 				return err
 			}
 			t.hold(ctx, 5*time.Millisecond, 200*time.Millisecond)
@@ -262,22 +262,22 @@ func shortPauses(of whom) func(context.Context, *trial) error {
 func pausedMajority(ctx context.Context, t *trial) error {
 	nodes := []string{t.leader, t.others[0]}
 	t.say("%s", strings.Join(nodes, ", "))
-	if err := t.cluster.Signal(syscall.SIGSTOP, nodes...); err != nil {
+	if err := t.Cluster.Signal(syscall.SIGSTOP, nodes...); err != nil {
 		return err
 	}
 	began := time.Now()
 	t.hold(ctx, hold.Duration+time.Second, 6*time.Second)
 	var errs []error
-	for _, n := range t.cluster.Nodes() {
+	for _, n := range t.Cluster.Nodes() {
 		errs = append(errs, t.fellSilent(n, began.Add(hold.Duration)))
 	}
-	return errors.Join(append(errs, t.cluster.Signal(syscall.SIGCONT, nodes...))...)
+	return errors.Join(append(errs, t.Cluster.Signal(syscall.SIGCONT, nodes...))...)
 }
 
 // between loses the packets between some node and all others, and those to the watcher if it is to
 // be silent.
 func (t *trial) between(node string, watcher bool) (drops []clustertest.Drop) {
-	for _, n := range t.cluster.Nodes() {
+	for _, n := range t.Cluster.Nodes() {
 		if n != node {
 			drops = append(drops, clustertest.Both(node, n, 0)...)
 		}
@@ -293,11 +293,11 @@ var errMetNobody = errors.New("no packet came by: the fault met nobody")
 
 // lose loses packets for a while.
 func (t *trial) lose(ctx context.Context, drops ...clustertest.Drop) error {
-	if err := t.cluster.Lose(drops...); err != nil {
+	if err := t.Cluster.Lose(drops...); err != nil {
 		return err
 	}
 	t.hold(ctx, 3*time.Second, 6*time.Second)
-	lost, err := t.cluster.Lost()
+	lost, err := t.Cluster.Lost()
 	if err == nil && lost == 0 {
 		err = errMetNobody
 	}
@@ -310,7 +310,7 @@ func cutOff(of whom, watcher bool) func(context.Context, *trial) error {
 		t.meet(node)
 		began := time.Now()
 		err := t.lose(ctx, t.between(node, watcher)...)
-		return errors.Join(err, t.fellSilent(node, began.Add(hold.Duration)), t.cluster.Lose())
+		return errors.Join(err, t.fellSilent(node, began.Add(hold.Duration)), t.Cluster.Lose())
 	}
 }
 
@@ -320,7 +320,7 @@ func oneWay(of whom, mute bool) func(context.Context, *trial) error {
 		node := of(t)
 		t.meet(node)
 		var drops []clustertest.Drop
-		for _, n := range t.cluster.Nodes() {
+		for _, n := range t.Cluster.Nodes() {
 			switch {
 			case n == node:
 			case mute:
@@ -329,25 +329,25 @@ func oneWay(of whom, mute bool) func(context.Context, *trial) error {
 				drops = append(drops, clustertest.Drop{From: n, To: node})
 			}
 		}
-		return errors.Join(t.lose(ctx, drops...), t.cluster.Lose())
+		return errors.Join(t.lose(ctx, drops...), t.Cluster.Lose())
 	}
 }
 
 // bridge leaves one follower that reaches both other servers, which do not reach each other.
 func bridge(ctx context.Context, t *trial) error {
 	t.say("%s and %s do not reach each other", t.leader, t.others[1])
-	return errors.Join(t.lose(ctx, clustertest.Both(t.leader, t.others[1], 0)...), t.cluster.Lose())
+	return errors.Join(t.lose(ctx, clustertest.Both(t.leader, t.others[1], 0)...), t.Cluster.Lose())
 }
 
 // flapping cuts the leader off, and lets it be, in quick change.
 func flapping(ctx context.Context, t *trial) error {
 	t.meet(t.leader)
 	for range 6 {
-		if err := t.cluster.Lose(t.between(t.leader, false)...); err != nil {
+		if err := t.Cluster.Lose(t.between(t.leader, false)...); err != nil {
 			return err
 		}
 		t.hold(ctx, 100*time.Millisecond, 1500*time.Millisecond)
-		if err := t.cluster.Lose(); err != nil {
+		if err := t.Cluster.Lose(); err != nil {
 			return err
 		}
 		t.hold(ctx, 100*time.Millisecond, 600*time.Millisecond)
@@ -359,43 +359,43 @@ func packetLoss(ctx context.Context, t *trial) error {
 	oneIn := uint32(4 + t.rnd.IntN(12))
 	t.say("one packet of %d between all nodes", oneIn)
 	var drops []clustertest.Drop
-	nodes := t.cluster.Nodes()
+	nodes := t.Cluster.Nodes()
 	for i, a := range nodes {
 		for _, b := range nodes[i+1:] {
 			drops = append(drops, clustertest.Both(a, b, oneIn)...)
 		}
 	}
-	return errors.Join(t.lose(ctx, drops...), t.cluster.Lose())
+	return errors.Join(t.lose(ctx, drops...), t.Cluster.Lose())
 }
 
 // killApart cuts a holder off, and kills the leader.
 func killApart(ctx context.Context, t *trial) error {
 	apart := aHolder(t)
 	t.say("%s is killed while %s is cut off, which answered for %d", t.leader, apart, len(t.has[apart]))
-	if err := t.cluster.Lose(t.between(apart, false)...); err != nil {
+	if err := t.Cluster.Lose(t.between(apart, false)...); err != nil {
 		return err
 	}
 	began := time.Now()
 	t.hold(ctx, 0, 2*time.Second)
-	killed := t.cluster.KillNodes(ctx, t.leader)
+	killed := t.Cluster.KillNodes(ctx, t.leader)
 	t.hold(ctx, 3*time.Second, 4*time.Second)
-	err := errors.Join(killed, t.fellSilent(apart, began.Add(hold.Duration)), t.cluster.Lose())
+	err := errors.Join(killed, t.fellSilent(apart, began.Add(hold.Duration)), t.Cluster.Lose())
 	if err != nil {
 		return err
 	}
-	return t.cluster.StartNode(ctx, t.leader)
+	return t.Cluster.StartNode(ctx, t.leader)
 }
 
 func hung(ctx context.Context, t *trial) error {
 	t.meet(t.leader)
-	return disk.Frozen(func() { t.hold(ctx, 3*time.Second, 6*time.Second) }, t.cluster.Disk(t.leader))
+	return disk.Frozen(func() { t.hold(ctx, 3*time.Second, 6*time.Second) }, t.Cluster.Disk(t.leader))
 }
 
 // slowDisk lets the leader's disk write for some milliseconds of each hundred only.
 func slowDisk(ctx context.Context, t *trial) error {
 	t.meet(t.leader)
 	for range 20 {
-		err := disk.Frozen(func() { t.hold(ctx, 50*time.Millisecond, 250*time.Millisecond) }, t.cluster.Disk(t.leader))
+		err := disk.Frozen(func() { t.hold(ctx, 50*time.Millisecond, 250*time.Millisecond) }, t.Cluster.Disk(t.leader))
 		if err != nil {
 			return err
 		}
@@ -412,7 +412,7 @@ func clockJumps(of whom) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		node, by := of(t), jumps[t.rnd.IntN(len(jumps))]
 		t.say("%s by %v", node, by)
-		back, err := t.cluster.MoveClocks(by, node)
+		back, err := t.Cluster.MoveClocks(by, node)
 		if err == nil {
 			t.hold(ctx, 3*time.Second, 5*time.Second)
 		}

@@ -9,27 +9,12 @@ import (
 	"os"
 	"time"
 
-	"github.com/go-logr/logr"
-	"k8s.io/klog/v2"
-
 	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/faultrun/clusterrun"
 	"github.com/barque/barque/cluster-test/schedule"
 )
 
-func main() {
-	clustertest.ReapIfAsked()
-	quiet()
-	// Also when a second signal ends it at once, the cluster is removed.
-	schedule.Main("addresschaos", func(ctx context.Context) error {
-		return errors.Join(command(ctx), clustertest.Reap())
-	})
-}
-
-// quiet silences the clients' library, which logs broken connections: the faults break them on
-// purpose.
-func quiet() { klog.SetLogger(logr.Discard()) }
-
-var errFailed = errors.New("the cluster, or the harness, is at fault")
+func main() { clustertest.Main("addresschaos", command) }
 
 func command(ctx context.Context) error {
 	flags := schedule.NewFlags(flag.CommandLine, 10*time.Minute)
@@ -47,7 +32,7 @@ func command(ctx context.Context) error {
 	}
 	r.report(os.Stdout)
 	if r.Failed() {
-		return fmt.Errorf("%w; repeat with\n  %s", errors.Join(errFailed, err), repeat)
+		return fmt.Errorf("%w; repeat with\n  %s", errors.Join(clusterrun.ErrFailed, err), repeat)
 	}
 	return err
 }

@@ -15,8 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clustertest "github.com/barque/barque/cluster-test"
-	"github.com/barque/barque/cluster-test/disk"
-	"github.com/barque/barque/cluster-test/faultrun"
+	"github.com/barque/barque/cluster-test/faultrun/clusterrun"
 	"github.com/barque/barque/cluster-test/neighbours"
 	"github.com/barque/barque/cluster-test/schedule"
 )
@@ -46,9 +45,8 @@ var apiAddresses = []netip.Addr{netip.MustParseAddr("198.18.0.10"), netip.MustPa
 
 // run is one run.
 type run struct {
-	faultrun.Run
+	clusterrun.Run
 	cfg     config
-	cluster *clustertest.Cluster
 	watcher *neighbours.Watcher
 	addrs   []netip.Addr      // all, those of the API first
 	macs    map[string]string // of the nodes
@@ -65,63 +63,52 @@ type result struct {
 	excuse    string        // why the machine is at fault for a long time; "" if it is not
 }
 
-// execute makes a run. The error is about the run itself: that there was none. The faults of the
-// cluster are in the failures of the run.
-func execute(ctx context.Context, cfg config) (_ *run, err error) {
-	options := clustertest.Options{Servers: servers, Agents: agents, Families: "ipv4,ipv6"}
+// execute makes a run. It returns nil when there was no cluster to break.
+func execute(ctx context.Context, cfg config) (*run, error) {
+	options := clustertest.Options{Servers: servers, Agents: agents, Families: "ipv4,ipv6",
+		DiskMegabytes: diskMegabytes}
 	for _, a := range apiAddresses {
 		options.ServerArgs = append(options.ServerArgs, "--api-address="+a.String())
 	}
-	if disk.Possible() == nil {
-		options.DiskMegabytes = diskMegabytes
-	}
-	starting, cancel := context.WithTimeout(ctx, 2*patience)
-	defer cancel()
 	r := &run{cfg: cfg}
 	r.Start(cfg.out)
-	r.cluster, err = clustertest.Up(starting, options)
-	if r.cluster == nil {
+	began := false
+	err := r.On(ctx, "addresschaos", options, 2*patience, r.begin, func(ctx context.Context) {
+		began = true
+		r.work(ctx)
+	})
+	if !began {
 		return nil, err
 	}
-	defer func() {
-		if r.Failed() || err != nil {
-			r.keep()
-		}
-		if down := r.cluster.Down(); down != nil { // its error names the leftovers
-			r.Fail("remove the cluster: %v", down)
-		}
-	}()
-	if err != nil {
-		return nil, fmt.Errorf("start the cluster: %w", err)
-	}
-	if err := r.begin(starting); err != nil {
-		return nil, err
-	}
+	return r, err
+}
+
+// work makes faults one after the other.
+func (r *run) work(ctx context.Context) {
 	defer r.watcher.Close()
 	r.Say("%d addresses are answered for; faults begin", len(r.addrs))
 	for number := 0; ctx.Err() == nil && !r.Failed() && !r.cfg.Over(number, r.Elapsed()); number++ {
 		r.inject(ctx, number)
 	}
-	return r, context.Cause(ctx)
 }
 
 // begin makes the pool and the Services, and begins to watch.
 func (r *run) begin(ctx context.Context) (err error) {
-	if err := clustertest.Poll(ctx, patience, r.cluster.Healthy); err != nil {
+	if err := clustertest.Poll(ctx, patience, r.Cluster.Healthy); err != nil {
 		return fmt.Errorf("a whole cluster: %w", err)
 	}
 	r.macs = map[string]string{}
-	for _, n := range r.cluster.Nodes() {
-		if r.macs[n], err = r.cluster.MAC(n); err != nil {
+	for _, n := range r.Cluster.Nodes() {
+		if r.macs[n], err = r.Cluster.MAC(n); err != nil {
 			return err
 		}
 	}
 	if err := clustertest.Poll(ctx, patience, func(ctx context.Context) error {
-		return r.cluster.KubectlResult(ctx, pool, "apply", "-f", "-").Error
+		return r.Cluster.KubectlResult(ctx, pool, "apply", "-f", "-").Error
 	}); err != nil {
 		return fmt.Errorf("make the pool: %w", err)
 	}
-	client := r.cluster.Client.CoreV1()
+	client := r.Cluster.Client.CoreV1()
 	if _, err := client.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
 		metav1.CreateOptions{}); err != nil {
 		return err
@@ -157,7 +144,7 @@ func (r *run) begin(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if r.watcher, err = neighbours.Watch("bq-" + r.cluster.ID); err != nil {
+	if r.watcher, err = neighbours.Watch("bq-" + r.Cluster.ID); err != nil {
 		return err
 	}
 	r.watcher.Ask(r.addrs...)
@@ -198,14 +185,14 @@ func (r *run) inject(ctx context.Context, number int) {
 	r.watcher.Gaps(time.Now())
 	r.watcher.Late()
 	began, before := time.Now(), r.load()
-	err := errors.Join(f.run(ctx, t), t.cluster.Lose())
+	err := errors.Join(f.run(ctx, t), t.Cluster.Lose())
 	if err == nil {
 		err = clustertest.Poll(ctx, patience, r.answered)
 	}
 	after := time.Now()
 	excuse := r.load().excuse(before, after.Sub(began))
 	if err == nil {
-		err = clustertest.Poll(ctx, patience, r.cluster.Healthy)
+		err = clustertest.Poll(ctx, patience, r.Cluster.Healthy)
 	}
 	if err == nil {
 		err = clustertest.Poll(ctx, patience, r.answered)
@@ -236,9 +223,9 @@ type load struct {
 
 func (r *run) load() load {
 	l := load{cpu: map[string]time.Duration{}}
-	for _, n := range r.cluster.Nodes() {
-		l.cpu[n] = r.cluster.CPUWait(n)
-		data, err := os.ReadFile(r.cluster.LogFile(n))
+	for _, n := range r.Cluster.Nodes() {
+		l.cpu[n] = r.Cluster.CPUWait(n)
+		data, err := os.ReadFile(r.Cluster.LogFile(n))
 		if err == nil {
 			l.disks += bytes.Count(data, []byte("the disk hangs"))
 		}
@@ -289,22 +276,3 @@ func (r *run) judge(seen result) {
 }
 
 func round(d time.Duration) time.Duration { return d.Round(10 * time.Millisecond) }
-
-// keep puts the logs aside.
-func (r *run) keep() {
-	dir, err := os.MkdirTemp("", "barque-addresschaos-failed-")
-	if err != nil {
-		r.Say("could not keep the logs: %v", err)
-		return
-	}
-	for _, n := range r.cluster.Nodes() {
-		data, err := os.ReadFile(r.cluster.LogFile(n))
-		if err == nil {
-			err = os.WriteFile(dir+"/"+n+".log", data, 0o600)
-		}
-		if err != nil {
-			r.Say("could not keep the log of %s: %v", n, err)
-		}
-	}
-	r.Say("logs of all nodes are in %s", dir)
-}

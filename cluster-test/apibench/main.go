@@ -21,14 +21,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"regexp"
 	"slices"
-	"syscall"
 	"time"
-
-	"github.com/go-logr/logr"
-	"k8s.io/klog/v2"
 
 	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/kubeapiserver"
@@ -54,7 +49,6 @@ type options struct {
 }
 
 func main() {
-	clustertest.ReapIfAsked()
 	watchIfAsked()
 	var o options
 	only := flag.String("only", "",
@@ -79,26 +73,16 @@ func main() {
 		"whether memory, collection, pages and node leave upstream out: with 100,000 pods three of its servers need more than 24 GiB")
 	flag.StringVar(&o.profiles, "profiles", "",
 		"directory for a CPU profile of each of Barque's servers under each case; then nothing is compared, and upstream's servers are not started")
-	flag.Parse()
-	klog.SetLogger(logr.Discard())
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	var err error
-	if o.only, err = regexp.Compile(*only); err == nil {
-		if o.filled, err = parseSizes(*filled); err != nil {
-			err = fmt.Errorf("-filled %q: %w", *filled, err)
+	clustertest.Main("apibench", func(ctx context.Context) (err error) {
+		flag.Parse()
+		if o.only, err = regexp.Compile(*only); err != nil {
+			return err
 		}
-	}
-	if err == nil {
-		err = run(ctx, o)
-	}
-	if reapErr := clustertest.Reap(); err == nil {
-		err = reapErr
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "apibench:", err)
-		os.Exit(1)
-	}
+		if o.filled, err = parseSizes(*filled); err != nil {
+			return fmt.Errorf("-filled %q: %w", *filled, err)
+		}
+		return run(ctx, o)
+	})
 }
 
 func run(ctx context.Context, o options) error {

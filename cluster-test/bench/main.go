@@ -10,41 +10,28 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"regexp"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
-	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
-	"k8s.io/klog/v2"
 
 	clustertest "github.com/barque/barque/cluster-test"
 )
 
 func main() {
-	clustertest.ReapIfAsked()
 	spinIfAsked()
 	only := flag.String("only", "", "regular expression that names what is measured: one, three, failover, starved")
 	kills := flag.Int("kills", 20, "how often the leader is killed")
 	pods := flag.Int("pods", 110, "how many pods start at once on starved servers")
 	busy := flag.Int("busy", 48, "how many busy processes starve them")
-	flag.Parse()
-	klog.SetLogger(logr.Discard()) // client-go logs each try that fails, and here the failures are the measurement
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := run(ctx, *only, *kills, *pods, *busy)
-	if reapErr := clustertest.Reap(); err == nil {
-		err = reapErr
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
+	clustertest.Main("bench", func(ctx context.Context) error {
+		flag.Parse()
+		return run(ctx, *only, *kills, *pods, *busy)
+	})
 }
 
 // result is one row: a measured value, in the unit in which it is shown.

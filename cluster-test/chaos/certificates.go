@@ -57,7 +57,7 @@ const overSince = time.Second
 func endedOfAgent(ctx context.Context, t *trial) error {
 	node := anAgent(t)[0]
 	t.meet(node)
-	if err := t.cluster.KillNodes(ctx, node); err != nil {
+	if err := t.Cluster.KillNodes(ctx, node); err != nil {
 		return err
 	}
 	ca, err := t.authority(t.leader)
@@ -65,7 +65,7 @@ func endedOfAgent(ctx context.Context, t *trial) error {
 		return err
 	}
 	files := []string{"node-client.crt", "node-serving.crt"}
-	dir := filepath.Join(t.cluster.DataDir(node), "pki")
+	dir := filepath.Join(t.Cluster.DataDir(node), "pki")
 	for _, name := range files {
 		if err := end(ca, filepath.Join(dir, name)); err != nil {
 			return err
@@ -74,13 +74,13 @@ func endedOfAgent(ctx context.Context, t *trial) error {
 	if err := endCredential(ca, filepath.Join(dir, "gossip.credential")); err != nil {
 		return err
 	}
-	if err := t.cluster.StartNode(ctx, node); err != nil {
+	if err := t.Cluster.StartNode(ctx, node); err != nil {
 		return err
 	}
 	begin := time.Now()
 	alive := true
 	err = clustertest.Poll(ctx, patience, func(context.Context) error {
-		if alive = t.cluster.Alive(node); !alive {
+		if alive = t.Cluster.Alive(node); !alive {
 			return nil
 		}
 		for _, name := range files {
@@ -95,7 +95,7 @@ func endedOfAgent(ctx context.Context, t *trial) error {
 		return nil
 	})
 	if !alive {
-		err = fmt.Errorf("it has ended by itself; its log ends with:\n%s", clustertest.Tail(t.cluster.LogFile(node), 5))
+		err = fmt.Errorf("it has ended by itself; its log ends with:\n%s", clustertest.Tail(t.Cluster.LogFile(node), 5))
 	}
 	t.say("%s, for %v", node, time.Since(begin).Round(time.Millisecond))
 	return err
@@ -103,7 +103,7 @@ func endedOfAgent(ctx context.Context, t *trial) error {
 
 // authority is the cluster's CA, of a server's files.
 func (t *trial) authority(server string) (*pki.Authority, error) {
-	dir := filepath.Join(t.cluster.DataDir(server), "pki")
+	dir := filepath.Join(t.Cluster.DataDir(server), "pki")
 	certificate, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
 	if err != nil {
 		return nil, err
@@ -176,7 +176,7 @@ func endCredential(ca *pki.Authority, path string) error {
 func endedOfServer(ctx context.Context, t *trial) error {
 	node := t.others[0]
 	t.meet(node)
-	back, err := t.cluster.MoveClocks(-pki.LeafLifetime-overSince, node)
+	back, err := t.Cluster.MoveClocks(-pki.LeafLifetime-overSince, node)
 	if err == nil {
 		err = t.awaitShown(ctx, node, "one that has ended",
 			func(now time.Time, c *x509.Certificate) bool { return now.After(c.NotAfter) })

@@ -36,7 +36,7 @@ func clockJumps(whom whoms) func(context.Context, *trial) error {
 		t.hit = nodes // and none may be taken for dead
 		by := jumps[t.rnd.IntN(len(jumps))]
 		t.say("%s by %v", nodes[0], by)
-		back, err := t.cluster.MoveClocks(by, nodes...)
+		back, err := t.Cluster.MoveClocks(by, nodes...)
 		if err == nil {
 			t.hold(ctx, 5*time.Second, 10*time.Second)
 			err = t.checkClock(ctx, nodes[0], by)

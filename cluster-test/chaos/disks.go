@@ -36,7 +36,7 @@ func diskFaults() []fault {
 // eachDisk calls f for the disks of servers, in turn.
 func (t *trial) eachDisk(servers []string, f func(*disk.Disk) error) (err error) {
 	for _, s := range servers {
-		err = errors.Join(err, f(t.cluster.Disk(s)))
+		err = errors.Join(err, f(t.Cluster.Disk(s)))
 	}
 	return err
 }
@@ -48,7 +48,7 @@ func hung(whom whoms) func(context.Context, *trial) error {
 		t.meet(nodes...)
 		var disks []*disk.Disk
 		for _, n := range nodes {
-			disks = append(disks, t.cluster.Disk(n))
+			disks = append(disks, t.Cluster.Disk(n))
 		}
 		return disk.Frozen(func() { t.hold(ctx, 4*time.Second, 8*time.Second) }, disks...)
 	}
@@ -59,7 +59,7 @@ func slowDisk(whom whoms) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		node := whom(t)[0]
 		t.meet(node)
-		d := t.cluster.Disk(node)
+		d := t.Cluster.Disk(node)
 		for range 30 {
 			if err := disk.Frozen(func() { t.hold(ctx, 50*time.Millisecond, 250*time.Millisecond) }, d); err != nil {
 				return err
@@ -93,7 +93,7 @@ func powerOff(whom whoms) func(context.Context, *trial) error {
 			return err
 		}
 		for _, n := range nodes {
-			if r := t.cluster.DevResult(ctx, "kill", "--machine", n); r.Error != nil {
+			if r := t.Cluster.DevResult(ctx, "kill", "--machine", n); r.Error != nil {
 				return r.Error
 			}
 		}
@@ -105,7 +105,7 @@ func powerOff(whom whoms) func(context.Context, *trial) error {
 	}
 }
 
-func (t *trial) storeDir(node string) string { return filepath.Join(t.cluster.DataDir(node), "store") }
+func (t *trial) storeDir(node string) string { return filepath.Join(t.Cluster.DataDir(node), "store") }
 
 // flip spoils a store by flipped bytes.
 func flip(kind damage.Kind) func(rnd *rand.Rand, dir string) (note string, err error) {
@@ -125,16 +125,16 @@ func spoilt(
 			return err
 		}
 		t.meet(node)
-		if err := t.cluster.KillNodes(ctx, node); err != nil {
+		if err := t.Cluster.KillNodes(ctx, node); err != nil {
 			return err
 		}
 		note, err := spoil(t.rnd, t.storeDir(node))
 		if err != nil {
 			return err
 		}
-		if r := t.cluster.DevResult(ctx, "start", node); r.Error != nil {
+		if r := t.Cluster.DevResult(ctx, "start", node); r.Error != nil {
 			t.say("%s, %s: refused", node, note)
-			if end := clustertest.Tail(t.cluster.LogFile(node), crashLines); strings.Contains(end, "\ngoroutine ") {
+			if end := clustertest.Tail(t.Cluster.LogFile(node), crashLines); strings.Contains(end, "\ngoroutine ") {
 				return fmt.Errorf("it crashed instead of refusing; its log ends with:\n%s", end)
 			}
 		} else {
@@ -149,8 +149,8 @@ func spoilt(
 			}
 			t.hold(ctx, time.Second, 3*time.Second)
 		}
-		if t.cluster.Alive(node) {
-			if err := t.cluster.KillNodes(ctx, node); err != nil {
+		if t.Cluster.Alive(node) {
+			if err := t.Cluster.KillNodes(ctx, node); err != nil {
 				return err
 			}
 		}
@@ -182,7 +182,7 @@ func (t *trial) awaitSnapshot(ctx context.Context) (node string, err error) {
 func torn(ctx context.Context, t *trial) error {
 	node := t.any()
 	t.meet(node)
-	if err := t.cluster.KillNodes(ctx, node); err != nil {
+	if err := t.Cluster.KillNodes(ctx, node); err != nil {
 		return err
 	}
 	note, err := damage.Tear(t.rnd, t.storeDir(node))
@@ -190,7 +190,7 @@ func torn(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.say("%s, %s", node, note)
-	if err := t.cluster.StartNode(ctx, node); err != nil {
+	if err := t.Cluster.StartNode(ctx, node); err != nil {
 		return fmt.Errorf("a torn log must be mended: %w", err)
 	}
 	return nil

@@ -116,7 +116,7 @@ func (t *trial) aim(ctx context.Context) error {
 	for _, m := range status.Members {
 		t.addresses[m.Name] = m.Address
 	}
-	for _, n := range t.cluster.Nodes() {
+	for _, n := range t.Cluster.Nodes() {
 		switch {
 		case strings.HasPrefix(n, "a"):
 			t.agents = append(t.agents, n)
@@ -132,9 +132,9 @@ func (t *trial) aim(ctx context.Context) error {
 
 // heal ends the leftovers of a failed fault.
 func (t *trial) heal() error {
-	err := t.cluster.Lose()
-	for _, n := range t.cluster.Nodes() {
-		if d := t.cluster.Disk(n); d != nil {
+	err := t.Cluster.Lose()
+	for _, n := range t.Cluster.Nodes() {
+		if d := t.Cluster.Disk(n); d != nil {
 			err = errors.Join(err, d.Thaw(), d.Free())
 		}
 	}

@@ -54,11 +54,11 @@ func (s *informerSet) stop() {
 
 // converged is nil when every informer has the store's objects.
 func (s *informerSet) converged(ctx context.Context) error {
-	pods, err := s.run.cluster.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	pods, err := s.run.Cluster.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
-	maps, err := s.run.cluster.Client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
+	maps, err := s.run.Cluster.Client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}

@@ -87,12 +87,12 @@ func killInRotation(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.hold(ctx, 0, time.Second)
-	if err := t.cluster.KillNodes(ctx, t.leader); err != nil {
+	if err := t.Cluster.KillNodes(ctx, t.leader); err != nil {
 		return err
 	}
 	t.say("%s was killed after step %q had begun", t.leader, begun.Step)
 	t.hold(ctx, 0, 2*time.Second)
-	if err := t.cluster.StartNode(ctx, t.leader); err != nil {
+	if err := t.Cluster.StartNode(ctx, t.leader); err != nil {
 		return err
 	}
 	return t.awaitRotated(ctx, before)

@@ -27,7 +27,7 @@ func memberFaults() []fault {
 
 // barque runs a command of the operators', which must succeed.
 func (t *trial) barque(ctx context.Context, args ...string) (string, error) {
-	r := t.cluster.BarqueResult(ctx, args...)
+	r := t.Cluster.BarqueResult(ctx, args...)
 	return r.Out, r.Error
 }
 
@@ -103,7 +103,7 @@ func departed(command func(t *trial, node string) []string) func(context.Context
 // byItself is the command at the leaving server, and byAnother the one elsewhere.
 func byItself(t *trial, node string) []string {
 	// Without a kubeconfig the server at 127.0.0.1 is asked, which is not this one here.
-	return []string{"cluster", "leave", "--data-dir", t.cluster.DataDir(node), "--kubeconfig", t.cluster.Kubeconfig(),
+	return []string{"cluster", "leave", "--data-dir", t.Cluster.DataDir(node), "--kubeconfig", t.Cluster.Kubeconfig(),
 		"--yes"}
 }
 func byAnother(_ *trial, node string) []string { return []string{"cluster", "remove", node, "--yes"} }
@@ -111,7 +111,7 @@ func byAnother(_ *trial, node string) []string { return []string{"cluster", "rem
 // rejoin lets a server that was taken out join as a new one, after it has ended by itself.
 func (t *trial) rejoin(ctx context.Context, node string) error {
 	err := clustertest.Poll(ctx, time.Minute, func(context.Context) error {
-		if t.cluster.Alive(node) {
+		if t.Cluster.Alive(node) {
 			return fmt.Errorf("%s was taken out and runs on", node)
 		}
 		return nil
@@ -130,10 +130,10 @@ func killInRemoval(ctx context.Context, t *trial) error {
 	removed := make(chan error, 1)
 	go func() { removed <- t.insist(ctx, byAnother(t, node)...) }() // ends with the command, which has a time
 	t.hold(ctx, 0, 700*time.Millisecond)
-	killed := t.cluster.KillNodes(ctx, t.leader)
+	killed := t.Cluster.KillNodes(ctx, t.leader)
 	t.say("%s was killed while %s was taken out", t.leader, node)
 	t.hold(ctx, 0, 2*time.Second)
-	err := errors.Join(killed, t.cluster.StartNode(ctx, t.leader))
+	err := errors.Join(killed, t.Cluster.StartNode(ctx, t.leader))
 	if err := errors.Join(err, <-removed); err != nil {
 		return err
 	}
@@ -144,15 +144,15 @@ func killInRemoval(ctx context.Context, t *trial) error {
 func replaceServer(ctx context.Context, t *trial) error {
 	node := t.replaceable()
 	t.meet(node)
-	if err := t.cluster.KillMachine(ctx, node); err != nil {
+	if err := t.Cluster.KillMachine(ctx, node); err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(t.cluster.DataDir(node))
+	entries, err := os.ReadDir(t.Cluster.DataDir(node))
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(t.cluster.DataDir(node), e.Name())))
+		err = errors.Join(err, os.RemoveAll(filepath.Join(t.Cluster.DataDir(node), e.Name())))
 	}
 	if err != nil {
 		return err
@@ -187,8 +187,8 @@ func (t *trial) renew(ctx context.Context, node string) error {
 // join starts a server as a new one, in the documented way of a dev cluster.
 func (t *trial) join(ctx context.Context, node string) error {
 	return joined(ctx, patience, joining{
-		start: func(ctx context.Context) error { return t.cluster.DevResult(ctx, "start", "--wipe", node).Error },
-		runs:  func() bool { return t.cluster.Alive(node) },
+		start: func(ctx context.Context) error { return t.Cluster.DevResult(ctx, "start", "--wipe", node).Error },
+		runs:  func() bool { return t.Cluster.Alive(node) },
 		ready: func(ctx context.Context) error { return t.ready(ctx, node) },
 	})
 }
@@ -272,7 +272,7 @@ func restore(ctx context.Context, t *trial, file string) error {
 	if err != nil {
 		return err
 	}
-	if r := t.cluster.KubectlResult(ctx, "", "create", "configmap", "after-the-backup", "-n",
+	if r := t.Cluster.KubectlResult(ctx, "", "create", "configmap", "after-the-backup", "-n",
 		namespace); r.Error != nil {
 		return r.Error
 	}
@@ -287,7 +287,7 @@ func restore(ctx context.Context, t *trial, file string) error {
 	if after.Revision <= before.Revision {
 		return errors.New("the revision did not go on")
 	}
-	r := t.cluster.KubectlResult(ctx, "", "get", "configmap", "-n", namespace, "-o", "json")
+	r := t.Cluster.KubectlResult(ctx, "", "get", "configmap", "-n", namespace, "-o", "json")
 	if r.Error != nil {
 		return r.Error
 	}

@@ -45,7 +45,7 @@ func (t *trial) between(nodes ...string) (drops []clustertest.Drop) {
 
 // lose loses packets for a while.
 func (t *trial) lose(ctx context.Context, from, to time.Duration, drops ...clustertest.Drop) error {
-	if err := t.cluster.Lose(drops...); err != nil {
+	if err := t.Cluster.Lose(drops...); err != nil {
 		return err
 	}
 	t.hold(ctx, from, to)
@@ -62,8 +62,8 @@ var errMetNobody = errors.New("no packet came by: the fault met nobody")
 
 // loseNoMore makes the network whole, and returns how many packets were lost.
 func (t *trial) loseNoMore() (lost uint64, err error) {
-	lost, err = t.cluster.Lost()
-	return lost, errors.Join(err, t.cluster.Lose())
+	lost, err = t.Cluster.Lost()
+	return lost, errors.Join(err, t.Cluster.Lose())
 }
 
 func cutOff(whom whoms) func(context.Context, *trial) error {
@@ -107,7 +107,7 @@ func flapping(ctx context.Context, t *trial) error {
 	t.meet(t.leader)
 	met := uint64(0)
 	for range 6 {
-		if err := t.cluster.Lose(t.between(t.leader)...); err != nil {
+		if err := t.Cluster.Lose(t.between(t.leader)...); err != nil {
 			return err
 		}
 		t.hold(ctx, 100*time.Millisecond, time.Second)
@@ -166,7 +166,7 @@ func slowNetwork(ctx context.Context, t *trial) error {
 		if err != nil {
 			return err
 		}
-		ends = append(ends, detour.End{Namespace: t.cluster.Netns(m.Name), Addr: addr})
+		ends = append(ends, detour.End{Namespace: t.Cluster.Netns(m.Name), Addr: addr})
 	}
 	var met atomic.Uint64
 	d, err := detour.Open(ends, func(_, _ netip.Addr) time.Duration {
@@ -192,11 +192,11 @@ func killApart(ctx context.Context, t *trial) error {
 	apart := t.others[0]
 	t.meet(t.leader, apart)
 	t.say("%s is killed while %s is cut off", t.leader, apart)
-	if err := t.cluster.Lose(t.between(apart)...); err != nil {
+	if err := t.Cluster.Lose(t.between(apart)...); err != nil {
 		return err
 	}
 	t.hold(ctx, 500*time.Millisecond, 2*time.Second)
-	killed := t.cluster.KillNodes(ctx, t.leader)
+	killed := t.Cluster.KillNodes(ctx, t.leader)
 	lost, err := t.loseNoMore()
 	if err := errors.Join(killed, err); err != nil {
 		return err
@@ -205,5 +205,5 @@ func killApart(ctx context.Context, t *trial) error {
 		return errMetNobody
 	}
 	t.hold(ctx, time.Second, 4*time.Second)
-	return t.cluster.StartNode(ctx, t.leader)
+	return t.Cluster.StartNode(ctx, t.leader)
 }

@@ -70,7 +70,7 @@ func (r *run) startPods(ctx context.Context) (*pods, error) {
 	p := &pods{run: r, owner: make(map[string]string)}
 	labels := map[string]string{"app": web}
 	n := int32(replicas)
-	client := r.cluster.Client
+	client := r.Cluster.Client
 	// The admission of pods needs it.
 	err := clustertest.Poll(ctx, time.Minute, func(ctx context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
@@ -154,7 +154,7 @@ func (p *pods) keep(ctx context.Context, name string) {
 // whole is nil when all pods that should be there are ready, and those run, and no others, on the
 // nodes where they should.
 func (p *pods) whole(ctx context.Context) error {
-	d, err := p.run.cluster.Client.AppsV1().Deployments(namespace).Get(ctx, web, metav1.GetOptions{})
+	d, err := p.run.Cluster.Client.AppsV1().Deployments(namespace).Get(ctx, web, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (p *pods) whole(ctx context.Context) error {
 		s.UpdatedReplicas != replicas {
 		return fmt.Errorf("of %d replicas of %s %d are there and %d ready", replicas, web, s.Replicas, s.ReadyReplicas)
 	}
-	list, err := p.run.cluster.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	list, err := p.run.Cluster.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (r *run) httpFrom(node string) *http.Client {
 			// Of a call that was given up net/http would go on dialling, for minutes.
 			ctx, cancel := context.WithTimeout(ctx, callTimeout) // brief: as the whole call
 			defer cancel()
-			return netspace.Dial(ctx, r.cluster.Netns(node), network, address)
+			return netspace.Dial(ctx, r.Cluster.Netns(node), network, address)
 		}}}
 }
 
@@ -260,7 +260,7 @@ func (p *pods) call(ctx context.Context) {
 
 // answers is nil when the Service answers on every node.
 func (p *pods) answers(ctx context.Context) error {
-	for _, n := range p.run.cluster.Nodes() {
+	for _, n := range p.run.Cluster.Nodes() {
 		if err := get(ctx, p.run.httpFrom(n), "http://"+p.service+"/"); err != nil {
 			return fmt.Errorf("the Service on %s: %w", n, err)
 		}

@@ -118,7 +118,7 @@ func (h *podHistory) hasAll(list *corev1.PodList) error {
 func (r *run) allTold(ctx context.Context) error {
 	limited, cancel := clustertest.TryOnce(ctx)
 	defer cancel()
-	list, err := r.cluster.Client.CoreV1().Pods(namespace).List(limited, metav1.ListOptions{})
+	list, err := r.Cluster.Client.CoreV1().Pods(namespace).List(limited, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func (t *trial) startAll(ctx context.Context, nodes []string) error {
 	errs := make([]error, len(nodes))
 	var starting sync.WaitGroup
 	for i, n := range nodes {
-		starting.Go(func() { errs[i] = t.cluster.StartNode(ctx, n) })
+		starting.Go(func() { errs[i] = t.Cluster.StartNode(ctx, n) })
 	}
 	starting.Wait()
 	return errors.Join(errs...)
@@ -50,7 +50,7 @@ func killed(whom whoms) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		nodes := whom(t)
 		t.meet(nodes...)
-		if err := t.cluster.KillNodes(ctx, nodes...); err != nil {
+		if err := t.Cluster.KillNodes(ctx, nodes...); err != nil {
 			return err
 		}
 		t.hold(ctx, 500*time.Millisecond, 3*time.Second)
@@ -62,12 +62,12 @@ func killed(whom whoms) func(context.Context, *trial) error {
 func killContainerd(ctx context.Context, t *trial) error {
 	node := t.nodes()[t.rnd.IntN(len(t.nodes()))]
 	t.meet(node)
-	killed, err := t.cluster.KillContainerd(node)
+	killed, err := t.Cluster.KillContainerd(node)
 	if err != nil {
 		return err
 	}
 	return clustertest.Poll(ctx, patience, func(context.Context) error {
-		pid, err := t.cluster.Containerd(node)
+		pid, err := t.Cluster.Containerd(node)
 		if err == nil && pid == killed {
 			err = fmt.Errorf("process %d of %s has not ended yet", pid, node)
 		}
@@ -84,7 +84,7 @@ func killShim(ctx context.Context, t *trial) error {
 		if err != nil {
 			return err
 		}
-		killed, err := t.cluster.KillShim(n)
+		killed, err := t.Cluster.KillShim(n)
 		if err != nil || killed {
 			t.meet(n)
 			return errors.Join(err, t.awaitRestart(ctx, n, before))
@@ -95,7 +95,7 @@ func killShim(ctx context.Context, t *trial) error {
 
 // containers returns the containers of a node's pods that are said to run.
 func (t *trial) containers(ctx context.Context, node string) (ids []string, err error) {
-	list, err := t.cluster.Client.CoreV1().Pods(namespace).List(ctx,
+	list, err := t.Cluster.Client.CoreV1().Pods(namespace).List(ctx,
 		metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	if err != nil {
 		return nil, err
@@ -127,25 +127,25 @@ func paused(whom whoms) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		nodes := whom(t)
 		t.meet(nodes...)
-		if err := t.cluster.Signal(syscall.SIGSTOP, nodes...); err != nil {
+		if err := t.Cluster.Signal(syscall.SIGSTOP, nodes...); err != nil {
 			return err
 		}
 		t.hold(ctx, 3*time.Second, 6*time.Second)
-		return t.cluster.Signal(syscall.SIGCONT, nodes...)
+		return t.Cluster.Signal(syscall.SIGCONT, nodes...)
 	}
 }
 
 // loseAgent takes an agent's machine away with its pods until they are replaced elsewhere, and
 // gives it back. When no agent has pods it is away for as long as that would take.
 func loseAgent(ctx context.Context, t *trial) error {
-	list, err := t.cluster.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	list, err := t.Cluster.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
 	node, pods := withPods(t.agents, list.Items)
 	t.meet(node)
 	t.say("%s, pods on it: %d", node, pods)
-	if err := t.cluster.KillMachine(ctx, node); err != nil {
+	if err := t.Cluster.KillMachine(ctx, node); err != nil {
 		return err
 	}
 	if pods > 0 {
@@ -157,7 +157,7 @@ func loseAgent(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.hold(ctx, 0, toleration*time.Second)
-	return t.cluster.StartNode(ctx, node)
+	return t.Cluster.StartNode(ctx, node)
 }
 
 // withPods returns the first node that has pods which are not on their way out, and how many; the
@@ -180,7 +180,7 @@ func withPods(nodes []string, pods []corev1.Pod) (node string, count int) {
 // awaitEvicted waits until all pods of a node are on their way out.
 func (t *trial) awaitEvicted(ctx context.Context, node string) error {
 	return clustertest.Poll(ctx, patience, func(ctx context.Context) error {
-		list, err := t.cluster.Client.CoreV1().Pods(namespace).List(ctx,
+		list, err := t.Cluster.Client.CoreV1().Pods(namespace).List(ctx,
 			metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 		if err != nil {
 			return err
@@ -199,10 +199,10 @@ func rollingRestart(ctx context.Context, t *trial) error {
 	nodes := append(slices.Clone(t.others), t.leader)
 	t.meet(nodes...)
 	for _, n := range nodes {
-		if r := t.cluster.DevResult(ctx, "stop", n); r.Error != nil {
+		if r := t.Cluster.DevResult(ctx, "stop", n); r.Error != nil {
 			return r.Error
 		}
-		if err := t.cluster.StartNode(ctx, n); err != nil {
+		if err := t.Cluster.StartNode(ctx, n); err != nil {
 			return err
 		}
 		if _, err := t.awaitLeader(ctx); err != nil {

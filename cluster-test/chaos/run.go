@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -17,8 +16,7 @@ import (
 	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/chaos/evictions"
 	"github.com/barque/barque/cluster-test/chaos/traces"
-	"github.com/barque/barque/cluster-test/disk"
-	"github.com/barque/barque/cluster-test/faultrun"
+	"github.com/barque/barque/cluster-test/faultrun/clusterrun"
 	"github.com/barque/barque/verify"
 )
 
@@ -50,9 +48,8 @@ var serverArgs = []string{
 
 // run is one run.
 type run struct {
-	faultrun.Run
+	clusterrun.Run
 	cfg      config
-	cluster  *clustertest.Cluster
 	servers  []verify.Server
 	probe    *verify.Probe // of this turn
 	pods     *pods
@@ -71,46 +68,30 @@ type run struct {
 	calls      int // of the judged clients
 }
 
-// execute makes a run. The error is about the run itself: that there was none. The faults of the
-// cluster are in the failures of the run.
-func execute(ctx context.Context, cfg config) (_ *run, err error) {
-	options := clustertest.Options{Servers: servers, Agents: agents, ServerArgs: serverArgs}
-	if disk.Possible() == nil {
-		options.DiskMegabytes = diskMegabytes
-	}
-	starting, cancel := context.WithTimeout(ctx, 2*patience)
-	defer cancel()
+// execute makes a run. It returns nil when there was no cluster to break.
+func execute(ctx context.Context, cfg config) (*run, error) {
+	options := clustertest.Options{Servers: servers, Agents: agents, ServerArgs: serverArgs,
+		DiskMegabytes: diskMegabytes}
 	r := &run{cfg: cfg, evictions: evictions.New(monitorGrace, toleration*time.Second)}
 	r.Start(cfg.out)
-	r.cluster, err = clustertest.Up(starting, options)
-	if r.cluster == nil {
+	began := false
+	err := r.On(ctx, "chaos", options, 2*patience, r.begin, func(ctx context.Context) {
+		began = true
+		r.work(ctx)
+	})
+	if !began {
 		return nil, err
 	}
-	defer func() {
-		if r.Failed() || err != nil {
-			r.keep()
-		}
-		if down := r.cluster.Down(); down != nil { // its error names the leftovers
-			r.Fail("remove the cluster: %v", down)
-		}
-	}()
-	if err != nil {
-		return nil, fmt.Errorf("start the cluster: %w", err)
-	}
-	if err := r.begin(starting); err != nil {
-		return nil, err
-	}
-	r.work(ctx)
-	return r, context.Cause(ctx)
+	return r, err
 }
 
 // begin finds the servers and starts the clients and watchers that run all the time.
 func (r *run) begin(ctx context.Context) (err error) {
-	config, err := clientcmd.BuildConfigFromFlags("", r.cluster.Kubeconfig())
+	config, err := clientcmd.BuildConfigFromFlags("", r.Cluster.Kubeconfig())
 	if err != nil {
 		return err
 	}
-	status, err := r.cluster.Status(ctx)
+	status, err := r.Cluster.Status(ctx)
 	if err != nil {
 		return err
 	}
@@ -125,10 +106,10 @@ func (r *run) begin(ctx context.Context) (err error) {
 		r.servers = append(r.servers, s)
 	}
 	slices.SortFunc(r.servers, func(a, b verify.Server) int { return strings.Compare(a.Name, b.Name) })
-	if r.traces, err = traces.New(r.cluster); err != nil {
+	if r.traces, err = traces.New(r.Cluster); err != nil {
 		return err
 	}
-	if _, err := r.cluster.Client.CoreV1().Namespaces().Create(ctx,
+	if _, err := r.Cluster.Client.CoreV1().Namespaces().Create(ctx,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
@@ -238,30 +219,4 @@ func (r *run) turn(ctx context.Context, turn int, number *int) (more bool) {
 // observer returns a function that notes writes for the report.
 func (r *run) observer(aside bool) func(server string, begin, end time.Time, ok bool) {
 	return func(server string, begin, end time.Time, ok bool) { r.Wrote(server, begin, end, ok, aside) }
-}
-
-// keep puts the logs aside.
-func (r *run) keep() {
-	dir, err := os.MkdirTemp("", "barque-chaos-failed-")
-	if err != nil {
-		r.Say("could not keep the logs: %v", err)
-		return
-	}
-	for _, n := range r.cluster.Nodes() {
-		data, err := os.ReadFile(r.cluster.LogFile(n))
-		if err == nil {
-			err = os.WriteFile(dir+"/"+n+".log", data, 0o600)
-		}
-		if err != nil {
-			r.Say("could not keep the log of %s: %v", n, err)
-		}
-	}
-	f, err := os.Create(dir + "/cluster.txt")
-	if err != nil {
-		r.Say("could not keep the state of the cluster: %v", err)
-		return
-	}
-	r.cluster.Dump(f)
-	f.Close()
-	r.Say("logs of all nodes and the state of the cluster are in %s", dir)
 }

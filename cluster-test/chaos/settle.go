@@ -33,10 +33,10 @@ func (r *run) settle(f fault) {
 			r.Fail("after %s: %v", after, err) // also when it would heal
 			return
 		}
-		for _, n := range r.cluster.Nodes() {
-			if !r.cluster.Alive(n) {
+		for _, n := range r.Cluster.Nodes() {
+			if !r.Cluster.Alive(n) {
 				r.Fail("after %s: node %s has ended by itself; its log ends with:\n%s", after, n,
-					clustertest.Tail(r.cluster.LogFile(n), 15))
+					clustertest.Tail(r.Cluster.LogFile(n), 15))
 				return
 			}
 		}
@@ -67,7 +67,7 @@ func (r *run) whole(ctx context.Context) error {
 			return fmt.Errorf("server %s: %w", s.Name, err)
 		}
 	}
-	nodes, err := r.cluster.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	nodes, err := r.Cluster.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -111,12 +111,12 @@ func (r *run) finish(ctx context.Context) {
 	r.wait("the Deployment has its replicas, and its Service answers on every node", r.whole)
 	r.evictions.Stop()
 	r.pods.stop()
-	if err := r.cluster.Client.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil {
+	if err := r.Cluster.Client.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil {
 		r.Fail("remove the namespace: %v", err)
 		return
 	}
 	gone := r.wait("the namespace goes", func(ctx context.Context) error {
-		_, err := r.cluster.Client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+		_, err := r.Cluster.Client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
 		}

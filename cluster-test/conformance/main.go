@@ -16,13 +16,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"regexp"
-	"syscall"
 	"time"
 
 	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/suiterun"
 )
 
 // The size of the cluster: pods move between nodes that are servers and nodes that are not.
@@ -44,7 +42,6 @@ type options struct {
 }
 
 func main() {
-	clustertest.ReapIfAsked()
 	var o options
 	flag.StringVar(&o.only, "only", "", "run the specs whose names match this regular expression, one at a time, "+
 		"with all that they say; the page stays as it is")
@@ -61,22 +58,10 @@ func main() {
 	flag.BoolVar(&o.resume, "resume", false, "with -others: take up the interrupted run whose reports are in -out; "+
 		"its specs that passed do not run again")
 	flag.BoolVar(&o.build, "build-only", false, "build the suite and make the images, and start no cluster")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	// A second Ctrl-C ends this at once; then the reaper removes the cluster.
-	context.AfterFunc(ctx, stop)
-	err := conformance(ctx, o)
-	if ctx.Err() != nil && err != nil {
-		err = fmt.Errorf("interrupted: %w", err)
-	}
-	if reapErr := clustertest.Reap(); err == nil {
-		err = reapErr
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "conformance:", err)
-		os.Exit(1)
-	}
+	clustertest.Main("conformance", func(ctx context.Context) error {
+		flag.Parse()
+		return conformance(ctx, o)
+	})
 }
 
 func conformance(ctx context.Context, o options) (err error) {
@@ -104,19 +89,7 @@ func conformance(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.cache == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			return fmt.Errorf("where to keep the suite: %w; choose a directory with -cache", err)
-		}
-		o.cache = filepath.Join(cache, "barque-conformance")
-	}
-	for _, dir := range []*string{&o.out, &o.cache} {
-		if *dir, err = filepath.Abs(*dir); err != nil {
-			return err
-		}
-	}
-	if err := os.MkdirAll(o.out, 0o755); err != nil {
+	if err := suiterun.Directories(&o.out, &o.cache, "barque-conformance"); err != nil {
 		return err
 	}
 	if o.build {

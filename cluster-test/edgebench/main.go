@@ -14,16 +14,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
-
-	"github.com/go-logr/logr"
-	"k8s.io/klog/v2"
 
 	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/figure"
@@ -47,21 +42,16 @@ type options struct {
 const mostRequests = 5_000_000
 
 func main() {
-	clustertest.ReapIfAsked()
-	klog.SetLogger(logr.Discard())
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := serveIfAsked(ctx, os.Args[1:])
-	if errors.Is(err, errNotAsked) {
-		var o options
-		if o, err = parse(os.Args[1:]); err == nil {
-			err = errors.Join(run(ctx, o), clustertest.Reap())
+	clustertest.Main("edgebench", func(ctx context.Context) error {
+		if err := serveIfAsked(ctx, os.Args[1:]); !errors.Is(err, errNotAsked) {
+			return err
 		}
-	}
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "edgebench:", err)
-		os.Exit(1)
-	}
+		o, err := parse(os.Args[1:])
+		if err != nil {
+			return err
+		}
+		return run(ctx, o)
+	})
 }
 
 func parse(args []string) (o options, err error) {

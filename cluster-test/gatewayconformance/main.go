@@ -13,12 +13,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
 	"time"
 
 	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/suiterun"
 )
 
 type options struct {
@@ -32,7 +30,6 @@ type options struct {
 }
 
 func main() {
-	clustertest.ReapIfAsked()
 	var o options
 	flag.StringVar(&o.only, "only", "", "run the test with this name, with all that it says; the page stays as it is")
 	flag.StringVar(&o.page, "page", "docs/conformance.md", "the page that has the results")
@@ -42,22 +39,10 @@ func main() {
 	flag.IntVar(&o.servers, "servers", 3, "how many servers the cluster has")
 	flag.IntVar(&o.agents, "agents", 1, "how many agents the cluster has")
 	flag.BoolVar(&o.build, "build-only", false, "build the suite and make the images, and start no cluster")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	// A second Ctrl-C ends this at once; then the reaper removes the cluster.
-	context.AfterFunc(ctx, stop)
-	err := conformance(ctx, o)
-	if ctx.Err() != nil && err != nil {
-		err = fmt.Errorf("interrupted: %w", err)
-	}
-	if reapErr := clustertest.Reap(); err == nil {
-		err = reapErr
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "gatewayconformance:", err)
-		os.Exit(1)
-	}
+	clustertest.Main("gatewayconformance", func(ctx context.Context) error {
+		flag.Parse()
+		return conformance(ctx, o)
+	})
 }
 
 func conformance(ctx context.Context, o options) (err error) {
@@ -72,19 +57,7 @@ func conformance(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.page, err)
 	}
-	if o.cache == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			return fmt.Errorf("where to keep the suite: %w; choose a directory with -cache", err)
-		}
-		o.cache = filepath.Join(cache, "barque-conformance-gateway")
-	}
-	for _, dir := range []*string{&o.out, &o.cache} {
-		if *dir, err = filepath.Abs(*dir); err != nil {
-			return err
-		}
-	}
-	if err := os.MkdirAll(o.out, 0o755); err != nil {
+	if err := suiterun.Directories(&o.out, &o.cache, "barque-conformance-gateway"); err != nil {
 		return err
 	}
 	p, standIns, err := prepare(ctx, o.cache)

@@ -17,18 +17,17 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 
 	"github.com/barque/barque/cluster-test/kubeapiserver"
+	"github.com/barque/barque/cluster-test/schedule"
 	"github.com/barque/barque/cluster-test/sides"
 )
 
@@ -55,19 +54,16 @@ var parts = []struct {
 
 func main() {
 	klog.SetLogger(logr.Discard())
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := serveIfAsked(ctx, os.Args[1:])
-	if errors.Is(err, errNotAsked) {
-		var o options
-		if o, err = parse(os.Args[1:]); err == nil {
-			err = run(ctx, o)
+	schedule.Main("netbench", func(ctx context.Context) error {
+		if err := serveIfAsked(ctx, os.Args[1:]); !errors.Is(err, errNotAsked) {
+			return err
 		}
-	}
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "netbench:", err)
-		os.Exit(1)
-	}
+		o, err := parse(os.Args[1:])
+		if err != nil {
+			return err
+		}
+		return run(ctx, o)
+	})
 }
 
 func parse(args []string) (o options, err error) {

@@ -14,16 +14,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
-
-	"github.com/go-logr/logr"
-	"k8s.io/klog/v2"
 
 	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/figure"
@@ -46,22 +41,16 @@ type options struct {
 }
 
 func main() {
-	clustertest.ReapIfAsked()
-	klog.SetLogger(logr.Discard())
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := serveIfAsked(os.Args[1:])
-	if errors.Is(err, errNotAsked) {
-		var o options
-		if o, err = parse(os.Args[1:]); err == nil {
-			err = run(ctx, o)
+	clustertest.Main("nodebench", func(ctx context.Context) error {
+		if err := serveIfAsked(os.Args[1:]); !errors.Is(err, errNotAsked) {
+			return err
 		}
-		err = errors.Join(err, clustertest.Reap())
-	}
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "nodebench:", err)
-		os.Exit(1)
-	}
+		o, err := parse(os.Args[1:])
+		if err != nil {
+			return err
+		}
+		return run(ctx, o)
+	})
 }
 
 // The sides.

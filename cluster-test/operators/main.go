@@ -16,14 +16,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"regexp"
-	"syscall"
 	"time"
 
 	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/operators/workshop"
+	"github.com/barque/barque/cluster-test/suiterun"
 )
 
 type options struct {
@@ -35,7 +33,6 @@ type options struct {
 }
 
 func main() {
-	clustertest.ReapIfAsked()
 	var o options
 	flag.StringVar(&o.only, "only", "",
 		"run the programs whose names match this regular expression; the page stays as it is")
@@ -44,22 +41,10 @@ func main() {
 	flag.StringVar(&o.out, "out", "bin/operators-report", "directory for the state of what failed, and logs")
 	flag.StringVar(&o.cache, "cache", "",
 		"directory for what is built once (default: barque-operators in the user's cache directory)")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	// A second Ctrl-C ends this at once; then the reaper removes the cluster.
-	context.AfterFunc(ctx, stop)
-	err := operators(ctx, o)
-	if ctx.Err() != nil && err != nil {
-		err = fmt.Errorf("interrupted: %w", err)
-	}
-	if reapErr := clustertest.Reap(); err == nil {
-		err = reapErr
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "operators:", err)
-		os.Exit(1)
-	}
+	clustertest.Main("operators", func(ctx context.Context) error {
+		flag.Parse()
+		return operators(ctx, o)
+	})
 }
 
 func operators(ctx context.Context, o options) (err error) {
@@ -83,20 +68,8 @@ func operators(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w; run this in the root of Barque's source", err)
 	}
-	if o.cache == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			return fmt.Errorf("where to keep the programs: %w; choose a directory with -cache", err)
-		}
-		o.cache = filepath.Join(cache, "barque-operators")
-	}
-	for _, dir := range []*string{&o.out, &o.cache} {
-		if *dir, err = filepath.Abs(*dir); err != nil {
-			return err
-		}
-		if err := os.MkdirAll(*dir, 0o755); err != nil {
-			return err
-		}
+	if err := suiterun.Directories(&o.out, &o.cache, "barque-operators"); err != nil {
+		return err
 	}
 	w := workshop.New(o.cache, say)
 	var orders []workshop.Order

@@ -16,16 +16,12 @@ import (
 	"fmt"
 	"math/bits"
 	"os"
-	"os/signal"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/klog/v2"
 
 	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/figure"
@@ -47,7 +43,6 @@ type options struct {
 }
 
 func main() {
-	clustertest.ReapIfAsked()
 	var o options
 	only := flag.String("only", "",
 		"regular expression that names what is measured: pods, rollout, jobs, takeover, crowd")
@@ -60,20 +55,16 @@ func main() {
 	flag.IntVar(&o.kills, "kills", 3, "how often the leader is killed")
 	flag.DurationVar(&o.watched, "watched", time.Minute, "how long a full cluster is watched, at rest and at work each")
 	flag.IntVar(&o.repeats, "repeats", 1, "how often each case is measured on each side")
-	flag.Parse()
-	klog.SetLogger(logr.Discard())
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	var err, sideErr error
-	o.only, err = regexp.Compile(*only)
-	o.side, sideErr = regexp.Compile(*side)
-	if err = errors.Join(err, sideErr); err == nil {
-		err = run(ctx, o)
-	}
-	if err = errors.Join(err, clustertest.Reap()); err != nil {
-		fmt.Fprintln(os.Stderr, "schedbench:", err)
-		os.Exit(1)
-	}
+	clustertest.Main("schedbench", func(ctx context.Context) error {
+		flag.Parse()
+		var err, sideErr error
+		o.only, err = regexp.Compile(*only)
+		o.side, sideErr = regexp.Compile(*side)
+		if err := errors.Join(err, sideErr); err != nil {
+			return err
+		}
+		return run(ctx, o)
+	})
 }
 
 // The sides. mixed is upstream's scheduler and controllers on Barque's API.

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -15,13 +16,16 @@ import (
 )
 
 // Main runs a program until a signal asks it to end; a second one ends it at once. An error is
-// printed, and is exit code 1.
+// printed, and is exit code 1. flag.ErrHelp is no error: help was asked for, and is printed.
 func Main(program string, run func(context.Context) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	err := run(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("interrupted: %w", err)
+	}
 	stop()
-	if err != nil {
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", program, err)
 		os.Exit(1)
 	}

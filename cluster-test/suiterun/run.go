@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 
 	clustertest "github.com/barque/barque/cluster-test"
 )
@@ -24,6 +25,29 @@ func BarqueVersion(ctx context.Context) (string, error) {
 	}
 	var v struct{ Version string }
 	return v.Version, json.Unmarshal(out, &v)
+}
+
+// Directories makes the directories of a program absolute, and makes them: that of its reports, and
+// that of what is built once. The latter has a name in the user's cache directory by default.
+func Directories(out, cache *string, name string) error {
+	if *cache == "" {
+		dir, err := os.UserCacheDir()
+		if err != nil {
+			return fmt.Errorf("where to keep what is built: %w; choose a directory with -cache", err)
+		}
+		*cache = filepath.Join(dir, name)
+	}
+	for _, dir := range []*string{out, cache} {
+		absolute, err := filepath.Abs(*dir)
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(absolute, 0o755); err != nil {
+			return err
+		}
+		*dir = absolute
+	}
+	return nil
 }
 
 // CopyFile copies a file.
