@@ -37,10 +37,12 @@ WITH_CC = command -v $${CC:-cc} >/dev/null || { echo "warning: no C compiler: no
 test: lint test-unit test-e2e ## run the tests of every change: lint, unit tests, one end-to-end pass; at most ten minutes (as root)
 
 .PHONY: lint
-lint: bundle schemas gateway-crds ## check formatting, go vet, staticcheck
+lint: bundle schemas gateway-crds ## check formatting, go vet, staticcheck, errors and log lines
 	@unformatted="$$(gofmt -l $$(git ls-files '*.go'))"; \
 	if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
+	$(GO) build -o bin/lint ./cluster-test/layout/lint
+	$(GO) vet -vettool=$(CURDIR)/bin/lint ./...
 	$(GO) tool staticcheck ./...
 
 .PHONY: test-unit

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"strconv"
@@ -197,7 +198,7 @@ func TestBackend(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if err := serveIfAsked(t.Context(), nil); err != errNotAsked {
+	if err := serveIfAsked(t.Context(), nil); !errors.Is(err, errNotAsked) {
 		t.Error(err)
 	}
 }
