@@ -1,6 +1,6 @@
-// Package logline logs texts that are written elsewhere: lines of libraries, and those of callers of
-// a function that only adds something to them. All other log lines have a constant text, by which
-// they are found, and their variable parts in attributes.
+// Package logline logs texts that are written elsewhere: lines of libraries, and those of callers
+// of a function that only adds something to them. All other log lines have a constant text, by
+// which they are found, and their variable parts in attributes.
 package logline
 
 import (

@@ -98,7 +98,8 @@ func (w *worker) begin(pod *v1.Pod, begun bool) (end func(), ok bool) {
 // try logs a failure; the next look at the pod tries again.
 func (w *worker) try(pod *v1.Pod, what string, err error) bool {
 	if err != nil {
-		w.m.Logger.Warn("a step of a pod failed; trying again", "pod", pod.Namespace+"/"+pod.Name, "step", what, "err", err)
+		w.m.Logger.Warn("a step of a pod failed; trying again", "pod", pod.Namespace+"/"+pod.Name, "step", what,
+			"err", err)
 		w.retryAt = w.m.Now().Add(retryRuntime)
 	}
 	return err == nil

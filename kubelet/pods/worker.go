@@ -101,8 +101,8 @@ type devices struct {
 }
 
 func newWorker(m *Manager, uid types.UID) *worker {
-	return &worker{m: m, uid: uid, wake: make(chan struct{}, 1), state: runtimestate.NewReader(m.Runtime, uid, m.HostIPs),
-		names: map[string]*named{}, instances: map[string]*instance{}}
+	return &worker{m: m, uid: uid, wake: make(chan struct{}, 1),
+		state: runtimestate.NewReader(m.Runtime, uid, m.HostIPs), names: map[string]*named{}, instances: map[string]*instance{}}
 }
 
 func (w *worker) poke() {

@@ -18,9 +18,9 @@ import (
 // The rules lead new connections only. Two records of the kernel lead clients to removed backends:
 //
 //   - affinities, which are elements of maps in the table;
-//   - tracked UDP connections, which have no end: a client that keeps asking from one port keeps its
-//     entry alive. So when a destination loses backends, or gets its first ones, the entries with
-//     other targets are deleted.
+//   - tracked UDP connections, which have no end: a client that keeps asking from one port keeps
+//     its entry alive. So when a destination loses backends, or gets its first ones, the entries
+//     with other targets are deleted.
 
 // staleFlows picks entries of the connection tracking to delete.
 type staleFlows struct {

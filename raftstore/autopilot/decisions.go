@@ -40,7 +40,8 @@ func (a *Manager) Decide(ctx context.Context, term uint64, id string, old, new g
 // Expelled notes that this server is a member no more.
 func (a *Manager) Expelled(r group.Removal) {
 	a.removal.Do(func() {
-		a.opts.Logger.Error("this server was taken out of the cluster", "server", a.opts.ID, "at", r.At, "reason", r.Why)
+		a.opts.Logger.Error("this server was taken out of the cluster", "server", a.opts.ID, "at", r.At,
+			"reason", r.Why)
 		if a.opts.Dir != "" {
 			if err := disk.MarkRemoved(a.opts.Dir, r); err != nil { // the others will report it again at the next start
 				a.opts.Logger.Warn("cannot mark the directory of a server that was removed", "err", err)

@@ -21,8 +21,8 @@ import (
 // ErrFailed is the end of a run in which a promise was broken.
 var ErrFailed = errors.New("the cluster, or the harness, is at fault")
 
-// Test runs the tests of a program, for its TestMain, and returns their exit code. It is to tests as
-// clustertest.Main to programs.
+// Test runs the tests of a program, for its TestMain, and returns their exit code. It is to tests
+// as clustertest.Main to programs.
 func Test(tests interface{ Run() int }) int {
 	clustertest.ReapIfAsked()
 	klog.SetLogger(logr.Discard())
@@ -41,9 +41,9 @@ type Run struct {
 	Cluster *clustertest.Cluster
 }
 
-// On makes a cluster, calls begin within a time, and then work. The logs of a run that has failed are
-// kept below a directory whose name has the program's. The error is about the run itself: that there
-// was none. The faults of the cluster are in the failures of the run.
+// On makes a cluster, calls begin within a time, and then work. The logs of a run that has failed
+// are kept below a directory whose name has the program's. The error is about the run itself: that
+// there was none. The faults of the cluster are in the failures of the run.
 func (r *Run) On(ctx context.Context, program string, options clustertest.Options, within time.Duration,
 	begin func(context.Context) error, work func(context.Context),
 ) (err error) {

@@ -3,8 +3,8 @@
 //	go vet -vettool=bin/lint ./...
 //
 // Errors are compared by errors.Is and errors.As. A log line has a constant text that begins with a
-// small letter, and its variable parts in attributes, whose keys are in camelCase and the same for the
-// same thing. Texts of others go through internal/logline.
+// small letter, and its variable parts in attributes, whose keys are in camelCase and the same for
+// the same thing. Texts of others go through internal/logline.
 package main
 
 import (
@@ -23,8 +23,8 @@ func main() {
 			MessageStyle:     "lowercased",
 			NoMixedArguments: true,
 			KeyNamingCase:    "camel",
-			// An error is err, its like for people reason, and the pause before a repetition retryIn.
-			// The others would stand twice in a line.
+			// An error is err, its like for people reason, and the pause before a repetition
+			// retryIn. The others would stand twice in a line.
 			ForbiddenKeys: []string{"error", "because", "cause", "problem", "why", "in", "time", "level", "msg"},
 			// These add something to a line whose text is their caller's.
 			CustomFuncs: []sloglint.Func{

@@ -153,8 +153,8 @@ type Instance struct {
 	Hook bool
 	// Killing is set while the container is being stopped.
 	Killing bool
-	// Updated are the limits of the last update since the start; nil when there was none, or when it
-	// failed.
+	// Updated are the limits of the last update since the start; nil when there was none, or when
+	// it failed.
 	Updated *Limits
 }
 

@@ -65,7 +65,8 @@ func (o *Options) AwaitAddress(ctx context.Context, logger *slog.Logger) error {
 		return nil
 	}
 	waited, err := nodeaddr.Await(ctx, o.awaitFamilies(), func(cause error) {
-		logger.Warn("waiting for an address of this machine; --node-ip gives one that is not to be waited for", "err", cause)
+		logger.Warn("waiting for an address of this machine; --node-ip gives one that is not to be waited for",
+			"err", cause)
 		o.State.Status(waitsFor(cause))
 	})
 	if err == nil && waited > 0 {
