@@ -102,7 +102,8 @@ type devices struct {
 
 func newWorker(m *Manager, uid types.UID) *worker {
 	return &worker{m: m, uid: uid, wake: make(chan struct{}, 1),
-		state: runtimestate.NewReader(m.Runtime, uid, m.HostIPs), names: map[string]*named{}, instances: map[string]*instance{}}
+		state: runtimestate.NewReader(m.Runtime, uid, m.HostIPs),
+		names: map[string]*named{}, instances: map[string]*instance{}}
 }
 
 func (w *worker) poke() {
