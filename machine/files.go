@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -125,4 +126,20 @@ func shellLine(args []string) string {
 		}
 	}
 	return strings.Join(words, " ")
+}
+
+// dataDirOf finds the data directory among the arguments of a node.
+var dataDirOf = regexp.MustCompile(`--data-dir[= ]\\?"?(/[^" \t\n\\]+)`)
+
+// EarlierDataDir is the data directory in the file of arguments that earlier versions of `barque
+// cluster join` wrote; empty without.
+func EarlierDataDir(configDir, role string) string {
+	text, err := os.ReadFile(environmentFile(configDir, role))
+	if err != nil {
+		return ""
+	}
+	if found := dataDirOf.FindSubmatch(text); found != nil {
+		return string(found[1])
+	}
+	return ""
 }

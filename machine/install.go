@@ -126,16 +126,15 @@ const mostEnds = 3
 func Await(
 	ctx context.Context, i Init, role string, serves func(context.Context) (bool, error), say func(string),
 ) error {
-	said := ""
-	began, err := i.State(ctx, role)
-	if err != nil {
-		return err
-	}
-	gone := 0 // how often it was seen neither running nor failed: it is about to start
+	said, before := "", -1 // its ends before it is awaited
+	gone := 0              // how often it was seen neither running nor failed: it is about to start
 	for {
 		state, err := i.State(ctx, role)
 		if err != nil {
 			return err
+		}
+		if before < 0 {
+			before = state.Restarts
 		}
 		if !state.Serving && state.Active && i.Name() != SystemdName {
 			if state.Serving, err = serves(ctx); err != nil {
@@ -148,7 +147,7 @@ func Await(
 		switch {
 		case state.Serving:
 			return nil
-		case state.Failed || gone > 10 || state.Restarts-began.Restarts >= mostEnds:
+		case state.Failed || gone > 10 || state.Restarts-before >= mostEnds:
 			return fmt.Errorf("%s does not stay up; its last words: %s", serviceName(role), i.Log(role))
 		case state.Text != said && state.Text != "":
 			said = state.Text

@@ -192,7 +192,7 @@ func TestMakeRoom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := MakeRoom(1); err != nil {
+		if err := MakeRoom(1, func(path, value string) error { return os.WriteFile(path, []byte(value), 0o644) }); err != nil {
 			t.Fatal(err)
 		}
 		established, err := readNumber(establishedFile)
