@@ -18,9 +18,9 @@ import (
 	"github.com/barque/barque/internal/osthread"
 )
 
-// TestInstallAndUninstall installs a server on a machine with systemd, runs a pod on it, and takes all
-// of it off again. The machine is then as it was: files, mounts, links, routes, rules, settings of the
-// kernel, cgroups, processes.
+// TestInstallAndUninstall installs a server on a machine with systemd, runs a pod on it, and takes
+// all of it off again. The machine is then as it was: files, mounts, links, routes, rules, settings
+// of the kernel, cgroups, processes.
 func TestInstallAndUninstall(t *testing.T) {
 	if _, err := os.Stat(machines.SystemdProgram); err != nil {
 		needs.Missing(t, "systemd (the package systemd)", "installing Barque as a service of systemd")
@@ -66,7 +66,8 @@ func TestInstallAndUninstall(t *testing.T) {
 			return err
 		}))
 		r := s.tries(install)
-		if r.Code != 4 || !strings.Contains(r.Out, "API port 6443/tcp") || !strings.Contains(r.Err, "nothing was changed") {
+		if r.Code != 4 || !strings.Contains(r.Out, "API port 6443/tcp") ||
+			!strings.Contains(r.Err, "nothing was changed") {
 			d.Errorf("code %d: %s%s", r.Code, r.Out, r.Err)
 		}
 		s.must(other.Close())
@@ -77,8 +78,8 @@ func TestInstallAndUninstall(t *testing.T) {
 			d.Errorf("it says\n%s", out)
 		}
 		s.inside("barque kubectl get --raw /readyz")
-		if text := s.inside("cat /etc/barque/config.yaml; stat -c %a /etc/barque/config.yaml"); !strings.Contains(text, "zone: a") ||
-			!strings.HasSuffix(text, "600") {
+		text := s.inside("cat /etc/barque/config.yaml; stat -c %a /etc/barque/config.yaml")
+		if !strings.Contains(text, "zone: a") || !strings.HasSuffix(text, "600") {
 			d.Errorf("the settings are\n%s", text)
 		}
 		if out := s.inside(install); !strings.Contains(out, "is installed so already; nothing was changed") {
@@ -195,11 +196,11 @@ func (s installed) says(p *machines.Process, text string) {
 	}
 }
 
-// surroundings is what a machine has, by kinds.
+// surroundings are the things on a machine, by kinds.
 type surroundings struct{ all map[string][]string }
 
-// look is the script that prints it. Counters of the kernel are no settings, and what systemd keeps
-// in /run is its own.
+// look is the script that prints it. Counters of the kernel are no settings, and files of systemd
+// in /run are its own.
 const look = `
 echo "== mounts"; awk '{ print $5 }' /proc/self/mountinfo
 echo "== links"; ip -o link show | awk '{ print $2 }' | sed 's/@.*//'
@@ -243,8 +244,7 @@ func (s installed) surroundings() *surroundings {
 	return of
 }
 
-// same wants the surroundings as they were, but for files below some directories. What the kernel
-// removes in its own time is waited for.
+// same wants the surroundings as they were, but for files below some directories.
 func (s installed) same(before *surroundings, but ...string) {
 	s.Helper()
 	if len(before.all["files"]) < 100 || len(before.all["settings"]) < 100 || len(before.all["mounts"]) < 10 ||

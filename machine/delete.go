@@ -30,7 +30,7 @@ func deleteStep(path string) (Step, error) {
 	}}, err
 }
 
-// deletion deletes a path, without what is mounted below it.
+// deletion deletes a path, without the mounts below it.
 type deletion struct {
 	path   string
 	mounts map[string]bool
@@ -55,7 +55,7 @@ func newDeletion(path string) (*deletion, error) {
 	return d, nil
 }
 
-// kept says what stays.
+// kept names the mounts that stay.
 func (d *deletion) kept() (lines []string) {
 	for m := range d.mounts {
 		if m != d.path {

@@ -11,7 +11,7 @@ import (
 	"github.com/barque/barque/internal/apart"
 )
 
-// TestDelete: a disk of the user that is mounted below a directory stays, with what is in it; the
+// TestDelete: a disk of the user that is mounted below a directory stays, with its files; the
 // directory itself may be a mount.
 func TestDelete(t *testing.T) {
 	if !apart.Run(t, apart.Mounts, time.Minute, "a directory that is deleted around a mount") {

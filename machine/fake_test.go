@@ -79,7 +79,8 @@ func (h *host) init(name string) Init {
 // TestChoose: the one that runs, or the one that is named.
 func TestChoose(t *testing.T) {
 	for _, c := range []struct{ mark, name, want string }{
-		{"run/systemd/system", "", SystemdName}, {"run/openrc", "", OpenRCName}, {"run/openrc", SystemdName, SystemdName},
+		{"run/systemd/system", "", SystemdName}, {"run/openrc", "", OpenRCName},
+		{"run/openrc", SystemdName, SystemdName},
 		{"run", OpenRCName, OpenRCName},
 	} {
 		if got := newHost(t, c.mark).init(c.name).Name(); got != c.want {

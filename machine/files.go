@@ -72,9 +72,9 @@ func (j Joining) SettingsFile() string {
 	return filepath.Join(j.ConfigDir, "config.yaml.d", "90-join.yaml")
 }
 
-// Write writes the files, and returns their names and the command that starts the node. A repetition
-// replaces the files, but not an existing unit. What an earlier version wrote for the unit would
-// count more than the settings, and is moved aside.
+// Write writes the files, and returns their names and the command that starts the node. A
+// repetition replaces the files, but not an existing unit. The arguments that an earlier version
+// wrote for the unit would count more than the settings, and are moved aside.
 func (j Joining) Write(token string, settings []byte) (files []string, next string, err error) {
 	header := "# written by `barque cluster join`; a repetition replaces this file\n"
 	steps := []func() (Step, error){
@@ -101,7 +101,8 @@ func (j Joining) Write(token string, settings []byte) (files []string, next stri
 	}
 	info, err := os.Stat(j.UnitDir)
 	if err != nil || !info.IsDir() { // no systemd here
-		return files, strings.TrimSpace("barque " + j.Role + " " + shellLine(strings.Fields(configFlag(j.ConfigDir)))), nil
+		flags := shellLine(strings.Fields(configFlag(j.ConfigDir)))
+		return files, strings.TrimSpace("barque " + j.Role + " " + flags), nil
 	}
 	unit := filepath.Join(j.UnitDir, serviceName(j.Role)+".service")
 	next = (&systemd{}).StartCommand(j.Role)

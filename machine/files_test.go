@@ -28,8 +28,8 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// TestJoiningIsItsOwnersAlone: the files have a token, and settings that may be secret, whatever the
-// umask. A unit that is there stays as it is.
+// TestJoiningIsItsOwnersAlone: the files have a token, and settings that may be secret, whatever
+// the umask. A unit that is there stays as it is.
 func TestJoiningIsItsOwnersAlone(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	j := Joining{Role: Agent, ConfigDir: filepath.Join(t.TempDir(), "etc"), UnitDir: t.TempDir()}
@@ -52,8 +52,8 @@ func TestJoiningIsItsOwnersAlone(t *testing.T) {
 	}
 }
 
-// TestArgumentsOfAnEarlierVersion: they would count more than the settings, as the unit gives them as
-// flags. What a user has added to them is not lost.
+// TestArgumentsOfAnEarlierVersion: they would count more than the settings, as the unit gives them
+// as flags. Additions of a user are not lost.
 func TestArgumentsOfAnEarlierVersion(t *testing.T) {
 	j := Joining{Role: Server, ConfigDir: t.TempDir(), UnitDir: filepath.Join(t.TempDir(), "none")}
 	env := filepath.Join(j.ConfigDir, "server.env")
@@ -62,7 +62,8 @@ func TestArgumentsOfAnEarlierVersion(t *testing.T) {
 		t.Errorf("the data directory is %q", dir)
 	}
 	files, next, err := j.Write("token", nil)
-	if err != nil || !slices.Contains(files, env+".old") || exists(env) || !strings.Contains(read(t, env+".old"), "--zone=a") {
+	if err != nil || !slices.Contains(files, env+".old") || exists(env) ||
+		!strings.Contains(read(t, env+".old"), "--zone=a") {
 		t.Errorf("%v %v", files, err)
 	}
 	if want := "barque server --config " + j.ConfigDir + "/config.yaml"; next != want {
@@ -88,7 +89,7 @@ func TestEarlierDataDir(t *testing.T) {
 	}
 }
 
-// TestShellLine: what is to be pasted means to a shell what was given.
+// TestShellLine: a shell reads the line as the given arguments.
 func TestShellLine(t *testing.T) {
 	got := shellLine([]string{"--name=a", "--eviction-hard=memory.available<1Gi", "--zone=it's"})
 	const want = `--name=a '--eviction-hard=memory.available<1Gi' '--zone=it'\''s'`

@@ -15,8 +15,8 @@ import (
 // Init is an init system that runs a node as a service.
 type Init interface {
 	Name() string
-	// File is the file of a role's service that an administrator owns, with its mode. Shipped is one
-	// that a package has installed; empty without.
+	// File is the file of a role's service that an administrator owns, with its mode. Shipped is
+	// one that a package has installed; empty without.
 	File(role string) (path string, mode os.FileMode)
 	Shipped(role string) string
 	// Text is the content of File.
@@ -30,7 +30,7 @@ type Init interface {
 	Stop(ctx context.Context, role string) error
 	// Forget is called when the file of a service was removed.
 	Forget(ctx context.Context, role string) error
-	// Log is the command that shows what a service has logged.
+	// Log is the command that shows the log of a service.
 	Log(role string) string
 	// StartCommand enables and starts a service.
 	StartCommand(role string) string
@@ -49,7 +49,7 @@ type State struct {
 	Text string
 }
 
-// Runner runs a program, and returns its output. The error has what the program said.
+// Runner runs a program, and returns its output. The error has the output, too.
 type Runner func(ctx context.Context, program string, args ...string) (string, error)
 
 // Execute is the Runner of this machine.
@@ -75,7 +75,8 @@ const (
 	OpenRCName  = "openrc"
 )
 
-// Inits returns the init systems of a machine whose root directory is root; run runs their programs.
+// Inits returns the init systems of a machine whose root directory is root; run runs their
+// programs.
 func Inits(root string, run Runner) []Init {
 	return []Init{&systemd{root, run}, &openRC{root, run}}
 }
@@ -250,7 +251,7 @@ func (o *openRC) Start(ctx context.Context, role string) error {
 	return err
 }
 
-// State asks the service's supervisor, which hears nothing of what the service does.
+// State asks the service's supervisor, which does not know whether it serves.
 func (o *openRC) State(ctx context.Context, role string) (State, error) {
 	file, _ := o.File(role)
 	if !exists(file) || !exists(filepath.Join(o.root, "/run/openrc")) {

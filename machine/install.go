@@ -105,7 +105,7 @@ func modeOf(path string, otherwise os.FileMode) os.FileMode {
 	return otherwise
 }
 
-// Restart tells whether a service that ran before takes note of a plan only when it is restarted.
+// Restart reports whether a plan counts for a running service only after a restart.
 func (p Plan) Restart(before State) bool {
 	if !before.Active {
 		return false
@@ -161,7 +161,7 @@ func Await(
 	}
 }
 
-// others are traces of other distributions, with what they keep from working.
+// others are traces of other distributions, with their effects.
 var others = []struct{ path, of, effect string }{
 	{"/etc/rancher", "k3s or RKE2", "its service may take the same ports, and its rules may get in the way of packets"},
 	{"/var/lib/rancher", "k3s or RKE2", "its pods may still run"},
@@ -189,7 +189,7 @@ func CheckSecret(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil // whoever reads it says so
+		return nil // its reader reports that
 	case err != nil:
 		return err
 	case info.Mode().Perm()&0o077 != 0:

@@ -38,7 +38,8 @@ func (h *host) carryOut(p Plan) {
 	}
 }
 
-// TestInstall: everything is there after it, a repetition changes nothing, and a plan alone does not.
+// TestInstall: everything is there after it, a repetition changes nothing, and a plan alone does
+// not.
 func TestInstall(t *testing.T) {
 	for name, c := range map[string]struct {
 		mark, file string
@@ -91,12 +92,13 @@ func TestInstallOfAPackage(t *testing.T) {
 	i.Packaged = true
 	plan, _ := h.plan(i)
 	h.carryOut(plan)
-	if exists(h.path(ProgramPath)) || exists(h.path("/etc/systemd/system/barque-server.service")) || !h.active["barque-server"] {
+	if exists(h.path(ProgramPath)) || exists(h.path("/etc/systemd/system/barque-server.service")) ||
+		!h.active["barque-server"] {
 		t.Errorf("the steps were %+v, the commands %q", plan, h.ran)
 	}
 }
 
-// TestAChangedServiceStays: what the user wrote is not overwritten.
+// TestAChangedServiceStays: a file of the user is not overwritten.
 func TestAChangedServiceStays(t *testing.T) {
 	h := newHost(t, "run/systemd/system")
 	unit := h.path("/etc/systemd/system/barque-server.service")
@@ -143,17 +145,19 @@ func TestNoStart(t *testing.T) {
 	}
 }
 
-// TestAwait: a start is waited for while it says what it waits for, and is given up when it fails.
+// TestAwait: a start that makes progress is waited for, with its states, and is given up when it
+// fails.
 func TestAwait(t *testing.T) {
 	for name, c := range map[string]struct {
 		shows []string
 		says  string
 		err   string
 	}{
-		"serves":     {[]string{"ActiveState=activating\nStatusText=waits", "ActiveState=active"}, "waits", ""},
-		"fails":      {[]string{"ActiveState=activating", "ActiveState=failed"}, "", "does not stay up"},
-		"ends often": {[]string{"ActiveState=activating\nNRestarts=1", "ActiveState=activating\nNRestarts=4"}, "", "does not stay up"},
-		"never":      {[]string{"ActiveState=activating\nStatusText=waits"}, "waits", "too long"},
+		"serves": {[]string{"ActiveState=activating\nStatusText=waits", "ActiveState=active"}, "waits", ""},
+		"fails":  {[]string{"ActiveState=activating", "ActiveState=failed"}, "", "does not stay up"},
+		"ends often": {[]string{"ActiveState=activating\nNRestarts=1", "ActiveState=activating\nNRestarts=4"}, "",
+			"does not stay up"},
+		"never": {[]string{"ActiveState=activating\nStatusText=waits"}, "waits", "too long"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -169,7 +173,8 @@ func TestAwait(t *testing.T) {
 				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("too long"))
 				defer cancel()
 				err := Await(ctx, &systemd{h.root, run}, Server, nil, func(text string) { said += text })
-				if said != c.says || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				if said != c.says || (err == nil) != (c.err == "") ||
+					err != nil && !strings.Contains(err.Error(), c.err) {
 					t.Errorf("it says %q and ends with %v", said, err)
 				}
 			})
@@ -202,7 +207,8 @@ func TestOthers(t *testing.T) {
 		t.Errorf("%+v", found)
 	}
 	write(t, filepath.Join(root, "/etc/rancher/k3s/k3s.yaml"), "")
-	if found := Others(root); len(found) != 1 || !found[0].OK || !found[0].Doubt || !strings.Contains(found[0].Detail, "k3s") {
+	if found := Others(root); len(found) != 1 || !found[0].OK || !found[0].Doubt ||
+		!strings.Contains(found[0].Detail, "k3s") {
 		t.Errorf("%+v", found)
 	}
 }

@@ -45,7 +45,8 @@ func Program() (string, error) {
 		return "", err
 	}
 	if strings.HasSuffix(path, " (deleted)") {
-		return "", fmt.Errorf("%s was replaced while it ran: run the command again", strings.TrimSuffix(path, " (deleted)"))
+		return "", fmt.Errorf("%s was replaced while it ran: run the command again",
+			strings.TrimSuffix(path, " (deleted)"))
 	}
 	return filepath.EvalSymlinks(path)
 }

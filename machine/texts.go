@@ -17,9 +17,9 @@ var Roles = []string{Server, Agent}
 // ConfigDir is the directory of settings that a node reads without a flag.
 const ConfigDir = "/etc/barque"
 
-// unitText is the systemd unit of a node. Packages, install and cluster join have the same one, which
-// is that of examples. The file of the environment is one of earlier versions, in which cluster join
-// wrote the settings, and a place for flags that are given once.
+// unitText is the systemd unit of a node. Packages, install and cluster join have the same one,
+// which is that of examples. The file of the environment is one of earlier versions, in which
+// cluster join wrote the settings, and a place for flags that are given once.
 func unitText(role, program, configDir string) string {
 	ready, never := "it has registered its node",
 		"# Status 2: the arguments are wrong. A restart would fail again.\nRestartPreventExitStatus=2"

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestTextsAreTheExamples: a package, who copies the example, install and cluster join have the same.
+// TestTextsAreTheExamples: packages, examples, install and cluster join have the same.
 func TestTextsAreTheExamples(t *testing.T) {
 	for _, role := range Roles {
 		for file, text := range map[string]string{
@@ -32,7 +32,8 @@ func TestTextsAreTheExamples(t *testing.T) {
 
 // TestTextsOfAnotherPlace: the service of another program reads other settings.
 func TestTextsOfAnotherPlace(t *testing.T) {
-	for _, text := range []string{unitText(Server, "/usr/bin/barque", "/srv/etc"), scriptText(Server, "/usr/bin/barque", "/srv/etc")} {
+	for _, text := range []string{unitText(Server, "/usr/bin/barque", "/srv/etc"),
+		scriptText(Server, "/usr/bin/barque", "/srv/etc")} {
 		for _, want := range []string{"/usr/bin/barque", "server --config /srv/etc/config.yaml "} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%q is missing in\n%s", want, text)
@@ -41,15 +42,16 @@ func TestTextsOfAnotherPlace(t *testing.T) {
 	}
 }
 
-// TestScriptIsAShells: its functions are read by a shell, and a start with wrong settings fails before
-// the service is supervised.
+// TestScriptIsAShells: its functions are read by a shell, and a start with wrong settings fails
+// before the service is supervised.
 func TestScriptIsAShells(t *testing.T) {
 	script := scriptText(Agent, "/bin/false", ConfigDir)
 	for _, c := range []struct {
 		call string
 		code int
 	}{{"depend", 0}, {"start_pre", 1}} {
-		shell := exec.Command("sh", "-euc", "need() { :; }; use() { :; }; after() { :; }; RC_SVCNAME=x\n"+script+"\n"+c.call)
+		const given = "need() { :; }; use() { :; }; after() { :; }; RC_SVCNAME=x\n"
+		shell := exec.Command("sh", "-euc", given+script+"\n"+c.call)
 		out, err := shell.CombinedOutput()
 		if got := shell.ProcessState.ExitCode(); got != c.code {
 			t.Errorf("%s ends with %d: %v %s", c.call, got, err, out)

@@ -13,7 +13,7 @@ import (
 	"github.com/barque/barque/internal/remains"
 )
 
-// Membership is what the node on this machine is to its cluster.
+// Membership is the part that the node on this machine has in its cluster.
 type Membership struct {
 	// Role is empty where no node has been on this machine, or its data are gone.
 	Role, Name, Cluster string
@@ -23,8 +23,8 @@ type Membership struct {
 	Servers []string
 }
 
-// Refusal is why the node may not be taken off the machine without force; empty if it may. purge
-// tells that its data would be deleted, which are in dataDir.
+// Refusal is why the node may not be taken off the machine without force; empty if it may. With
+// purge its data would be deleted, which are in dataDir.
 func (m Membership) Refusal(dataDir string, purge bool) string {
 	if !m.Member {
 		return ""
@@ -59,7 +59,7 @@ type Removal struct {
 	Inits []Init
 	// Unused fails while a process uses the node's data, though its service was stopped.
 	Unused func(context.Context) error
-	// Kinds are what the node has left on the machine, in the order in which it is removed.
+	// Kinds are the things that the node has left on the machine, in the order of their removal.
 	Kinds []remains.Kind
 	// Purge removes the data, too: DataDirs, and the settings.
 	Purge    bool
@@ -69,7 +69,7 @@ type Removal struct {
 	Packaged bool
 }
 
-// Plan returns the steps. What is there is looked for now. It changes nothing.
+// Plan returns the steps. It looks at the machine, and changes nothing.
 func (r *Removal) Plan(ctx context.Context) (Plan, error) {
 	var plan, after Plan
 	for _, i := range r.Inits {
@@ -147,7 +147,8 @@ func (r *Removal) service(ctx context.Context, i Init, role string) (stop Step, 
 	return stop, append(forget, s), err
 }
 
-// settle bounds the wait for what the kernel removes by itself, once its last user is gone.
+// settle bounds the wait for things that the kernel removes by itself, once their last user is
+// gone.
 const settle = 30 * time.Second
 
 // remove removes a kind, and returns when none is left.

@@ -11,8 +11,8 @@ import (
 	"github.com/barque/barque/internal/remains"
 )
 
-// TestRefusal: a server that its cluster counts on is not taken off, and the reason says what would be
-// lost.
+// TestRefusal: a server that its cluster counts on is not taken off, and the reason names the
+// loss.
 func TestRefusal(t *testing.T) {
 	member := func(others ...string) Membership {
 		return Membership{Role: Server, Name: "s1", Cluster: "c1", Member: true, Servers: others}
@@ -22,12 +22,14 @@ func TestRefusal(t *testing.T) {
 		purge bool
 		says  []string
 	}{
-		"nothing":            {},
-		"an agent":           {of: Membership{Role: Agent, Name: "a1", Cluster: "c1"}},
-		"one that has left":  {of: Membership{Role: Server, Name: "s1", Cluster: "c1", Servers: []string{"s2", "s3"}}},
-		"the only one":       {of: member(), says: []string{"the only server of the cluster c1", "stay in /d", "--force"}},
-		"the only one, data": {of: member(), purge: true, says: []string{"are lost, with /d", "barque snapshot save", "--force"}},
-		"one of two":         {of: member("s2"), says: []string{"with s2", "the other 1 of 2 are no quorum", "barque cluster leave"}},
+		"nothing":           {},
+		"an agent":          {of: Membership{Role: Agent, Name: "a1", Cluster: "c1"}},
+		"one that has left": {of: Membership{Role: Server, Name: "s1", Cluster: "c1", Servers: []string{"s2", "s3"}}},
+		"the only one":      {of: member(), says: []string{"the only server of the cluster c1", "stay in /d", "--force"}},
+		"the only one, data": {of: member(), purge: true,
+			says: []string{"are lost, with /d", "barque snapshot save", "--force"}},
+		"one of two": {of: member("s2"),
+			says: []string{"with s2", "the other 1 of 2 are no quorum", "barque cluster leave"}},
 		"one of three": {of: member("s2", "s3"), says: []string{"with s2, s3", "the other 2 of 3 are just a quorum",
 			"barque cluster leave", "--force"}},
 		"one of five": {of: member("s2", "s3", "s4", "s5"), says: []string{"while at most 1 of them fail"}},
@@ -46,7 +48,7 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// pods are what a played node has left.
+// pods are the things that a played node has left.
 type pods struct {
 	there []string
 	fails error
@@ -93,8 +95,8 @@ func (h *host) files() string {
 	return strings.Join(all, " ")
 }
 
-// TestUninstall: after it the machine has what it had before, and the data unless they are removed,
-// too. Interrupted at any step, the same goes on.
+// TestUninstall: after it the machine has the files of before, and the data unless they are
+// removed, too. Interrupted at any step, the same goes on.
 func TestUninstall(t *testing.T) {
 	for _, mark := range []string{"run/systemd/system", "run/openrc"} {
 		for _, purge := range []bool{false, true} {

@@ -88,8 +88,8 @@ type Config struct {
 	// CNIConfDir is the container runtime's directory of CNI configurations, IPAMDir that of
 	// assigned addresses.
 	CNIConfDir, IPAMDir string
-	// SettingsFile gets the settings of the kernel from before the node changed them. Without it there
-	// are no notes, and Remains finds none.
+	// SettingsFile gets the settings of the kernel from before the node changed them. Without it
+	// there are no notes, and Remains finds none.
 	SettingsFile string
 
 	// Tell makes an event on this Node. It may be nil.

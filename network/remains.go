@@ -24,9 +24,9 @@ import (
 	"github.com/barque/barque/network/wireguard"
 )
 
-// Remains is what Run leaves in the process's network namespace, for a node whose configuration had
-// these directories and this file. Pods must have ended. OwnCNIDir is set for a directory of CNI
-// configurations that is the node's alone: what is in it stays.
+// Remains are the things that Run leaves in the process's network namespace, for a node whose
+// configuration had these directories and this file. Pods must have ended. OwnCNIDir is set for a
+// directory of CNI configurations that is the node's alone: its files stay.
 func Remains(cniConfDir string, ownCNIDir bool, settingsFile string) []remains.Kind {
 	kinds := []remains.Kind{
 		{Name: "links of pods", Find: func(context.Context) ([]string, error) { return podLinks(cniConfDir) },
@@ -44,13 +44,8 @@ func Remains(cniConfDir string, ownCNIDir bool, settingsFile string) []remains.K
 		}},
 	}
 	if settings := (&sysctls.Book{File: settingsFile}); settingsFile != "" {
-		kinds = append(kinds, remains.Kind{Name: "settings of the kernel", Find: func(context.Context) ([]string, error) {
-			found, err := settings.Changed()
-			if err != nil || len(found) == 0 {
-				return nil, err
-			}
-			return found, nil
-		}, Remove: func(context.Context) error {
+		find := func(context.Context) ([]string, error) { return settings.Changed() }
+		kinds = append(kinds, remains.Kind{Name: "settings of the kernel", Find: find, Remove: func(context.Context) error {
 			needed, err := forwardingNeeded()
 			if err != nil {
 				return err

@@ -24,8 +24,8 @@ type ban struct {
 }
 
 var rooms = []string{"adminapi", "apiserver", "backups", "clusterstatus", "cmd", "cluster-test", "controllers",
-	"devcluster", "edge", "examples", "internal", "kubelet", "machine", "membership", "network", "pki", "raftstore", "scheduler",
-	"verify"}
+	"devcluster", "edge", "examples", "internal", "kubelet", "machine", "membership",
+	"network", "pki", "raftstore", "scheduler", "verify"}
 
 var bans = []ban{
 	{from: without("cmd"), to: []string{"cmd"},

@@ -58,11 +58,16 @@ type installing struct {
 // installFlags are those of `barque install` that are no settings of a node.
 var installFlags = []string{"init", "no-start", "dry-run", "yes", "wait"}
 
+var installExamples = map[string]string{
+	roleServer: "  barque install server\n  barque install server --join https://10.0.0.1:6443 --token-file /root/token",
+	roleAgent:  "  barque install agent --server https://10.0.0.1:6443 --token-file /root/token",
+}
+
 func installRoleCommand(role string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     role,
 		Short:   "Install `barque " + role + "` as a service, with the flags that are given",
-		Example: map[string]string{roleServer: "  barque install server\n  barque install server --join https://10.0.0.1:6443 --token-file /root/token", roleAgent: "  barque install agent --server https://10.0.0.1:6443 --token-file /root/token"}[role],
+		Example: installExamples[role],
 		Args:    command.NoArgs,
 	}
 	i := &installing{role: role, flags: addRoleFlags(cmd, role)}
@@ -95,7 +100,7 @@ func (i *installing) run(c *cobra.Command) error {
 		return refused(fmt.Errorf("settings of this machine differ from the flags:\n  %s\nchange the file, or leave the flags out",
 			strings.Join(conflicts, "\n  ")))
 	}
-	// What the node will do is checked: the flags and the file together.
+	// The flags and the file together are checked, as the node will read them.
 	kind := settingsOf(i.role)
 	kind.Own = append(kind.Own, installFlags...)
 	if _, err := settings.Load(c.Flags(), kind, settings.DefaultFile, nil); err != nil {
@@ -134,10 +139,7 @@ func (i *installing) given(c *cobra.Command) (given []settings.Setting, token st
 		case f.Name == "token":
 			token = f.Value.String()
 		default:
-			if isPath(f.Name) && !filepath.IsAbs(f.Value.String()) && f.Value.String() != "-" {
-				absolute, absErr := filepath.Abs(f.Value.String()) // a service has another working directory
-				err = errors.Join(err, absErr, f.Value.Set(absolute))
-			}
+			err = errors.Join(err, makeAbsolute(f))
 			given = append(given, settings.Of(f))
 		}
 	})
@@ -148,7 +150,8 @@ func (i *installing) given(c *cobra.Command) (given []settings.Setting, token st
 		given = append(given, settings.Setting{Name: "token-file", Values: []string{tokenFile}})
 	}
 	for _, s := range given {
-		if err == nil && (s.Name == "token-file" && token == "" || s.Name == "ca-key-file" || s.Name == "snapshot-key-file") {
+		secret := s.Name == "token-file" && token == "" || s.Name == "ca-key-file" || s.Name == "snapshot-key-file"
+		if err == nil && secret {
 			err = machine.CheckSecret(s.Values[0])
 		}
 	}
@@ -158,13 +161,27 @@ func (i *installing) given(c *cobra.Command) (given []settings.Setting, token st
 // tokenFile is where a token of the command line goes.
 const tokenFile = machine.ConfigDir + "/token"
 
-// isPath tells flags that name a file or a directory.
+// makeAbsolute makes the path that a flag has independent of the working directory: a service has
+// another one.
+func makeAbsolute(f *pflag.Flag) error {
+	if is := f.Value.String(); !isPath(f.Name) || filepath.IsAbs(is) || is == "-" || is == "" {
+		return nil
+	}
+	path, err := filepath.Abs(f.Value.String())
+	if err != nil {
+		return err
+	}
+	return f.Value.Set(path)
+}
+
+// isPath reports flags that name a file or a directory.
 func isPath(name string) bool {
 	return name == "registries" || slices.ContainsFunc([]string{"-dir", "-file", "-path", "-config", "-access-log"},
 		func(end string) bool { return strings.HasSuffix(name, end) })
 }
 
-// compare returns the given settings that no file has, and those that a file has with another value.
+// compare returns the given settings that no file has, and those that a file has with another
+// value.
 func (i *installing) compare(given []settings.Setting) (added []settings.Setting, conflicts []string, err error) {
 	of := &cobra.Command{Use: i.role}
 	addRoleFlags(of, i.role)
@@ -187,7 +204,7 @@ func (i *installing) compare(given []settings.Setting) (added []settings.Setting
 }
 
 // newSettings begins a file of settings.
-const newSettings = "# Settings of this machine's node, each by the name of its flag: see `barque config show " + "ROLE`.\n"
+const newSettings = "# Settings of this machine's node, each by the name of its flag: see `barque config show ROLE`.\n"
 
 func (i *installing) plan(
 	ctx context.Context, service machine.Init, added []settings.Setting, token string,
@@ -256,7 +273,7 @@ func (i *installing) check(c *cobra.Command, o *options.Options, before machine.
 	return nil
 }
 
-// carryOut shows the plan, and does what is left of it.
+// carryOut shows the plan, and does the steps that are left.
 func (i *installing) carryOut(
 	c *cobra.Command, service machine.Init, plan machine.Plan, before machine.State, o *options.Options,
 ) error {
@@ -287,7 +304,8 @@ func (i *installing) carryOut(
 	}
 	ctx, cancel := context.WithTimeoutCause(c.Context(), i.wait, fmt.Errorf("it does not serve after %s", i.wait))
 	defer cancel()
-	err := machine.Await(ctx, service, i.role, func(ctx context.Context) (bool, error) { return node.Serves(ctx, o, i.role) },
+	serves := func(ctx context.Context) (bool, error) { return node.Serves(ctx, o, i.role) }
+	err := machine.Await(ctx, service, i.role, serves,
 		func(text string) { fmt.Fprintf(out, "barque-%s: %s\n", i.role, text) })
 	if err != nil {
 		return unfinished(c, err, "it is installed, and goes on starting: "+service.Log(i.role))

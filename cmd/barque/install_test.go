@@ -14,7 +14,7 @@ import (
 )
 
 // TestGiven: a service has another working directory than the shell, a token goes into a file, and
-// what is done once is refused.
+// a flag that is done once is refused.
 func TestGiven(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -30,12 +30,15 @@ func TestGiven(t *testing.T) {
 		err         string
 	}{
 		{line: "--no-start --yes --init systemd --wait 1m"},
-		{line: "--zone a --audit-log-path - --tls-san a,b", want: []settings.Setting{{Name: "audit-log-path", Values: []string{"-"}},
+		{line: "--zone a --audit-log-path - --tls-san a,b", want: []settings.Setting{
+			{Name: "audit-log-path", Values: []string{"-"}},
 			{Name: "tls-san", Values: []string{"a", "b"}, List: true}, {Name: "zone", Values: []string{"a"}}}},
-		{line: "--data-dir data --kubelet-config k.yaml", want: []settings.Setting{{Name: "data-dir", Values: []string{dir + "/data"}},
+		{line: "--data-dir data --kubelet-config k.yaml", want: []settings.Setting{
+			{Name: "data-dir", Values: []string{dir + "/data"}},
 			{Name: "kubelet-config", Values: []string{dir + "/k.yaml"}}}},
 		{line: "--token T --join https://a:6443", token: "T", want: []settings.Setting{
-			{Name: "join", Values: []string{"https://a:6443"}}, {Name: "token-file", Values: []string{"/etc/barque/token"}}}},
+			{Name: "join", Values: []string{"https://a:6443"}},
+			{Name: "token-file", Values: []string{"/etc/barque/token"}}}},
 		{line: "--token-file secret", want: []settings.Setting{{Name: "token-file", Values: []string{secret}}}},
 		{line: "--token-file open", err: "chmod 600 " + open},
 		{line: "--token T --token-file secret", err: "not both"},

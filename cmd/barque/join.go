@@ -82,7 +82,11 @@ func (j *joining) run(c *cobra.Command, address string) error {
 	}
 	j.flags.options.Join = url
 	service := machine.Joining{Role: j.role, ConfigDir: j.configDir, UnitDir: j.unitDir}
-	lines, err := settings.Lines(j.given(c, service.TokenFile())) // the node reads the machine's settings itself
+	given, err := j.given(c, service.TokenFile()) // the node reads the machine's settings itself
+	if err != nil {
+		return err
+	}
+	lines, err := settings.Lines(given)
 	if err != nil {
 		return err
 	}
@@ -140,7 +144,7 @@ func (j *joining) loadSettings(c *cobra.Command) error {
 }
 
 // given returns the node's settings among the flags of this command.
-func (j *joining) given(c *cobra.Command, tokenFile string) []settings.Setting {
+func (j *joining) given(c *cobra.Command, tokenFile string) ([]settings.Setting, error) {
 	to := map[string]string{"server": "join", "agent": "server"}[j.role]
 	names := append(slices.Clone(nodeFlagNames), "api-port")
 	if j.role == "server" {
@@ -150,10 +154,13 @@ func (j *joining) given(c *cobra.Command, tokenFile string) []settings.Setting {
 		{Name: "token-file", Values: []string{tokenFile}}}
 	for _, name := range names {
 		if f := c.Flags().Lookup(name); f != nil && f.Changed {
+			if err := makeAbsolute(f); err != nil {
+				return nil, err
+			}
 			given = append(given, settings.Of(f))
 		}
 	}
-	return given
+	return given, nil
 }
 
 func (p *prepared) text(w io.Writer) error {

@@ -60,8 +60,8 @@ func (u *uninstalling) run(c *cobra.Command) error {
 		return err
 	}
 	member, err := node.Membership(dataDir)
-	if err != nil {
-		return err
+	if err != nil && !u.force {
+		return refused(fmt.Errorf("it is unknown whether a cluster counts on this machine: %w; to go on all the same: --force", err))
 	}
 	if why := member.Refusal(dataDir, u.purge); why != "" && !u.force {
 		return refused(errors.New(strings.TrimSuffix(why, ".")))
@@ -110,7 +110,7 @@ func (u *uninstalling) run(c *cobra.Command) error {
 	return nil
 }
 
-// sayKept names what stays.
+// sayKept names the directories that stay.
 func (u *uninstalling) sayKept(c *cobra.Command, dataDir string, others []string) {
 	var kept []string
 	if !u.purge {

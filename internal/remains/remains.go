@@ -1,6 +1,6 @@
-// Package remains has the type in which each package says what it leaves on a machine beside the data
-// directory of a node: what it makes, and what is there after the process has ended. Whoever takes a
-// node off a machine collects them.
+// Package remains has the type in which each package lists the things that it leaves on a machine
+// beside the data directory of a node: those that it makes, and that are there after the process
+// has ended. A removal of the node collects the lists.
 package remains
 
 import (
@@ -9,9 +9,9 @@ import (
 	"fmt"
 )
 
-// Kind is one kind of what a package leaves.
+// Kind is one kind of things that a package leaves.
 type Kind struct {
-	// Name says what it is, such as "nftables tables".
+	// Name is for plans, such as "nftables tables".
 	Name string
 	// Find returns the names of those that are there now.
 	Find func(context.Context) ([]string, error)
@@ -19,8 +19,8 @@ type Kind struct {
 	Remove func(context.Context) error
 }
 
-// Remove removes all that the kinds have, in their order. It does as much as it can, and returns all
-// errors.
+// Remove removes all that the kinds have, in their order. It does as much as it can, and returns
+// all errors.
 func Remove(ctx context.Context, kinds []Kind) error {
 	var errs []error
 	for _, k := range kinds {

@@ -15,8 +15,9 @@ import (
 	"github.com/barque/barque/internal/remains"
 )
 
-// Remains is what a node's containerd and its pods leave when Barque has ended: nothing stops them.
-// cgroup is that of all pods of the node, or empty. Images and volumes are data, and no part of it.
+// Remains are the things that a node's containerd and its pods leave when Barque has ended: nothing
+// stops them. cgroup is that of all pods of the node, or empty. Images and volumes are data, and no
+// part of it.
 func Remains(dataDir, cgroup string) ([]remains.Kind, error) {
 	l, err := newLayout(dataDir)
 	if err != nil {
@@ -30,7 +31,7 @@ func Remains(dataDir, cgroup string) ([]remains.Kind, error) {
 			if err := killAll(ctx, l, cgroup, containerIDs(l)); err != nil {
 				return err
 			}
-			for _, dir := range l.mounted() { // what a user has mounted elsewhere in the data directory stays
+			for _, dir := range l.mounted() { // other mounts in the data directory are a user's
 				if err := unmountBelow(dir, none); err != nil {
 					return err
 				}
@@ -95,7 +96,8 @@ func cgroupsOf(cgroup string) (dirs []string, err error) {
 	}
 	for _, m := range mounts {
 		dir := filepath.Join(m.Mountpoint, cgroup)
-		if _, err := os.Stat(dir); err == nil && !slices.Contains(dirs, dir) && strings.HasPrefix(dir, m.Mountpoint+"/") {
+		_, err := os.Stat(dir)
+		if err == nil && !slices.Contains(dirs, dir) && strings.HasPrefix(dir, m.Mountpoint+"/") {
 			dirs = append(dirs, dir)
 		}
 	}

@@ -35,8 +35,8 @@ func sandboxes(ctx context.Context, endpoint string) (*Client, []string, error) 
 	}
 	all, err := client.ListPodSandboxes(ctx, nil)
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("list the pods of the container runtime, which has to run for that: %w", err),
-			client.Close())
+		err = fmt.Errorf("list the pods of the container runtime, which has to run for that: %w", err)
+		return nil, nil, errors.Join(err, client.Close())
 	}
 	var ids []string
 	for _, s := range all {

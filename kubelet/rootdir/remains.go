@@ -23,8 +23,8 @@ func IsOf(dir, dataDir string) (bool, error) {
 	return strings.TrimSuffix(string(owner), "\n") == dataDir, err
 }
 
-// Remains are the mounts of a kubelet's pods and plugins. release unmounts a directory and all below
-// it. The files in the directory are data.
+// Remains are the mounts of a kubelet's pods and plugins. release unmounts a directory and all
+// below it. The files in the directory are data.
 func Remains(dir string, release func(dir string) error) []remains.Kind {
 	below := []string{filepath.Join(dir, "pods"), filepath.Join(dir, "plugins")}
 	return []remains.Kind{{Name: "mounts of volumes",

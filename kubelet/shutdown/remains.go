@@ -26,7 +26,7 @@ func remainsIn(dropIns string) []remains.Kind {
 		}
 		return []string{path}, err
 	}
-	return []remains.Kind{{Name: "the time that logind waits for pods", Find: find, Remove: func(ctx context.Context) error {
+	remove := func(ctx context.Context) error {
 		if found, err := find(ctx); err != nil || len(found) == 0 {
 			return err
 		}
@@ -39,5 +39,6 @@ func remainsIn(dropIns string) []remains.Kind {
 			return nil // without logind nobody reads it
 		}
 		return errors.Join(logind.reload(ctx), logind.Close())
-	}}}
+	}
+	return []remains.Kind{{Name: "the time that logind waits for pods", Find: find, Remove: remove}}
 }

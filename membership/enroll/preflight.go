@@ -22,8 +22,8 @@ func Preflight(ctx context.Context, o *Options, role string, now func() time.Tim
 	return append(findings, o.checkServer(ctx, role, now)...)
 }
 
-// CheckOwn tells whether this machine could run the node that it has been, or begin a cluster. It asks
-// no server.
+// CheckOwn tells whether this machine could run the node that it has been, or begin a cluster. It
+// asks no server.
 func CheckOwn(o *Options, role string) []check.Finding {
 	const name = "data directory"
 	r, err := Load(o.DataDir)

@@ -1,8 +1,8 @@
 // Package sysctls changes settings of the kernel, and notes their values from before, so that they
 // can be put back when the node is taken off the machine.
 //
-// The kernel forgets its settings at each boot, and each network namespace has settings of its own. So
-// a note holds for one boot and one namespace. It is on the disk before the setting is changed.
+// The kernel forgets its settings at each boot, and each network namespace has settings of its own.
+// So a note holds for one boot and one namespace. It is on the disk before the setting is changed.
 package sysctls
 
 import (
@@ -30,7 +30,7 @@ type Book struct {
 	mu sync.Mutex
 }
 
-// notes are what File has.
+// notes are the content of File.
 type notes struct {
 	Boot    string `json:"boot"`
 	Network uint64 `json:"network"` // inode of the network namespace
@@ -74,7 +74,8 @@ func (b *Book) load() (notes, error) {
 		return n, err
 	}
 	var stored notes
-	if json.Unmarshal(data, &stored) != nil || stored.Boot != n.Boot || stored.Network != n.Network || stored.Settings == nil {
+	if json.Unmarshal(data, &stored) != nil || stored.Boot != n.Boot || stored.Network != n.Network ||
+		stored.Settings == nil {
 		return n, nil
 	}
 	return stored, nil
@@ -135,15 +136,15 @@ func (b *Book) Changed() ([]string, error) {
 	return found, nil
 }
 
-// isSet reports whether a setting still has Barque's value. Somebody else may have changed it, or it
-// has gone with its network interface.
+// isSet reports whether a setting still has Barque's value. Somebody else may have changed it, or
+// it has gone with its network interface.
 func (c change) isSet(path string) bool {
 	is, err := os.ReadFile(path)
 	return err == nil && strings.TrimSpace(string(is)) == c.Set && c.Set != c.Before
 }
 
-// PutBack gives the settings their values from before. One that somebody else has changed since, and
-// one that keep names, stays. It removes the notes.
+// PutBack gives the settings their values from before. One that somebody else has changed since,
+// and one that keep names, stays. It removes the notes.
 func (b *Book) PutBack(keep func(path string) bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -34,8 +34,8 @@ func read(t *testing.T, path string) string {
 
 func none(string) bool { return false }
 
-// TestPutBack: the value of before comes back, however often the setting was changed since; one that
-// somebody else changed stays, and so does one that is kept.
+// TestPutBack: the value of before comes back, however often the setting was changed since; one
+// that somebody else changed stays, and so does one that is kept.
 func TestPutBack(t *testing.T) {
 	b := &Book{File: filepath.Join(t.TempDir(), "notes")}
 	own, others, kept := setting(t, "0\n"), setting(t, "60\n"), setting(t, "1\n")
@@ -72,7 +72,7 @@ func TestPutBack(t *testing.T) {
 	}
 }
 
-// TestNotesOfAnotherBoot: the kernel has forgotten what they are about.
+// TestNotesOfAnotherBoot: the kernel has forgotten the settings.
 func TestNotesOfAnotherBoot(t *testing.T) {
 	for name, damage := range map[string]func(string) string{
 		"another boot":      func(s string) string { return strings.Replace(s, `"boot": "`, `"boot": "x`, 1) },

@@ -21,7 +21,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Membership says what the node with a data directory is to its cluster, whether it runs or not.
+// Membership returns the part that the node with a data directory has in its cluster, whether it
+// runs or not.
 func Membership(dataDir string) (machine.Membership, error) {
 	r, err := enroll.Load(dataDir)
 	if err != nil || r == nil {
@@ -47,11 +48,11 @@ func Membership(dataDir string) (machine.Membership, error) {
 	return m, err
 }
 
-// Remains is what a node leaves on this machine: see worker.Remains.
+// Remains are the things that a node leaves on this machine: see worker.Remains.
 func Remains(dataDir, name string) (worker.Left, error) { return worker.Remains(dataDir, name) }
 
-// Unused returns an error while a process uses a data directory. One that was told to end may take a
-// moment.
+// Unused returns an error while a process uses a data directory. One that is about to end may take
+// a moment.
 func Unused(ctx context.Context, dataDir string) error {
 	if _, err := os.Stat(dataDir); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -65,8 +66,8 @@ func Unused(ctx context.Context, dataDir string) error {
 	return lock.Close()
 }
 
-// BeforeInstall checks whether this machine could run a node, which does not run yet. A node that is
-// to join is checked as `barque cluster join` does. It completes o.
+// BeforeInstall checks whether this machine could run a node, which does not run yet. A node that
+// is to join is checked as `barque cluster join` does. It completes o.
 func BeforeInstall(
 	ctx context.Context, o *options.Options, role string, now func() time.Time,
 ) ([]check.Finding, error) {

@@ -37,7 +37,8 @@ func TestMembership(t *testing.T) {
 				if err := os.MkdirAll(enroll.StoreDir(dir), 0o700); err != nil {
 					t.Fatal(err)
 				}
-				if err := os.WriteFile(filepath.Join(enroll.StoreDir(dir), "removed.json"), []byte("{}"), 0o600); err != nil {
+				mark := filepath.Join(enroll.StoreDir(dir), "removed.json")
+				if err := os.WriteFile(mark, []byte("{}"), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}

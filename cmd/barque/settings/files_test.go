@@ -56,7 +56,7 @@ func TestAFileOfAnotherUser(t *testing.T) {
 	}
 }
 
-// TestAnOwnFile: a user without root, who tries a file of its own, may write it anyway.
+// TestAnOwnFile: a user without root may try a file of its own.
 func TestAnOwnFile(t *testing.T) {
 	m := newMachine(t)
 	m.write("config.yaml", "data-dir: /a")

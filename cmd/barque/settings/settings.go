@@ -93,8 +93,8 @@ type entry struct {
 }
 
 // Load reads the file, its drop-ins and the environment, and sets those flags that the command line
-// does not. The file may be missing if it is DefaultFile, or has drop-ins. All errors are returned at once, each
-// with its place.
+// does not. The file may be missing if it is DefaultFile, or has drop-ins. All errors are returned
+// at once, each with its place.
 func Load(flags *pflag.FlagSet, kind Kind, file string, environment []string) (*Loaded, error) {
 	l := &Loaded{Origins: map[string]Origin{}, Unused: map[string]Origin{}}
 	if file == None {
@@ -180,7 +180,7 @@ func filesOf(file string) ([]string, error) {
 	return files, nil
 }
 
-// hasDropIns tells a file that was left out from one whose name is wrong.
+// hasDropIns distinguishes a file that was left out from a wrong name.
 func hasDropIns(file string) bool {
 	info, err := os.Stat(file + ".d")
 	return err == nil && info.IsDir()

@@ -54,8 +54,7 @@ func Lines(all []Setting) ([]byte, error) {
 	return out.Bytes(), encoder.Close()
 }
 
-// scalar is a value as it is written. Only what YAML would read as no value has to be quoted for
-// that.
+// scalar is a value as it is written. Only a value that YAML would read as none has to be quoted.
 func scalar(value string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: value}
 	if value == "" || value == "~" || value == "null" || value == "Null" || value == "NULL" {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestLinesAreReadBack: each value comes back as it was given, whatever YAML thinks of it.
+// TestLinesAreReadBack: each value comes back as it was given, also one that YAML reads as another
+// type.
 func TestLinesAreReadBack(t *testing.T) {
 	for _, value := range []string{"/srv/a", "0640", "true", "on", "null", "~", "", "a: b", "# c", "it's", `"q"`, "a,b",
 		"memory.available<1Gi", "x\ny", " spaces ", "*a", "&a", "!t", "%d", "@", "`", "- a", "[a", "{a", "é", "1e3"} {
@@ -22,7 +23,8 @@ func TestLinesAreReadBack(t *testing.T) {
 			t.Errorf("%q is written as\n%s\nand read as %q and %q: %v", value, lines, *m.dir, *m.labels, err)
 		}
 	}
-	lines, err := Lines([]Setting{{Name: "no-node", Values: []string{"true"}}, {Name: "tls-san", Values: []string{"a", "b"}, List: true}})
+	lines, err := Lines([]Setting{{Name: "no-node", Values: []string{"true"}},
+		{Name: "tls-san", Values: []string{"a", "b"}, List: true}})
 	if want := "no-node: true\ntls-san: [a, b]\n"; err != nil || string(lines) != want {
 		t.Errorf("a plain value is written as %q: %v", lines, err)
 	}
@@ -38,13 +40,14 @@ func TestOf(t *testing.T) {
 	for _, name := range []string{"api-port", "tls-san"} {
 		all = append(all, Of(m.flags.Lookup(name)))
 	}
-	want := []Setting{{Name: "api-port", Values: []string{"7443"}}, {Name: "tls-san", Values: []string{"a", "b"}, List: true}}
+	want := []Setting{{Name: "api-port", Values: []string{"7443"}},
+		{Name: "tls-san", Values: []string{"a", "b"}, List: true}}
 	if !reflect.DeepEqual(all, want) {
 		t.Errorf("%+v, want %+v", all, want)
 	}
 }
 
-// TestAppend: what a user wrote stays as it is, and a text that takes no more lines is refused.
+// TestAppend: the lines of a user stay as they are, and a text that takes no more lines is refused.
 func TestAppend(t *testing.T) {
 	more := []Setting{{Name: "data-dir", Values: []string{"/a"}}}
 	for text, want := range map[string]string{

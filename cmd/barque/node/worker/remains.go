@@ -23,8 +23,9 @@ import (
 	"github.com/barque/barque/network"
 )
 
-// places are where a node has things outside of its data directory. The node writes them down before
-// it makes anything there, so that they are found when its settings have changed or are lost.
+// places are where a node has things outside of its data directory. The node writes them down
+// before it makes anything there, so that they are found when its settings have changed or are
+// lost.
 type places struct {
 	CgroupRoot     string `json:"cgroupRoot"`
 	KubeletRootDir string `json:"kubeletRootDir"`
@@ -77,7 +78,7 @@ func placesOf(dataDir, name string) (places, error) {
 	return p, nil
 }
 
-// Left is what a node leaves on its machine when its process has ended.
+// Left has the things that a node leaves on its machine when its process has ended.
 type Left struct {
 	// Kinds are in the order of their removal. Logs, which are data, come last.
 	Kinds, Logs []remains.Kind
@@ -86,7 +87,7 @@ type Left struct {
 	Data, Others []string
 }
 
-// Remains collects what all rooms say that a node has left on this machine.
+// Remains collects from all rooms the things that a node has left on this machine.
 func Remains(dataDir, name string) (Left, error) {
 	var left Left
 	p, err := placesOf(dataDir, name)
@@ -130,6 +131,6 @@ func linksBeside(podLogs string) string { return filepath.Join(filepath.Dir(podL
 // places are those of this node.
 func (w *Worker) places(cniDir string) places {
 	o := w.Options
-	return places{CgroupRoot: o.CgroupRoot, KubeletRootDir: o.KubeletRootDir, PodLogsDir: w.kubeletSettings().PodLogsDir,
-		CNIConfDir: cniDir, VolumesDir: o.VolumesDir, Runtime: o.ContainerRuntimeEndpoint}
+	return places{CgroupRoot: o.CgroupRoot, KubeletRootDir: o.KubeletRootDir,
+		PodLogsDir: w.kubeletSettings().PodLogsDir, CNIConfDir: cniDir, VolumesDir: o.VolumesDir, Runtime: o.ContainerRuntimeEndpoint}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/barque/barque/kubelet/rootdir"
 )
 
-// TestPlaces: what a node has written down is found again, whatever its settings are by then, and a
+// TestPlaces: the places of a node are found again, whatever its settings are by then, and a
 // node of an earlier version had the defaults.
 func TestPlaces(t *testing.T) {
 	dir := t.TempDir()
@@ -19,7 +19,8 @@ func TestPlaces(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(p, want) {
 		t.Errorf("%+v %v", p, err)
 	}
-	noted := places{CgroupRoot: "/theirs", KubeletRootDir: "/k", PodLogsDir: "/l", CNIConfDir: "/c", VolumesDir: "/v", Runtime: "unix:///r"}
+	noted := places{CgroupRoot: "/theirs", KubeletRootDir: "/k", PodLogsDir: "/l", CNIConfDir: "/c",
+		VolumesDir: "/v", Runtime: "unix:///r"}
 	for range 2 {
 		if err := notePlaces(dir, noted); err != nil {
 			t.Fatal(err)
@@ -30,8 +31,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestRemainsOfOthers: a kubelet's directory that is another node's is left alone, and a directory of
-// volumes that the user has named is no part of the data.
+// TestRemainsOfOthers: a kubelet's directory that is another node's is left alone, and a directory
+// of volumes that the user has named is no part of the data.
 func TestRemainsOfOthers(t *testing.T) {
 	dir := t.TempDir()
 	kubelet := filepath.Join(t.TempDir(), "kubelet")
