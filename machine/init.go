@@ -95,8 +95,8 @@ func Choose(name, root string, run Runner) (Init, error) {
 	if name != "" {
 		return nil, fmt.Errorf("--init %q: want systemd or openrc", name)
 	}
-	return nil, errors.New("neither systemd nor OpenRC runs here (there is no /run/systemd/system and no /run/openrc): " +
-		"give --init with --no-start to prepare a machine that does not run yet, or run `barque server` by what starts services here")
+	return nil, errors.New(
+		"neither systemd nor OpenRC runs here (there is no /run/systemd/system and no /run/openrc): give --init with --no-start to prepare a machine that does not run yet, or run `barque server` by the program that starts services here")
 }
 
 // serviceName is the name of a role's service.

@@ -43,7 +43,8 @@ func (m Membership) Refusal(dataDir string, purge bool) string {
 	effect := fmt.Sprintf("the other %d of %d are no quorum: the cluster writes nothing any more", left, all)
 	switch spare := left - quorum; {
 	case spare == 0:
-		effect = fmt.Sprintf("the other %d of %d are just a quorum: the next one that fails stops the cluster", left, all)
+		effect = fmt.Sprintf("the other %d of %d are just a quorum: the next one that fails stops the cluster",
+			left, all)
 	case spare > 0:
 		effect = fmt.Sprintf("the other %d of %d stay a quorum while at most %d of them fail", left, all, spare)
 	}

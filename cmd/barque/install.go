@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/barque/barque/cmd/barque/command"
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/node/installed"
 	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/cmd/barque/settings"
 	"github.com/barque/barque/internal/exitcode"
@@ -249,7 +249,7 @@ func (i *installing) check(c *cobra.Command, o *options.Options, before machine.
 		if i.role == roleAgent && o.Join == "" && !enroll.HasJoined(o.DataDir) {
 			return command.Usage(c, errors.New("an agent joins a cluster: give the address of a server with --server, and a token"))
 		}
-		more, err := node.BeforeInstall(c.Context(), o, i.role, time.Now)
+		more, err := installed.BeforeInstall(c.Context(), o, i.role, time.Now)
 		if err != nil {
 			return err
 		}
@@ -304,7 +304,7 @@ func (i *installing) carryOut(
 	}
 	ctx, cancel := context.WithTimeoutCause(c.Context(), i.wait, fmt.Errorf("it does not serve after %s", i.wait))
 	defer cancel()
-	serves := func(ctx context.Context) (bool, error) { return node.Serves(ctx, o, i.role) }
+	serves := func(ctx context.Context) (bool, error) { return installed.Serves(ctx, o, i.role) }
 	err := machine.Await(ctx, service, i.role, serves,
 		func(text string) { fmt.Fprintf(out, "barque-%s: %s\n", i.role, text) })
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/cmd/barque/command"
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/node/installed"
 	"github.com/barque/barque/cmd/barque/settings"
 	"github.com/barque/barque/machine"
 )
@@ -59,19 +59,19 @@ func (u *uninstalling) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	member, err := node.Membership(dataDir)
+	member, err := installed.Membership(dataDir)
 	if err != nil && !u.force {
 		return refused(fmt.Errorf("it is unknown whether a cluster counts on this machine: %w; to go on all the same: --force", err))
 	}
 	if why := member.Refusal(dataDir, u.purge); why != "" && !u.force {
 		return refused(errors.New(strings.TrimSuffix(why, ".")))
 	}
-	left, err := node.Remains(dataDir, member.Name)
+	left, err := installed.Remains(dataDir, member.Name)
 	if err != nil {
 		return err
 	}
 	removal := machine.Removal{Inits: machine.Inits("", machine.Execute), Kinds: left.Kinds, Purge: u.purge,
-		Program: machine.ProgramPath, Unused: func(ctx context.Context) error { return node.Unused(ctx, dataDir) }}
+		Program: machine.ProgramPath, Unused: func(ctx context.Context) error { return installed.Unused(ctx, dataDir) }}
 	if u.purge {
 		removal.Kinds = append(removal.Kinds, left.Logs...)
 		removal.DataDirs = append(left.Data, dataDir)

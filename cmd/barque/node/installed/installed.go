@@ -1,4 +1,7 @@
-package node
+// Package installed answers the questions of install and uninstall about the node of this machine: its
+// part in its cluster, the things that it leaves, and whether it could run, runs and serves. The node
+// is another process, or none.
+package installed
 
 import (
 	"context"
@@ -12,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/cmd/barque/node/worker"
 	"github.com/barque/barque/internal/check"
@@ -76,7 +80,7 @@ func BeforeInstall(
 		return nil, err
 	}
 	if o.Join != "" && joined == nil {
-		return Preflight(ctx, o, role, now)
+		return node.Preflight(ctx, o, role, now)
 	}
 	_, statErr := os.Stat(o.DataDir)
 	if err := o.Complete(); err != nil {
@@ -85,7 +89,7 @@ func BeforeInstall(
 	if errors.Is(statErr, os.ErrNotExist) {
 		defer os.Remove(o.DataDir) // created for the check only
 	}
-	return append(Check(o.DataDir, o.KubeletRootDir), enroll.CheckOwn(o.Enrolling(), role)...), nil
+	return append(node.Check(o.DataDir, o.KubeletRootDir), enroll.CheckOwn(o.Enrolling(), role)...), nil
 }
 
 // Serves reports whether the node of this machine serves, for an init system that does not hear of
