@@ -57,7 +57,7 @@ func (h *host) run(_ context.Context, program string, args ...string) (string, e
 		write(h.T, h.path("/etc/systemd/system/multi-user.target.wants/"+last+".service"), "")
 	case program == "rc-service" && args[1] == "status":
 		if !h.active[args[0]] {
-			return "", exec.Command("sh", "-c", "exit 3").Run()
+			return "", &ProgramError{Command: line, Status: 3}
 		}
 	case program == "rc-service":
 		h.active[args[0]] = args[1] == "start"
@@ -92,5 +92,24 @@ func TestChoose(t *testing.T) {
 		if _, err := Choose(name, h.root, h.run); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", name, err)
 		}
+	}
+}
+
+// TestExecute: the status of a program does not become that of the command that runs it.
+func TestExecute(t *testing.T) {
+	out, err := Execute(t.Context(), "sh", "-c", "echo out; echo wrong >&2; exit 3")
+	var ended *ProgramError
+	var child *exec.ExitError
+	if !errors.As(err, &ended) || ended.Status != 3 || errors.As(err, &child) || out != "out\n" ||
+		!strings.Contains(err.Error(), "status 3: wrong") {
+		t.Errorf("%q %v", out, err)
+	}
+	if _, err := Execute(t.Context(), "/no/such/program"); err == nil || errors.As(err, &ended) && ended.Command == "/no/such/program" {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Execute(ctx, "sleep", "1000"); !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }

@@ -30,8 +30,9 @@ func writeStep(path string, content []byte, mode os.FileMode, lines ...string) (
 	case err != nil:
 		return s, err
 	}
-	s.Done = bytes.Equal(is, content)
-	s.What = "change " + path
+	if s.What = "change " + path; bytes.Equal(is, content) {
+		s = Step{What: path + " is as it should be", Done: true, Do: s.Do}
+	}
 	return s, nil
 }
 

@@ -49,7 +49,20 @@ type State struct {
 	Text string
 }
 
-// Runner runs a program, and returns its output. The error has the output, too.
+// ProgramError is the error of a program that has ended with another status than 0. It does not wrap
+// an exec.ExitError: a command's own status is not that of a program which it runs.
+type ProgramError struct {
+	Command string
+	Status  int
+	Said    string
+}
+
+func (e *ProgramError) Error() string {
+	return fmt.Sprintf("%s ends with status %d: %s", e.Command, e.Status, e.Said)
+}
+
+// Runner runs a program, and returns its output. The error has the output, too; it is a
+// ProgramError if the program ran.
 type Runner func(ctx context.Context, program string, args ...string) (string, error)
 
 // Execute is the Runner of this machine.
@@ -60,11 +73,15 @@ func Execute(ctx context.Context, program string, args ...string) (string, error
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
-		if ctx.Err() != nil {
+		var ended *exec.ExitError
+		switch {
+		case ctx.Err() != nil:
 			err = context.Cause(ctx)
+		case errors.As(err, &ended):
+			return out.String(), &ProgramError{Command: strings.Join(cmd.Args, " "), Status: ended.ExitCode(),
+				Said: strings.TrimSpace(errs.String() + out.String())}
 		}
-		said := strings.TrimSpace(errs.String() + out.String())
-		return out.String(), fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, said)
+		return out.String(), fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
 	}
 	return out.String(), nil
 }
@@ -258,12 +275,12 @@ func (o *openRC) State(ctx context.Context, role string) (State, error) {
 		return State{}, nil
 	}
 	_, err := o.run(ctx, "rc-service", serviceName(role), "status")
-	var ended *exec.ExitError
+	var ended *ProgramError
 	switch {
 	case err == nil:
 		return State{Active: true}, nil
-	case errors.As(err, &ended) && ctx.Err() == nil: // 3 is stopped, 32 crashed
-		return State{Failed: ended.ExitCode() == 32}, nil
+	case errors.As(err, &ended): // 3 is stopped, 32 crashed
+		return State{Failed: ended.Status == 32}, nil
 	}
 	return State{}, err
 }
@@ -273,7 +290,11 @@ func (o *openRC) Stop(ctx context.Context, role string) error {
 	if !exists(file) {
 		return removeIfThere(o.wanted(role))
 	}
-	if exists(filepath.Join(o.root, "/run/openrc")) {
+	state, err := o.State(ctx, role)
+	if err != nil {
+		return err
+	}
+	if state.Active {
 		if _, err := o.run(ctx, "rc-service", serviceName(role), "stop"); err != nil {
 			return err
 		}

@@ -27,11 +27,11 @@ func Packaged(ctx context.Context, path string, run Runner) (bool, error) {
 			continue
 		}
 		_, err := run(ctx, o[0], append(o[1:], path)...)
-		var none *exec.ExitError
+		var none *ProgramError
 		switch {
 		case err == nil:
 			return true, nil
-		case !errors.As(err, &none) || ctx.Err() != nil:
+		case !errors.As(err, &none):
 			return false, fmt.Errorf("look for the package of %s: %w", path, err)
 		}
 	}
@@ -68,15 +68,14 @@ func copyStep(from, to string) (Step, error) {
 		})
 	}}
 	if from == to {
-		s.Done = true
-		return s, nil
+		return Step{What: to + " is this program", Done: true, Do: s.Do}, nil
 	}
 	if !exists(to) {
 		return s, nil
 	}
 	is, err := sameContent(from, to)
-	if s.Done = is; !is {
-		s.What = fmt.Sprintf("replace %s by this program", to)
+	if s.What = fmt.Sprintf("replace %s by this program", to); is {
+		s = Step{What: to + " is this program", Done: true, Do: s.Do}
 	}
 	return s, err
 }
