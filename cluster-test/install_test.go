@@ -207,9 +207,10 @@ echo "== links"; ip -o link show | awk '{ print $2 }' | sed 's/@.*//'
 echo "== addresses"; ip -o address show | awk '{ print $2, $3, $4 }'
 echo "== routes"; ip -4 route show table all; ip -6 route show table all | sed 's/ expires [^ ]*//'
 echo "== rules"; ip -4 rule; ip -6 rule
-echo "== settings"; find /proc/sys/net -type f -readable ! -path '*/neigh/*' ! -name 'nf_conntrack_count' ! -name '*_secret' | while read -r f; do echo "$f $(tr '\n' ' ' <$f 2>/dev/null)"; done
+echo "== settings"; grep -rH "" /proc/sys/net 2>/dev/null | grep -vE '/neigh/|nf_conntrack_count|_secret'
 echo "== cgroups"; find /sys/fs/cgroup -type d
-echo "== files"; find /etc /usr/local /var /opt /root /srv /home /run ! -path '/run/systemd/*' ! -path '/run/etc/*' ! -path '/home/operator/*' ! -path '/var/lib/barque/*' -printf '%p %y %m %U:%G %l\n'
+echo "== files"; find / /opt /usr/local -maxdepth 1 -printf '%p\n'
+find /etc /usr/local/bin /var/lib /var/log /srv /home /mnt /run ! -path '/run/systemd/*' ! -path '/run/etc/*' ! -path '/home/operator/*' ! -path '/var/lib/barque/*' -printf '%p %y %m %U:%G %l\n'
 echo "== contents"; find /etc -type f ! -path '/etc/barque/*' -exec sha256sum {} +
 echo "== processes"; for p in /proc/[0-9]*; do tr '\0' ' ' <$p/cmdline 2>/dev/null; echo; done | grep -v 'echo "== mounts"' | grep -vE '^(tr|sort|sh|grep) '
 `
