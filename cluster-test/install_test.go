@@ -41,7 +41,7 @@ func TestInstallAndUninstall(t *testing.T) {
 	}
 	// The program comes from elsewhere.
 	s.inside("cp /usr/local/bin/barque barque && umount /usr/local/bin/barque; rm -f /usr/local/bin/barque; mkdir -p /var/log && touch /var/log/services")
-	const install = "./barque install server --snapshot-unsealed --eviction-hard='memory.available<100Mi' --zone=a"
+	const install = "./barque install server --name=s1 --raft-disk-write-timeout=1m --snapshot-unsealed --eviction-hard='memory.available<100Mi' --zone=a"
 	var before *surroundings
 
 	d.stage("a plan changes nothing", func() {
@@ -77,7 +77,7 @@ func TestInstallAndUninstall(t *testing.T) {
 		if out := s.inside(install); !strings.Contains(out, "barque-server serves. Next: barque kubectl get nodes") {
 			d.Errorf("it says\n%s", out)
 		}
-		s.inside("barque kubectl get --raw /readyz")
+		s.until(s.within("barque kubectl get --raw /readyz"), "ok")
 		text := s.inside("cat /etc/barque/config.yaml; stat -c %a /etc/barque/config.yaml")
 		if !strings.Contains(text, "zone: a") || !strings.HasSuffix(text, "600") {
 			d.Errorf("the settings are\n%s", text)
