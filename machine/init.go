@@ -49,8 +49,8 @@ type State struct {
 	Text string
 }
 
-// ProgramError is the error of a program that has ended with another status than 0. It does not wrap
-// an exec.ExitError: a command's own status is not that of a program which it runs.
+// ProgramError is the error of a program that has ended with another status than 0. It does not
+// wrap an exec.ExitError: a command's own status is not that of a program which it runs.
 type ProgramError struct {
 	Command string
 	Status  int

@@ -45,7 +45,7 @@ func Remains(cniConfDir string, ownCNIDir bool, settingsFile string) []remains.K
 	}
 	if settings := (&sysctls.Book{File: settingsFile}); settingsFile != "" {
 		find := func(context.Context) ([]string, error) { return settings.Changed() }
-		kinds = append(kinds, remains.Kind{Name: "settings of the kernel", Find: find, Remove: func(context.Context) error {
+		remove := func(context.Context) error {
 			needed, err := forwardingNeeded()
 			if err != nil {
 				return err
@@ -53,7 +53,8 @@ func Remains(cniConfDir string, ownCNIDir bool, settingsFile string) []remains.K
 			return settings.PutBack(func(path string) bool {
 				return needed && (path == forwarding4 || path == forwarding6)
 			})
-		}})
+		}
+		kinds = append(kinds, remains.Kind{Name: "settings of the kernel", Find: find, Remove: remove})
 	}
 	if !ownCNIDir {
 		kinds = append(kinds, remains.Kind{Name: "CNI configuration", Find: func(context.Context) ([]string, error) {

@@ -59,8 +59,9 @@ type installing struct {
 var installFlags = []string{"init", "no-start", "dry-run", "yes", "wait"}
 
 var installExamples = map[string]string{
-	roleServer: "  barque install server\n  barque install server --join https://10.0.0.1:6443 --token-file /root/token",
-	roleAgent:  "  barque install agent --server https://10.0.0.1:6443 --token-file /root/token",
+	roleServer: "  barque install server\n" +
+		"  barque install server --join https://10.0.0.1:6443 --token-file /root/token",
+	roleAgent: "  barque install agent --server https://10.0.0.1:6443 --token-file /root/token",
 }
 
 func installRoleCommand(role string) *cobra.Command {

@@ -12,8 +12,8 @@ import (
 	"github.com/barque/barque/internal/apart"
 )
 
-// TestIsOf: a directory is the node's that it names. One of before the file was there is in the data
-// directory.
+// TestIsOf: a directory is the node's that it names. One of before the file was there is in the
+// data directory.
 func TestIsOf(t *testing.T) {
 	dataDir, dir := t.TempDir(), t.TempDir()
 	if is, err := IsOf(dir, dataDir); is || err != nil {

@@ -1,6 +1,6 @@
-// Package installed answers the questions of install and uninstall about the node of this machine: its
-// part in its cluster, the things that it leaves, and whether it could run, runs and serves. The node
-// is another process, or none.
+// Package installed answers the questions of install and uninstall about the node of this machine:
+// its part in its cluster, the things that it leaves, and whether it could run, runs and serves.
+// The node is another process, or none.
 package installed
 
 import (

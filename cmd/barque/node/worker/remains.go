@@ -132,5 +132,6 @@ func linksBeside(podLogs string) string { return filepath.Join(filepath.Dir(podL
 func (w *Worker) places(cniDir string) places {
 	o := w.Options
 	return places{CgroupRoot: o.CgroupRoot, KubeletRootDir: o.KubeletRootDir,
-		PodLogsDir: w.kubeletSettings().PodLogsDir, CNIConfDir: cniDir, VolumesDir: o.VolumesDir, Runtime: o.ContainerRuntimeEndpoint}
+		PodLogsDir: w.kubeletSettings().PodLogsDir, CNIConfDir: cniDir,
+		VolumesDir: o.VolumesDir, Runtime: o.ContainerRuntimeEndpoint}
 }
