@@ -383,8 +383,8 @@ func TestClusterJoin(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"etc/token": token, "units/barque-server.service": "EnvironmentFile=-" + dir + "/etc/server.env",
-		"etc/server.env": "BARQUE_ARGS=--join https://" + server + ":6443 --token-file " + dir +
-			"/etc/token --data-dir=" + dir + "/data --name=s9 --node-ip=" + mine + " --gossip-port=17946",
+		"etc/config.yaml.d/90-join.yaml": "join: https://" + server + ":6443\ntoken-file: " + dir + "/etc/token\ndata-dir: " +
+			dir + "/data\nname: s9\nnode-ip: [" + mine + "]\ngossip-port: 17946\n",
 	} {
 		data, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil || !strings.Contains(string(data), want) {

@@ -123,7 +123,8 @@ func (p *Plan) forward(bridge netlink.Link) error {
 	}
 	if p.hasIPv6() {
 		// Without it this machine would lose its routes from router advertisements.
-		if err := nodeaddr.KeepAdvertisements(); err != nil {
+		set := func(path, value string) error { return os.WriteFile(path, []byte(value), 0o644) }
+		if err := nodeaddr.KeepAdvertisements(set); err != nil {
 			return err
 		}
 	}

@@ -36,7 +36,7 @@ func checkInside() []check.Finding {
 	return []check.Finding{
 		check.Passed(name, "can be made"),
 		checkFeature("veth", tryVeth(), "links can be made", "load the module (modprobe veth)"),
-		checkFeature("IP forwarding", enableForwarding(true, false), "can be turned on",
+		checkFeature("IP forwarding", enableForwarding(nil, true, false), "can be turned on",
 			"make /proc/sys/net writable for barque"),
 		checkFeature("nftables", proxy.Try(), "address translation, random choice, masquerade and reject work",
 			"use a kernel with CONFIG_NF_TABLES, NFT_NAT, NFT_MASQ, NFT_NUMGEN, NFT_CT, NFT_REJECT and NFT_FIB_IPV4 (modprobe nf_tables nft_nat nft_masq nft_numgen nft_fib_ipv4)"),

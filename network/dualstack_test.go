@@ -18,7 +18,7 @@ const clusterIP6 = "fd00:43::a"
 func startCluster6(t *testing.T, with4 bool) *cluster {
 	t.Helper()
 	bridge := lan(t)
-	must(t, enableForwarding(false, true))
+	must(t, enableForwarding(nil, false, true))
 	must(t, netlink.AddrAdd(bridge, quiet("fd77::1/64")))
 	c := newCluster(t)
 	for i := range 2 {

@@ -98,7 +98,7 @@ func (t *connectionTable) look() {
 		return
 	}
 	t.roomy = true
-	if err := faults.MakeRoom(runtime.NumCPU()); err != nil {
+	if err := faults.MakeRoom(runtime.NumCPU(), n.settings.Set); err != nil {
 		n.config.Logger.Warn("network: the kernel's table of connections stays as it is", "err", err)
 	}
 }

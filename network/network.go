@@ -5,7 +5,7 @@
 //
 // Everything happens in the network namespace of the process, and all of it stays when the process
 // ends: pods, their connections and services continue. Only WireGuard in this process ends with it,
-// on a kernel without WireGuard. Purge removes everything.
+// on a kernel without WireGuard. Remains says what there is, and removes it.
 //
 // Not here: ingress.
 package network
@@ -43,6 +43,7 @@ import (
 	"github.com/barque/barque/network/policy"
 	"github.com/barque/barque/network/proxy"
 	"github.com/barque/barque/network/routes"
+	"github.com/barque/barque/network/sysctls"
 	"github.com/barque/barque/network/wireguard"
 )
 
@@ -87,6 +88,9 @@ type Config struct {
 	// CNIConfDir is the container runtime's directory of CNI configurations, IPAMDir that of
 	// assigned addresses.
 	CNIConfDir, IPAMDir string
+	// SettingsFile gets the settings of the kernel from before the node changed them. Without it
+	// there are no notes, and Remains finds none.
+	SettingsFile string
 
 	// Tell makes an event on this Node. It may be nil.
 	Tell faults.Tell
@@ -115,7 +119,8 @@ type Network struct {
 	waiting bool // reported to wait for a pod CIDR
 	ready   bool // services, policies and names have been there
 
-	tunnel tunnel
+	tunnel   tunnel
+	settings *sysctls.Book
 }
 
 // The ports of kube-proxy: load balancers of clouds ask the first one, and people at the node both.
@@ -161,7 +166,7 @@ func New(config Config) (*Network, error) {
 	}
 	config.PodNetworks, config.ServiceNetworks = masked(config.PodNetworks), masked(config.ServiceNetworks)
 	n := &Network{trigger: pace.NewTrigger(), look: pace.NewTrigger(), writer: new(nft.Writer),
-		faults: faults.NewWatcher(config.Tell)}
+		faults: faults.NewWatcher(config.Tell), settings: &sysctls.Book{File: config.SettingsFile}}
 	var names policy.DNS
 	local := map[proxy.Frontend]proxy.Backend{}
 	if config.DNS != nil {
@@ -251,7 +256,7 @@ func masked(networks []netip.Prefix) []netip.Prefix {
 // enableForwarding lets packets pass in the families of the pods.
 func (n *Network) enableForwarding() error {
 	families := n.config.families()
-	return enableForwarding(slices.Contains(families, nft.IPv4), slices.Contains(families, nft.IPv6))
+	return enableForwarding(n.settings, slices.Contains(families, nft.IPv4), slices.Contains(families, nft.IPv6))
 }
 
 // Collectors are the network's metrics.
@@ -525,11 +530,4 @@ func (n *Network) awaitReady(ctx context.Context) {
 		}
 	}
 	n.trigger.Fire()
-}
-
-// Purge removes Run's set-up from the process's network namespace: service rules, policies, routes,
-// the overlays and the address of cluster DNS. The pods' links are removed with the pods.
-func Purge() error {
-	return errors.Join(proxy.Purge(), policy.Purge(), routes.Purge(), overlay.Remove(), wireguard.Remove(),
-		bandwidth.Purge(), unclaim(localDNS4.Addr()), unclaim(localDNS6.Addr()))
 }

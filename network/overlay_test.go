@@ -19,7 +19,7 @@ import (
 func startFarCluster(t *testing.T, modes ...overlay.Mode) *cluster {
 	t.Helper()
 	up(t, "lo")
-	must(t, enableForwarding(true, true))
+	must(t, enableForwarding(nil, true, true))
 	c := newCluster(t)
 	for i := range 3 {
 		attrs := netlink.NewLinkAttrs()

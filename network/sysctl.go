@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/barque/barque/network/nodeaddr"
+	"github.com/barque/barque/network/sysctls"
 )
 
 // The switches without which the kernel drops all packets that are not for this node itself. They
@@ -18,25 +19,25 @@ const (
 
 // enableForwarding turns forwarding on for the families when it is off; some
 // network managers turn it off again.
-func enableForwarding(with4, with6 bool) error {
+func enableForwarding(settings *sysctls.Book, with4, with6 bool) error {
 	var failed error
 	if with4 {
-		failed = turnOn(forwarding4, "net.ipv4.ip_forward")
+		failed = turnOn(settings, forwarding4)
 	}
 	if with6 {
-		failed = errors.Join(failed, nodeaddr.KeepAdvertisements(), turnOn(forwarding6, "net.ipv6.conf.all.forwarding"))
+		failed = errors.Join(failed, nodeaddr.KeepAdvertisements(settings.Set), turnOn(settings, forwarding6))
 	}
 	return failed
 }
 
-func turnOn(path, name string) error {
+func turnOn(settings *sysctls.Book, path string) error {
 	value, err := os.ReadFile(path)
 	if err == nil && strings.TrimSpace(string(value)) != "0" {
 		return nil
 	}
-	if err := os.WriteFile(path, []byte("1\n"), 0o644); err != nil {
+	if err := settings.Set(path, "1"); err != nil {
 		return fmt.Errorf(
-			"network: pods need IP forwarding, which cannot be turned on (set %s = 1 in /etc/sysctl.d): %w", name, err)
+			"network: pods need IP forwarding, which cannot be turned on (set %s = 1 in /etc/sysctl.d): %w", sysctls.Name(path), err)
 	}
 	return nil
 }

@@ -41,6 +41,7 @@ import (
 	"github.com/barque/barque/internal/apart"
 	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/internal/needs"
+	"github.com/barque/barque/internal/remains"
 	"github.com/barque/barque/kubelet/bundle"
 	"github.com/barque/barque/network/dns"
 	"github.com/barque/barque/network/nodeaddr"
@@ -521,8 +522,23 @@ func (n *Node) Restart(struct{}, *struct{}) error {
 // Listen makes the node itself answer, as a pod on the host network does.
 func (n *Node) Listen(name string, _ *struct{}) error { return listen(name) }
 
-// Purge does what `barque dev down` does.
-func (n *Node) Purge(struct{}, *struct{}) error { return Purge() }
+// Purge does what `barque uninstall` does.
+func (n *Node) Purge(struct{}, *struct{}) error {
+	kinds := Remains(filepath.Join(n.dir, "cni"), true, "")[1:] // the links of pods go with the pods
+	if err := remains.Remove(context.Background(), kinds); err != nil {
+		return err
+	}
+	for _, k := range kinds {
+		found, err := k.Find(context.Background())
+		if err == nil && len(found) > 0 {
+			err = fmt.Errorf("%s stay: %q", k.Name, found)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Objects is what the cluster holds.
 type Objects struct {

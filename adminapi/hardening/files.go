@@ -36,7 +36,7 @@ type Place struct {
 var UnitDirs = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system",
 	"/usr/lib/systemd/system", "/lib/systemd/system"}
 
-// EnvDir has the environment files that `barque cluster join` writes.
+// EnvDir has environment files of the units, which earlier versions of `barque cluster join` wrote.
 const EnvDir = "/etc/barque"
 
 // Examine lists the files. A file that does not exist is left out. Kinds of which files may be

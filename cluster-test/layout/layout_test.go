@@ -24,8 +24,8 @@ type ban struct {
 }
 
 var rooms = []string{"adminapi", "apiserver", "backups", "clusterstatus", "cmd", "cluster-test", "controllers",
-	"devcluster", "edge", "examples", "internal", "kubelet", "membership", "network", "pki", "raftstore", "scheduler",
-	"verify"}
+	"devcluster", "edge", "examples", "internal", "kubelet", "machine", "membership",
+	"network", "pki", "raftstore", "scheduler", "verify"}
 
 var bans = []ban{
 	{from: without("cmd"), to: []string{"cmd"},
@@ -59,6 +59,11 @@ var bans = []ban{
 			"internal"),
 		allow:  []string{"network/faults"}, // the events of nodes
 		reason: "it asks servers from outside, and reads the directory of one that may not run; it knows nothing of what acts on a cluster"},
+	{from: []string{"machine"}, to: without("machine", "internal"),
+		reason: "it puts a program on a machine and takes it off; what the program is to a cluster is said by its callers"},
+	{from: without("cmd"), to: []string{"machine"},
+		except: []string{"machine"},
+		reason: "no part of a node knows how the node came onto its machine"},
 	{from: []string{"backups"}, to: without("backups", "clusterstatus", "raftstore", "internal"),
 		allow:  []string{"apiserver/extra"}, // the answers of handlers, and nothing of objects
 		reason: "a backup is made where nothing but the store may work; its caller gives it the cluster's secrets"},

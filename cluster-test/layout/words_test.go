@@ -34,6 +34,7 @@ var wordCeilings = map[string]wordCeiling{
 	"examples":      plain,
 	"internal":      plain,
 	"kubelet":       plain,
+	"machine":       plain,
 	"membership":    plain,
 	"network":       plain,
 	"pki":           plain,

@@ -43,6 +43,7 @@ var flagValues = map[string][]string{
 	"format":         {"json", "yaml"},
 	"role":           {"server", "agent"},
 	"log-level":      {"debug", "info", "warn", "error"},
+	"init":           {"systemd", "openrc"},
 	"raft-log-store": {"boltdb", "wal"},
 	"overlay":        {"auto", "vxlan", "auto-wireguard", "wireguard", "none"},
 	"ip-families":    {"ipv4", "ipv6", "ipv4,ipv6", "ipv6,ipv4"},
@@ -79,22 +80,3 @@ var nodeFlagNames = []string{"data-dir", "name", "node-ip", "node-external-ip", 
 	"cloud-provider", "provider-id",
 	"gateway", "gateway-http-port", "gateway-https-port", "gateway-ports", "gateway-http3", "gateway-trusted-proxies",
 	"gateway-proxy-protocol", "gateway-access-log"}
-
-// changedFlags returns the flags that the user has set, as arguments.
-func changedFlags(c *cobra.Command, names []string) []string {
-	var args []string
-	for _, name := range names {
-		f := c.Flags().Lookup(name)
-		if f == nil || !f.Changed {
-			continue
-		}
-		values := []string{f.Value.String()}
-		if many, ok := f.Value.(interface{ GetSlice() []string }); ok {
-			values = many.GetSlice()
-		}
-		for _, v := range values {
-			args = append(args, "--"+name+"="+v)
-		}
-	}
-	return args
-}

@@ -17,7 +17,7 @@ import (
 	"github.com/barque/barque/cmd/barque/settings"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/internal/terminal"
-	"github.com/barque/barque/membership/enroll"
+	"github.com/barque/barque/machine"
 )
 
 func clusterJoinCommand() *cobra.Command {
@@ -26,8 +26,8 @@ func clusterJoinCommand() *cobra.Command {
 		Short: "Check whether this machine can join a cluster, and prepare it for that",
 		Long: `Check whether this machine can join a cluster: kernel features, data directory, ports,
 path to the server, the server's cluster against the token, clocks and versions. If all
-checks pass, write the token and the flags into the configuration directory, write a
-systemd unit, and print the command that starts it. The machine joins when 'barque server'
+checks pass, write the token and the flags into the configuration directory, as settings,
+write a systemd unit, and print the command that starts it. The machine joins when 'barque server'
 or 'barque agent' starts. A failed start can be repeated.
 
 Without systemd, or by hand: barque server --join … or barque agent --server …`,
@@ -81,8 +81,15 @@ func (j *joining) run(c *cobra.Command, address string) error {
 		return err
 	}
 	j.flags.options.Join = url
-	service := enroll.Service{Role: j.role, ConfigDir: j.configDir, UnitDir: j.unitDir}
-	args := j.arguments(c, service.TokenFile()) // without what the file of settings has: the node reads it itself
+	service := machine.Joining{Role: j.role, ConfigDir: j.configDir, UnitDir: j.unitDir}
+	given, err := j.given(c, service.TokenFile()) // the node reads the machine's settings itself
+	if err != nil {
+		return err
+	}
+	lines, err := settings.Lines(given)
+	if err != nil {
+		return err
+	}
 	if err := j.loadSettings(c); err != nil {
 		return wrong(err)
 	}
@@ -113,7 +120,7 @@ func (j *joining) run(c *cobra.Command, address string) error {
 		}
 	}
 	if p.Ready && !j.dryRun {
-		if p.Files, p.Next, err = service.Write(o.Token, args); err != nil {
+		if p.Files, p.Next, err = service.Write(o.Token, lines); err != nil {
 			return err
 		}
 	}
@@ -136,14 +143,24 @@ func (j *joining) loadSettings(c *cobra.Command) error {
 	return err
 }
 
-// arguments returns the node's arguments among those of this command.
-func (j *joining) arguments(c *cobra.Command, tokenFile string) []string {
-	to := map[string]string{"server": "--join", "agent": "--server"}[j.role]
+// given returns the node's settings among the flags of this command.
+func (j *joining) given(c *cobra.Command, tokenFile string) ([]settings.Setting, error) {
+	to := map[string]string{"server": "join", "agent": "server"}[j.role]
 	names := append(slices.Clone(nodeFlagNames), "api-port")
 	if j.role == "server" {
 		names = append(names, "peer-port")
 	}
-	return append([]string{to, j.flags.options.Join, "--token-file", tokenFile}, changedFlags(c, names)...)
+	given := []settings.Setting{{Name: to, Values: []string{j.flags.options.Join}},
+		{Name: "token-file", Values: []string{tokenFile}}}
+	for _, name := range names {
+		if f := c.Flags().Lookup(name); f != nil && f.Changed {
+			if err := makeAbsolute(f); err != nil {
+				return nil, err
+			}
+			given = append(given, settings.Of(f))
+		}
+	}
+	return given, nil
 }
 
 func (p *prepared) text(w io.Writer) error {

@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/barque/barque/edge/hold"
+	"github.com/barque/barque/internal/remains"
 	"github.com/barque/barque/network/nft"
 )
 
@@ -130,6 +131,21 @@ func Purge(table string) error {
 	w := new(nft.Writer)
 	return errors.Join(w.Purge(nft.Name{Family: nft.IPv4, Table: table}),
 		w.Purge(nft.Name{Family: nft.IPv6, Table: table}))
+}
+
+// Remains are the tables of all uses. A process that is killed leaves them.
+func Remains() []remains.Kind {
+	uses := []string{TableOfAPI, TableOfGateways}
+	return []remains.Kind{{Name: "nftables tables of addresses", Find: func(context.Context) ([]string, error) {
+		all, err := new(nft.Writer).Tables()
+		var found []string
+		for _, t := range all {
+			if slices.Contains(uses, t.Table) {
+				found = append(found, t.String())
+			}
+		}
+		return found, err
+	}, Remove: func(context.Context) error { return errors.Join(Purge(TableOfAPI), Purge(TableOfGateways)) }}}
 }
 
 // of returns those of one family.

@@ -37,18 +37,23 @@ func Purge(ctx context.Context, dataDir, cgroup string) error {
 	if err := killAll(ctx, l, cgroup, containers); err != nil {
 		return fmt.Errorf("purge %s: %w", dataDir, err)
 	}
-	if err := unmountBelow(l.dataDir); err != nil {
+	if err := unmountBelow(l.dataDir, func(mount string) bool { return mount == l.dataDir }); err != nil {
 		return fmt.Errorf("purge %s: %w", dataDir, err)
 	}
+	return l.forget(ctx, cgroup)
+}
+
+// forget removes the files and cgroups of what has ended.
+func (l layout) forget(ctx context.Context, cgroup string) error {
 	// The state is last: a second try finds the containers by it.
-	err = errors.Join(removeCNIResults(l), os.RemoveAll(l.shimSockets()), os.RemoveAll(l.state()))
+	err := errors.Join(removeCNIResults(l), os.RemoveAll(l.shimSockets()), os.RemoveAll(l.state()))
 	// Empty unless another node of this machine lives.
 	_ = os.Remove(filepath.Dir(l.shimSockets()))
 	if cgroup != "" {
 		err = errors.Join(err, removeCgroup(ctx, cgroup))
 	}
 	if err != nil {
-		return fmt.Errorf("purge %s: %w", dataDir, err)
+		return fmt.Errorf("purge %s: %w", l.dataDir, err)
 	}
 	return nil
 }
@@ -56,21 +61,11 @@ func Purge(ctx context.Context, dataDir, cgroup string) error {
 // killAll kills containerd first, so that nothing new starts, then shims and containers together.
 // It repeats this until it finds none: a process may have forked meanwhile.
 func killAll(ctx context.Context, l layout, cgroup string, containers map[string]bool) error {
-	belongs := func(p process) bool {
-		return p.isContainerd(l) || p.isShim(l) || p.inCgroup(func(path string) bool {
-			inside, err := filepath.Rel(cgroup, path)
-			if cgroup != "" && err == nil && filepath.IsLocal(inside) {
-				return true
-			}
-			return slices.ContainsFunc(strings.Split(path, "/"), func(part string) bool { return containers[part] })
-		})
-	}
 	for {
-		all, err := processes()
+		mine, err := belonging(l, cgroup, containers)
 		if err != nil {
 			return err
 		}
-		mine := slices.DeleteFunc(all, func(p process) bool { return p.pid == os.Getpid() || !belongs(p) })
 		if len(mine) == 0 {
 			return nil
 		}
@@ -81,6 +76,24 @@ func killAll(ctx context.Context, l layout, cgroup string, containers map[string
 			}
 		}
 	}
+}
+
+// belonging are containerd, its shims, and the processes of containers.
+func belonging(l layout, cgroup string, containers map[string]bool) ([]process, error) {
+	belongs := func(p process) bool {
+		return p.isContainerd(l) || p.isShim(l) || p.inCgroup(func(path string) bool {
+			inside, err := filepath.Rel(cgroup, path)
+			if cgroup != "" && err == nil && filepath.IsLocal(inside) {
+				return true
+			}
+			return slices.ContainsFunc(strings.Split(path, "/"), func(part string) bool { return containers[part] })
+		})
+	}
+	all, err := processes()
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(p process) bool { return p.pid == os.Getpid() || !belongs(p) }), nil
 }
 
 // rank orders the killing: containerd, shims, containers.
@@ -129,15 +142,17 @@ func removeCNIResults(l layout) error {
 
 // removeUnmounted removes a directory after unmounting all file systems below it.
 func removeUnmounted(dir string) error {
-	if err := unmountBelow(dir); err != nil {
+	if err := unmountBelow(dir, none); err != nil {
 		return err
 	}
 	return os.RemoveAll(dir)
 }
 
-// unmountBelow unmounts everything at and below dir, the innermost first, also
+func none(string) bool { return false }
+
+// unmountBelow unmounts everything at and below dir but what keep names, the innermost first, also
 // where mounts are stacked.
-func unmountBelow(dir string) error {
+func unmountBelow(dir string, keep func(mount string) bool) error {
 	// The kernel's table has resolved paths.
 	resolved, err := filepath.EvalSymlinks(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -151,6 +166,10 @@ func unmountBelow(dir string) error {
 		if err != nil {
 			return fmt.Errorf("list mounts: %w", err)
 		}
+		// Paths below dir are compared as the caller has them.
+		mounts = slices.DeleteFunc(mounts, func(m *mountinfo.Info) bool {
+			return keep(dir + strings.TrimPrefix(m.Mountpoint, resolved))
+		})
 		if len(mounts) == 0 {
 			return nil
 		}

@@ -52,8 +52,10 @@ type bus struct {
 
 // SystemBus connects to logind over the system's bus.
 func SystemBus(ctx context.Context) (Logind, error) {
-	return connect(ctx, dropIns, dbus.ConnectSystemBus)
+	return connect(ctx, dropIns, systemBus)
 }
+
+var systemBus = dbus.ConnectSystemBus
 
 func connect(ctx context.Context, dropIns string, open func(...dbus.ConnOption) (*dbus.Conn, error)) (*bus, error) {
 	ctx, cancel := context.WithCancelCause(ctx) // the connection ends with it
@@ -145,15 +147,20 @@ func (b *bus) SetLongestDelay(ctx context.Context, d time.Duration) error {
 	}
 	seconds := (d + time.Second - 1) / time.Second
 	content := fmt.Sprintf(
-		"# Written by barque: so long logind waits for pods, by shutdownGracePeriod.\n[Login]\nInhibitDelayMaxSec=%d\n",
+		written+": so long logind waits for pods, by shutdownGracePeriod.\n[Login]\nInhibitDelayMaxSec=%d\n",
 		seconds)
 	if err := atomicfile.Write(path, []byte(content), 0o644); err != nil {
 		return fmt.Errorf("have logind wait for pods: %w", err)
 	}
-	const hangUp = int32(1) // upon which logind reads its configuration
+	return b.reload(ctx)
+}
+
+// reload makes logind read its configuration.
+func (b *bus) reload(ctx context.Context) error {
+	const hangUp = int32(1)
 	if err := b.call(ctx, systemdName, systemdPath, systemdInterface+".KillUnit", "systemd-logind.service", "all",
 		hangUp).Err; err != nil {
-		return fmt.Errorf("have logind read %s: %w", path, err)
+		return fmt.Errorf("have logind read %s: %w", filepath.Join(b.dropIns, dropIn), err)
 	}
 	return nil
 }

@@ -22,6 +22,27 @@ func Preflight(ctx context.Context, o *Options, role string, now func() time.Tim
 	return append(findings, o.checkServer(ctx, role, now)...)
 }
 
+// CheckOwn tells whether this machine could run the node that it has been, or begin a cluster. It
+// asks no server.
+func CheckOwn(o *Options, role string) []check.Finding {
+	const name = "data directory"
+	r, err := Load(o.DataDir)
+	of := check.Passed(name, o.DataDir+" is new")
+	switch {
+	case err != nil:
+		of = check.Failed(name, err.Error(), "")
+	case r == nil:
+		return append([]check.Finding{of, o.checkIdentity()}, o.checkPorts(role)...)
+	default:
+		if err := r.sameName(o, role); err != nil {
+			of = check.Failed(name, err.Error(), "")
+			break
+		}
+		of = check.Passed(name, o.DataDir+" is that of "+r.Role+" "+r.Name+", which goes on")
+	}
+	return append([]check.Finding{of}, o.checkPorts(role)...)
+}
+
 // checkIdentity finds out whether the machine could register as a node.
 func (o *Options) checkIdentity() check.Finding {
 	const name = "node name and labels"

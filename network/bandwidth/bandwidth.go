@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -189,14 +190,34 @@ func Clean() error {
 // Purge removes all interfaces. The buckets of packets to pods are removed with their links.
 func Purge() error { return remove(func(string) bool { return true }) }
 
-func remove(which func(of string) bool) error {
+// Found returns the names of the interfaces.
+func Found() ([]string, error) {
+	links, err := interfaces()
+	var names []string
+	for _, link := range links {
+		names = append(names, link.Attrs().Name)
+	}
+	return names, err
+}
+
+func interfaces() ([]netlink.Link, error) {
 	links, err := netdump.Whole(netlink.LinkList)
 	if err != nil {
-		return fmt.Errorf("bandwidth: list links: %w", err)
+		return nil, fmt.Errorf("bandwidth: list links: %w", err)
+	}
+	return slices.DeleteFunc(links, func(l netlink.Link) bool {
+		return !strings.HasPrefix(l.Attrs().Name, prefix) || l.Type() != "ifb"
+	}), nil
+}
+
+func remove(which func(of string) bool) error {
+	links, err := interfaces()
+	if err != nil {
+		return err
 	}
 	var failed error
 	for _, link := range links {
-		if !strings.HasPrefix(link.Attrs().Name, prefix) || link.Type() != "ifb" || !which(link.Attrs().Alias) {
+		if !which(link.Attrs().Alias) {
 			continue
 		}
 		if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {

@@ -81,6 +81,49 @@ func Write(c Config) error {
 	return nil
 }
 
+// Found returns the file's name, if it is there.
+func Found(dir string) ([]string, error) {
+	path := filepath.Join(dir, fileName)
+	_, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return []string{path}, err
+}
+
+// Shares returns the PodCIDRs of the file; none without it.
+func Shares(dir string) ([]netip.Prefix, error) {
+	path := filepath.Join(dir, fileName)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var c struct {
+		Plugins []struct {
+			IPAM struct {
+				Ranges [][]struct {
+					Subnet netip.Prefix `json:"subnet"`
+				} `json:"ranges"`
+			} `json:"ipam"`
+		} `json:"plugins"`
+	}
+	if err := json.Unmarshal(text, &c); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	var shares []netip.Prefix
+	for _, p := range c.Plugins {
+		for _, of := range p.IPAM.Ranges {
+			for _, r := range of {
+				shares = append(shares, r.Subnet)
+			}
+		}
+	}
+	return shares, nil
+}
+
 // Remove removes the file; a missing one is no error.
 func Remove(dir string) error {
 	if err := os.Remove(filepath.Join(dir, fileName)); err != nil && !errors.Is(err, fs.ErrNotExist) {

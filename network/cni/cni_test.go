@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,5 +62,29 @@ func TestWrite(t *testing.T) {
 	}
 	if left, err := os.ReadDir(config.Dir); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestShares: the shares are read back from the file, and a missing one has none.
+func TestShares(t *testing.T) {
+	dir := t.TempDir()
+	if shares, err := Shares(dir); err != nil || len(shares) > 0 {
+		t.Errorf("%v %v", shares, err)
+	}
+	want := []netip.Prefix{netip.MustParsePrefix("10.42.3.0/24"), netip.MustParsePrefix("fd00:3::/64")}
+	if err := Write(Config{Dir: dir, IPAMDir: "/ipam", PodCIDRs: want, MTU: 1500}); err != nil {
+		t.Fatal(err)
+	}
+	if shares, err := Shares(dir); err != nil || !slices.Equal(shares, want) {
+		t.Errorf("%v %v", shares, err)
+	}
+	if found, err := Found(dir); err != nil || len(found) != 1 {
+		t.Errorf("%v %v", found, err)
+	}
+	if err := Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := Found(dir); err != nil || len(found) > 0 {
+		t.Errorf("%v %v", found, err)
 	}
 }

@@ -67,6 +67,19 @@ func isGone(err error) bool {
 	return errors.As(err, &missing) || errors.Is(err, unix.ENODEV)
 }
 
+// PodLinks returns the names of the node's ends of the links of pods in these shares.
+func PodLinks(shares []netip.Prefix) ([]string, error) {
+	links, err := podLinks(shares)
+	if err != nil {
+		return nil, fmt.Errorf("links of pods: %w", err)
+	}
+	var names []string
+	for _, l := range links {
+		names = append(names, l.Name)
+	}
+	return names, nil
+}
+
 // podLinks returns the node's ends of the links of its pods.
 func podLinks(shares []netip.Prefix) ([]*netlink.Veth, error) {
 	indexes := map[int]bool{}

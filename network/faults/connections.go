@@ -64,30 +64,30 @@ const (
 
 // MakeRoom sets kube-proxy's limit of tracked connections and its timeouts. It never makes the
 // table smaller. The table's size is fixed outside the machine's first network namespace, which is
-// no error.
-func MakeRoom(cpus int) error {
+// no error. set changes a setting of the kernel.
+func MakeRoom(cpus int, set func(path, value string) error) error {
 	want := min(max(connectionsAtLeast, cpus*connectionsPerCPU), connectionsAtMost)
 	smaller := func(have, want int) bool { return have != 0 && have < want }
-	failed := change(MaxFile, want, smaller)
+	failed := change(MaxFile, want, smaller, set)
 	if failed == nil {
 		// with fewer of them the table is slower, and no smaller
-		_ = change(bucketsFile, want/connectionsPerBucket, smaller)
+		_ = change(bucketsFile, want/connectionsPerBucket, smaller, set)
 	}
 	if errors.Is(failed, fs.ErrPermission) {
 		failed = nil
 	}
 	return errors.Join(failed,
-		change(establishedFile, establishedAtMost, func(have, want int) bool { return have > want }),
-		change(closeWaitFile, closeWaitAtLeast, func(have, want int) bool { return have < want }))
+		change(establishedFile, establishedAtMost, func(have, want int) bool { return have > want }, set),
+		change(closeWaitFile, closeWaitAtLeast, func(have, want int) bool { return have < want }, set))
 }
 
 // change writes a number if needed reports so for the present one.
-func change(path string, want int, needed func(have, want int) bool) error {
+func change(path string, want int, needed func(have, want int) bool, set func(path, value string) error) error {
 	have, err := readNumber(path)
 	if err != nil || !needed(have, want) {
 		return err
 	}
-	if err := os.WriteFile(path, []byte(strconv.Itoa(want)+"\n"), 0o644); err != nil {
+	if err := set(path, strconv.Itoa(want)); err != nil {
 		return fmt.Errorf("set %s to %d: %w", path, want, err)
 	}
 	return nil

@@ -192,7 +192,8 @@ func TestMakeRoom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := MakeRoom(1); err != nil {
+		set := func(path, value string) error { return os.WriteFile(path, []byte(value), 0o644) }
+		if err := MakeRoom(1, set); err != nil {
 			t.Fatal(err)
 		}
 		established, err := readNumber(establishedFile)

@@ -99,6 +99,19 @@ func Purge() error {
 	return failed
 }
 
+// Found returns the destinations of our routes.
+func Found() ([]string, error) {
+	present, err := ours()
+	if err != nil {
+		return nil, fmt.Errorf("pod routes: %w", err)
+	}
+	var found []string
+	for _, route := range present {
+		found = append(found, route.Dst.String())
+	}
+	return found, nil
+}
+
 func ours() ([]netlink.Route, error) {
 	var all []netlink.Route
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
@@ -92,8 +93,8 @@ type entry struct {
 }
 
 // Load reads the file, its drop-ins and the environment, and sets those flags that the command line
-// does not. The file may be missing if it is DefaultFile. All errors are returned at once, each
-// with its place.
+// does not. The file may be missing if it is DefaultFile, or has drop-ins. All errors are returned
+// at once, each with its place.
 func Load(flags *pflag.FlagSet, kind Kind, file string, environment []string) (*Loaded, error) {
 	l := &Loaded{Origins: map[string]Origin{}, Unused: map[string]Origin{}}
 	if file == None {
@@ -154,16 +155,18 @@ func filesOf(file string) ([]string, error) {
 	switch _, err := os.Stat(file); {
 	case err == nil:
 		files = append(files, file)
-	case !errors.Is(err, fs.ErrNotExist) || file != DefaultFile:
+	case !errors.Is(err, fs.ErrNotExist) || file != DefaultFile && !hasDropIns(file):
 		return nil, fmt.Errorf("the file of settings: %w", err)
 	}
-	switch info, err := os.Stat(file + ".d"); {
+	info, err := os.Stat(file + ".d")
+	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return files, nil
 	case err != nil:
 		return nil, fmt.Errorf("the folder of settings: %w", err)
-	case open(info):
-		return nil, errOpen(file + ".d")
+	}
+	if err := trusted(file+".d", info, os.Geteuid()); err != nil {
+		return nil, err
 	}
 	dropIns, err := os.ReadDir(file + ".d")
 	if err != nil {
@@ -177,6 +180,12 @@ func filesOf(file string) ([]string, error) {
 	return files, nil
 }
 
+// hasDropIns distinguishes a file that was left out from a wrong name.
+func hasDropIns(file string) bool {
+	info, err := os.Stat(file + ".d")
+	return err == nil && info.IsDir()
+}
+
 // contents reads a file. A node runs as root by its settings, so whoever may write them is root.
 func contents(path string) ([]byte, error) {
 	file, err := os.Open(path)
@@ -188,20 +197,27 @@ func contents(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if open(info) {
-		return nil, errOpen(path)
+	if err := trusted(path, info, os.Geteuid()); err != nil {
+		return nil, err
 	}
 	return io.ReadAll(file)
 }
 
-// open reports whether every user of the machine may write a file. Of a device such as /dev/null
-// what is written does not come back.
-func open(info fs.FileInfo) bool {
-	return info.Mode()&fs.ModeDevice == 0 && info.Mode().Perm()&0o002 != 0
-}
-
-func errOpen(path string) error {
-	return fmt.Errorf("%s: everybody may write it, and with it decide what root does: chmod o-w %s", path, path)
+// trusted refuses a file or a folder that a user beside root and the running user may write: as its
+// owner, or as everybody may. Of a device such as /dev/null what is written does not come back.
+func trusted(path string, info fs.FileInfo, user int) error {
+	if info.Mode()&fs.ModeDevice != 0 {
+		return nil
+	}
+	if info.Mode().Perm()&0o002 != 0 {
+		return fmt.Errorf("%s: everybody may write it, and with it decide what root does: chmod o-w %s", path, path)
+	}
+	owner, known := info.Sys().(*syscall.Stat_t)
+	if known && owner.Uid != 0 && int(owner.Uid) != user {
+		return fmt.Errorf("%s: it belongs to the user %d, who may write it, and with it decide what root does: chown root %s",
+			path, owner.Uid, path)
+	}
+	return nil
 }
 
 // parse reads one file. Its errors have the file and the line.

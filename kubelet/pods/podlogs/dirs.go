@@ -1,6 +1,7 @@
 package podlogs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/barque/barque/internal/remains"
 )
 
 // Dirs are the directories of a node with the logs of its pods.
@@ -118,6 +121,29 @@ func (d *Dirs) RemoveOwn(uid types.UID) error {
 		}
 	}
 	return err
+}
+
+// Remains are the directories of this kubelet's pods. They stay when the kubelet ends.
+func (d *Dirs) Remains() []remains.Kind {
+	return []remains.Kind{{Name: "logs of pods", Find: func(context.Context) ([]string, error) {
+		pods, err := d.Pods()
+		var found []string
+		for _, uid := range pods {
+			dirs, globErr := filepath.Glob(filepath.Join(d.Dir, "*_"+string(uid)))
+			found, err = append(found, dirs...), errors.Join(err, globErr)
+		}
+		return found, err
+	}, Remove: func(context.Context) error {
+		pods, err := d.Pods()
+		for _, uid := range pods {
+			err = errors.Join(err, d.RemoveOwn(uid))
+		}
+		err = errors.Join(err, d.RemoveDeadLinks())
+		// They stay while others have logs there.
+		_ = os.Remove(d.LinkDir)
+		_ = os.Remove(d.Dir)
+		return err
+	}}}
 }
 
 // nameMax is the longest name of a file in ext4.

@@ -152,3 +152,37 @@ func TestLogsGoWithTheContainer(t *testing.T) {
 		t.Errorf("a file that is no log of a pod has gone: %v", err)
 	}
 }
+
+// The logs of a node that is taken off its machine go, with the directories unless others have logs
+// there.
+func TestRemains(t *testing.T) {
+	for name, others := range map[string]bool{"alone": false, "beside another": true} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			d := &Dirs{Dir: filepath.Join(dir, "pods"), LinkDir: filepath.Join(dir, "containers"), Owner: "/a"}
+			pod := logPod("web", "u1")
+			write(t, d.Path(pod, "c", 0), "said")
+			if err := errors.Join(d.Make(pod), d.Link(pod, "c", "abc", 0)); err != nil {
+				t.Fatal(err)
+			}
+			if others {
+				write(t, filepath.Join(d.Dir, "ns_upstream_u3", "c", "0.log"), "of another")
+			}
+			kind := d.Remains()[0]
+			if found, err := kind.Find(t.Context()); err != nil || !slices.Equal(found, []string{d.PodDir(pod)}) {
+				t.Errorf("%q %v", found, err)
+			}
+			for range 2 {
+				if err := kind.Remove(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := os.Stat(d.Dir); (err == nil) != others {
+				t.Errorf("after it: %v", err)
+			}
+			if found, err := kind.Find(t.Context()); err != nil || len(found) > 0 {
+				t.Errorf("%q stay: %v", found, err)
+			}
+		})
+	}
+}

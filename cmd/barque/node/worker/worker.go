@@ -85,6 +85,12 @@ func (w *Worker) Start(ctx context.Context, stack *lifecycle.Stack) error {
 		return err
 	}
 	endpoint, cniDir := o.ContainerRuntimeEndpoint, options.UsualCNIConfDir
+	if endpoint == "" && !o.OtherNetwork() {
+		cniDir = containerd.CNIConfDir(o.DataDir)
+	}
+	if err := notePlaces(o.DataDir, w.places(cniDir)); err != nil {
+		return err
+	}
 	var ends exits.Dir
 	if endpoint == "" {
 		runtime, err := containerd.New(
@@ -93,9 +99,7 @@ func (w *Worker) Start(ctx context.Context, stack *lifecycle.Stack) error {
 		if err != nil {
 			return err
 		}
-		if endpoint = "unix://" + runtime.Socket(); !o.OtherNetwork() {
-			cniDir = runtime.CNIConfDir()
-		}
+		endpoint = "unix://" + runtime.Socket()
 		ends = runtime.Exits()
 		if err := stack.Start(ctx,
 			lifecycle.Component{Name: "containerd", Run: runtime.Run, Ready: waitFor(runtime.Ready()),
@@ -127,7 +131,8 @@ func (w *Worker) Start(ctx context.Context, stack *lifecycle.Stack) error {
 		Policies:       factory.Networking().V1().NetworkPolicies(), Namespaces: factory.Core().V1().Namespaces(),
 		Peers:      coreinformers.NewPodInformer(client, metav1.NamespaceAll, 0, cache.Indexers{}),
 		DNS:        w.dns(factory, rules, events),
-		CNIConfDir: cniDir, IPAMDir: filepath.Join(o.DataDir, "ipam"), Logger: w.Logger.With("part", "network"),
+		CNIConfDir: cniDir, IPAMDir: filepath.Join(o.DataDir, "ipam"),
+		SettingsFile: network.SettingsFile(o.DataDir), Logger: w.Logger.With("part", "network"),
 		Tell: func(kind, reason, message string) {
 			aboutNode.Event(&corev1.ObjectReference{Kind: "Node", Name: o.Name, UID: types.UID(o.Name)}, kind, reason,
 				message)
@@ -204,6 +209,13 @@ func withInformers(
 	return lifecycle.All(ctx, run...)
 }
 
+func (w *Worker) kubeletSettings() *kubeletconfig.Configuration {
+	if w.Options.Kubelet == nil {
+		return kubeletconfig.Default()
+	}
+	return w.Options.Kubelet
+}
+
 func (w *Worker) kubelet(
 	client kubernetes.Interface, endpoint string, ends exits.Dir, factory, own informers.SharedInformerFactory,
 	packets *network.Network,
@@ -218,10 +230,7 @@ func (w *Worker) kubelet(
 			"the kubelet's configuration has fields without effect here; docs/node.md lists the effective ones",
 			"fields", strings.Join(o.KubeletIgnored, ", "))
 	}
-	settings := o.Kubelet
-	if settings == nil {
-		settings = kubeletconfig.Default()
-	}
+	settings := w.kubeletSettings()
 	var importImages func(context.Context, io.Reader) ([]string, error)
 	if o.ContainerRuntimeEndpoint == "" {
 		importImages = func(ctx context.Context, tar io.Reader) ([]string, error) {
@@ -239,7 +248,7 @@ func (w *Worker) kubelet(
 		Revoked: w.Revoked, RevokedChanged: w.Changed,
 		RuntimeEndpoint: endpoint, ImportImages: importImages, Exits: ends,
 		VolumesDir: o.VolumesDir,
-		LogDir:     settings.PodLogsDir, LogLinkDir: filepath.Join(filepath.Dir(settings.PodLogsDir), "containers"),
+		LogDir:     settings.PodLogsDir, LogLinkDir: linksBeside(settings.PodLogsDir),
 		OldLogDir: filepath.Join(o.DataDir, "pods-log"),
 		RootDir:   o.KubeletRootDir, CgroupRoot: o.CgroupRoot, CgroupParents: ownParents(o.CgroupRoot),
 		ClusterDNS: []netip.Addr{w.Settings.DNSAddr()}, ClusterDomain: w.Settings.Domain,
