@@ -1,3 +1,5 @@
+##@ Faults, simulation and fuzzing
+
 # The earlier version is built once, from its own sources.
 FROM    ?= $(shell git describe --tags --abbrev=0 2>/dev/null)
 EARLIER  = $(CURDIR)/bin/earlier/$(shell git rev-parse --short=12 --verify --quiet '$(FROM)^{commit}')
@@ -7,12 +9,12 @@ upgrades: build ## upgrade a cluster from an earlier version and take it back wh
 	@if [ ! -x $(EARLIER)/bin/barque ]; then \
 	  rm -rf $(EARLIER); mkdir -p $(EARLIER); git archive '$(FROM)' | tar -x -C $(EARLIER); \
 	  $(MAKE) --no-print-directory -C $(EARLIER) build VERSION=$$(git describe --tags --always '$(FROM)'); fi
-	@$(NOTING); BARQUE_BIN=$(CURDIR)/bin/barque BARQUE_EARLIER=$(EARLIER)/bin/barque \
+	@$(NOTING); $(WITH_BARQUE) BARQUE_EARLIER=$(EARLIER)/bin/barque \
 	$(GO) test -count=$(or $(TIMES),1) -run '^TestUpgradeAndBack$$' -v -timeout 3h ./cluster-test
 
 .PHONY: rotations
 rotations: build ## rotate the key of 10,000 Secrets again and again while the leader is killed 100 times, and search the disks for them (SECRETS=10000 KILLS=100; as root)
-	@$(NOTING); BARQUE_BIN=$(CURDIR)/bin/barque \
+	@$(NOTING); $(WITH_BARQUE) \
 	$(GO) test -count=1 -run '^TestRotationsUnderKills$$' -v -timeout 6h ./cluster-test -secrets $(or $(SECRETS),10000) -kills $(or $(KILLS),100)
 
 # Each seed is a cluster of three or five under faults in virtual time; it stops at the first one with a
@@ -45,12 +47,12 @@ chaos-store: ## break three real servers of the store and check what they say (D
 .PHONY: chaos
 chaos: build ## break a whole cluster in all ways while it is used, and check that it kept its promises (DURATION=10m or COUNT=…, SEED=… FAULTS=…; as root)
 	$(GO) build -o bin/chaos ./cluster-test/chaos
-	$(SUDO) env BARQUE_BIN=$(CURDIR)/bin/barque bin/chaos -duration $(or $(DURATION),10m) -seed $(or $(SEED),0) -count $(or $(COUNT),0) \
+	$(AS_ROOT) bin/chaos -duration $(or $(DURATION),10m) -seed $(or $(SEED),0) -count $(or $(COUNT),0) \
 	  -faults '$(FAULTS)' -page $(or $(PAGE),bin/chaos.html)
 	$(if $(FAULTS),,$(MAKE) --no-print-directory chaos-addresses COUNT=$(or $(ADDRESS_FAULTS),30) DURATION=)
 
 .PHONY: chaos-addresses
 chaos-addresses: build ## break a cluster while a neighbour asks who has its addresses: never two (COUNT=200 or DURATION=…, SEED=… FAULTS=…; as root)
 	$(GO) build -o bin/chaos-addresses ./cluster-test/addresschaos
-	$(SUDO) env BARQUE_BIN=$(CURDIR)/bin/barque bin/chaos-addresses -duration $(or $(DURATION),10m) -seed $(or $(SEED),0) \
+	$(AS_ROOT) bin/chaos-addresses -duration $(or $(DURATION),10m) -seed $(or $(SEED),0) \
 	  -count $(or $(COUNT),0) -faults '$(FAULTS)'

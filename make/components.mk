@@ -1,3 +1,5 @@
+##@ Parts of the binary
+
 # Node components: built from the modules that go.mod names as tools, so their versions are
 # go.mod's; packed (compressed, with checksums) into kubelet/bundle/files for go:embed.
 
@@ -16,7 +18,7 @@ STAGED     := $(COMPONENTS:%=$(STAGE)/%)
 STATIC_GO_BUILD = $(GO) build -ldflags "-s -w" -o $@
 
 .PHONY: bundle
-bundle: ## build runc, the shim, the CNI plugins and the built-in images into kubelet/bundle/files
+bundle: libseccomp ## build runc, the shim, the CNI plugins and the built-in images into kubelet/bundle/files
 	@$(MAKE) --no-print-directory -j$$(nproc) $(BUNDLE_DIR)/index.json
 
 $(BUNDLE_DIR)/index.json: $(MKBUNDLE) $(STAGED)
@@ -33,19 +35,26 @@ $(STAGE)/ptp:                     go.mod ; $(STATIC_GO_BUILD) $(PTP_PKG)
 $(STAGE)/host-local:              go.mod ; $(STATIC_GO_BUILD) $(HOST_LOCAL_PKG)
 
 # runc enters namespaces in C, so it needs gcc. With libseccomp's headers and static library
-# (Debian: libseccomp-dev, installed here when we may) it filters system calls; without them it
-# is built all the same, and pods run unfiltered.
+# (Debian: libseccomp-dev) it filters system calls. Without them it is built all the same, and pods
+# run unfiltered.
+SECCOMP := /usr/include/seccomp.h
+
 $(STAGE)/runc: go.mod
-	@if [ ! -e /usr/include/seccomp.h ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  echo "installing libseccomp-dev (system call filters for containers)"; \
-	  { apt-get install -y -q libseccomp-dev || { apt-get update -q && apt-get install -y -q libseccomp-dev; }; } \
-	    >/tmp/barque-libseccomp.log 2>&1 || { echo "warning: could not install libseccomp-dev:"; tail -3 /tmp/barque-libseccomp.log; }; \
-	  rm -f /tmp/barque-libseccomp.log; \
-	fi
 	tags="netgo osusergo"; \
-	if [ -e /usr/include/seccomp.h ]; then tags="$$tags seccomp"; \
+	if [ -e $(SECCOMP) ]; then tags="$$tags seccomp"; \
 	else echo "warning: libseccomp-dev is missing: runc is built without seccomp"; fi; \
 	CGO_ENABLED=1 $(GO) build -tags "$$tags" -ldflags '-s -w -linkmode external -extldflags "-static"' -o $@ $(RUNC_PKG)
+
+# The only package that is installed for a build. Without root, Debian's tools or a network the
+# build goes on.
+.PHONY: libseccomp
+libseccomp: ## install libseccomp-dev, which runc needs to filter system calls (on Debian, as root; otherwise nothing)
+	@if [ ! -e $(SECCOMP) ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing libseccomp-dev (system call filters for containers)"; log=$$(mktemp); \
+	  { apt-get install -y -q libseccomp-dev || { apt-get update -q && apt-get install -y -q libseccomp-dev; }; } \
+	    >$$log 2>&1 || { echo "warning: could not install libseccomp-dev:"; tail -3 $$log; }; \
+	  rm -f $$log; \
+	fi
 
 $(STAGE)/pause: kubelet/bundle/pause/pause.c
 	@mkdir -p $(@D)

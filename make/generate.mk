@@ -1,3 +1,11 @@
+##@ Generated files
+
+# The folders of what is generated for go:embed. Their READMEs alone are committed.
+EMBEDDED = $(BUNDLE_DIR) $(SCHEMAS_DIR)/files $(CRDS_DIR)
+
+.PHONY: generate
+generate: schemas gateway-crds cis-page rights api-coverage ## generate all of these
+
 # Schemas of the built-in kinds: upstream's generator reads them from the comments of k8s.io/api;
 # packed into apiserver/openapi/schemas/files for go:embed. The stamp is younger than all of them.
 
@@ -11,7 +19,7 @@ METRICS     := k8s.io/metrics/pkg/apis/metrics/v1beta1
 .PHONY: schemas
 schemas: $(MKSCHEMAS)/packed ## generate the OpenAPI schemas of the built-in kinds into apiserver/openapi/schemas/files
 
-$(MKSCHEMAS)/packed: Makefile go.mod $(SCHEMAS_DIR)/pack.go $(SCHEMAS_DIR)/schemas.go
+$(MKSCHEMAS)/packed: make/generate.mk go.mod $(SCHEMAS_DIR)/pack.go $(SCHEMAS_DIR)/schemas.go
 	@mkdir -p $(@D)
 	$(GO) tool openapi-gen --go-header-file /dev/null --report-filename /dev/null \
 	  --output-dir $(@D) --output-pkg main --output-file definitions.go $(MACHINERY) $(METRICS) $$($(GO) list k8s.io/api/... | grep -v testing)
@@ -30,7 +38,7 @@ CRDS     := gatewayclasses gateways listenersets httproutes grpcroutes tlsroutes
 gateway-crds: $(CRDS:%=$(CRDS_DIR)/%.yaml.gz) ## take the definitions of the Gateway API into edge/gateway/crds/files
 
 # Listing a package downloads its module, which listing the module alone does not.
-$(CRDS_DIR)/%.yaml.gz: Makefile go.mod
+$(CRDS_DIR)/%.yaml.gz: make/generate.mk go.mod
 	gzip -9 -n < "$$($(GO) list -f '{{.Module.Dir}}' sigs.k8s.io/gateway-api/apis/v1)/config/crd/standard/gateway.networking.k8s.io_$*.yaml" > $@
 
 .PHONY: cis-page

@@ -1,8 +1,10 @@
-# Tests, in three rings: `make test`, `make test-all`, `make bench*`. docs/testing.md describes them.
+##@ Tests
+
+# Three rings: `make test`, `make test-all`, `make bench*`. docs/testing.md describes them.
 
 # The end-to-end packages need bin/barque and have their own run.
 E2E_PKGS  := ./cluster-test ./cluster-test/chaos ./cluster-test/addresschaos
-UNIT_PKGS  = $$($(GO) list ./... | grep -v -e '/cluster-test$$' -e '/cluster-test/chaos$$' -e '/cluster-test/addresschaos$$')
+UNIT_PKGS  = $$($(GO) list ./... | grep -v $(E2E_PKGS:./%=-e '/%$$'))
 # Where goroutines meet: `make test` runs these with the race detector, and all others without. The
 # store's files and formats hardly have goroutines. The tests of how much it holds and how long it
 # waits, and its simulation, would take ten times as long. `make test-all` runs all with it.
@@ -62,12 +64,12 @@ unit-plain:
 	  $(GO) test $(SHORT) -run 'Address|Moves' ./raftstore; \
 	fi; \
 	echo "go test -short, all other packages but $(E2E_PKGS)"; \
-	$(GO) test $(SHORT) $$($(GO) list ./... | grep -vxF -e "$$raced" | grep -v -e '/cluster-test$$' -e '/cluster-test/chaos$$' -e '/cluster-test/addresschaos$$')
+	$(GO) test $(SHORT) $$(echo "$(UNIT_PKGS)" | grep -vxF -e "$$raced")
 
 .PHONY: test-e2e
 test-e2e: build ## take one three-server cluster through its life: hello, rollout, a dead leader, backup, leave (as root)
 	@echo "go test -run TestTour ./cluster-test"; $(NOTING); \
-	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) test -count=$(or $(RUNS),1) -run '^TestTour$$' -timeout 60m ./cluster-test
+	$(WITH_BARQUE) $(GO) test -count=$(or $(RUNS),1) -run '^TestTour$$' -timeout 60m ./cluster-test
 
 .PHONY: test-all
 test-all: lint test-all-unit test-all-e2e test-clients test-oidc test-csi test-cloud ## run everything, for a night: all tests with the race detector, simulation, both chaos worlds, fuzzing (as root)
@@ -91,4 +93,4 @@ test-all-unit: bundle schemas gateway-crds ## run all unit tests in full, with t
 .PHONY: test-all-e2e
 test-all-e2e: build ## run all end-to-end tests, and a short chaos (as root)
 	@echo 'go test $(E2E_PKGS)'; $(NOTING); \
-	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) test -count=1 -p 1 -parallel 3 -timeout 90m $(E2E_PKGS)
+	$(WITH_BARQUE) $(GO) test -count=1 -p 1 -parallel 3 -timeout 90m $(E2E_PKGS)
