@@ -37,14 +37,14 @@ WITH_CC = command -v $${CC:-cc} >/dev/null || { echo "warning: no C compiler: no
 test: lint test-unit test-e2e ## run the tests of every change: lint, unit tests, one end-to-end pass; at most ten minutes (as root)
 
 .PHONY: lint
-lint: bundle schemas gateway-crds ## check formatting, go vet, staticcheck
+lint: bundle schemas gateway-crds licenses ## check formatting, go vet, staticcheck
 	@unformatted="$$(gofmt -l $$(git ls-files '*.go'))"; \
 	if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 
 .PHONY: test-unit
-test-unit: bundle schemas gateway-crds ## run the unit tests in their short form, with the race detector where goroutines meet
+test-unit: bundle schemas gateway-crds licenses ## run the unit tests in their short form, with the race detector where goroutines meet
 	@$(MAKE) --no-print-directory -j2 --output-sync=target unit-raced unit-plain
 
 # The store with the race detector takes minutes of one core; the other one has the rest meanwhile.
@@ -79,7 +79,7 @@ test-all: lint test-all-unit test-all-e2e test-clients test-oidc test-csi test-c
 	$(MAKE) --no-print-directory fuzz FUZZTIME=$(or $(FUZZTIME),1m)
 
 .PHONY: test-all-unit
-test-all-unit: bundle schemas gateway-crds ## run all unit tests in full, with the race detector
+test-all-unit: bundle schemas gateway-crds licenses ## run all unit tests in full, with the race detector
 	@$(NOTING); \
 	if $(WITH_CC); then \
 	  echo "go test -race, all packages but $(E2E_PKGS)"; \
