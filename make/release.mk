@@ -10,10 +10,6 @@ $(MKRELEASE): $(wildcard release/builder/*.go) release/builder/go.mod
 release: $(MKRELEASE) ## build the release of the commit into bin/release/VERSION (ARCHS=amd64,arm64 KEY=minisign.key PASSWORD_FILE=file)
 	$(MKRELEASE) -o bin/release -archs '$(ARCHS)' -key '$(KEY)' -password-file '$(PASSWORD_FILE)'
 
-.PHONY: test-builder
-test-builder: ## run the unit tests of the builder of releases
-	@$(NOTING); $(GO) test -C release/builder -short ./...
-
 # Both builds are from nothing but Go's build cache. With COLD=1 the second one has a cache of its
 # own, so that the compiler's work is compared, too: half an hour for each architecture.
 .PHONY: test-release

@@ -63,6 +63,8 @@ unit-plain:
 	  echo "go test -short, what is built without the race detector only (raftstore/addresses_test.go)"; \
 	  $(GO) test $(SHORT) -run 'Address|Moves' ./raftstore; \
 	fi; \
+	echo "go test -short, the builder of releases, a module of its own"; \
+	$(GO) test -C release/builder -short ./...; \
 	echo "go test -short, all other packages but $(E2E_PKGS)"; \
 	$(GO) test $(SHORT) $$(echo "$(UNIT_PKGS)" | grep -vxF -e "$$raced")
 
@@ -88,7 +90,8 @@ test-all-unit: bundle schemas gateway-crds licenses ## run all unit tests in ful
 	  $(GO) test -timeout 10m -run 'Address|Moves' ./raftstore; \
 	else \
 	  $(GO) test -timeout 60m $(UNIT_PKGS); \
-	fi
+	fi; \
+	$(GO) test -C release/builder ./...
 
 .PHONY: test-all-e2e
 test-all-e2e: build ## run all end-to-end tests, and a short chaos (as root)
