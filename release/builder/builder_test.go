@@ -11,7 +11,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -414,13 +413,17 @@ func texts(t *testing.T) licences {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mit, err := os.ReadFile(filepath.Join(runtime.GOROOT(), "LICENSE"))
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bsd, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(root)), "LICENSE"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := licences{}
 	add := func(name, version string) {
-		all[name] = licensed{Name: name, Version: version, Texts: []struct{ File, Content string }{{"LICENSE", string(mit)}}}
+		all[name] = licensed{Name: name, Version: version, Texts: []struct{ File, Content string }{{"LICENSE", string(bsd)}}}
 	}
 	add(goLibrary, info.GoVersion)
 	for _, name := range []string{"glibc", "libgcc", "libseccomp"} {
@@ -486,8 +489,19 @@ func validate(t *testing.T, text []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	schema := (&url.URL{Scheme: "file", Path: filepath.Join(strings.TrimSpace(string(out)), "schema/bom-1.6.schema.json")}).String()
-	result, err := gojsonschema.Validate(gojsonschema.NewReferenceLoader(schema), gojsonschema.NewBytesLoader(text))
+	dir := filepath.Join(strings.TrimSpace(string(out)), "schema")
+	// The schemas refer to each other by their addresses; none is fetched.
+	loader := gojsonschema.NewSchemaLoader()
+	for _, name := range []string{"spdx.schema.json", "jsf-0.82.schemax.json"} {
+		if err := loader.AddSchemas(gojsonschema.NewReferenceLoader("file://" + filepath.Join(dir, name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	schema, err := loader.Compile(gojsonschema.NewReferenceLoader("file://" + filepath.Join(dir, "bom-1.6.schema.json")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := schema.Validate(gojsonschema.NewBytesLoader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -595,6 +609,25 @@ func TestPrograms(t *testing.T) {
 	}
 	if err := checkProgram("/bin/sh", runtime.GOARCH); err == nil || !strings.Contains(err.Error(), "is not static") {
 		t.Errorf("/bin/sh: %v", err)
+	}
+}
+
+// Schemas are used again only where a tree has generated them.
+func TestReusedSchemas(t *testing.T) {
+	tree, src := t.TempDir(), t.TempDir()
+	put(t, filepath.Join(src, schemas, "README.md"), "")
+	if err := reuseSchemas(tree, src); err == nil || !strings.Contains(err.Error(), "make schemas") {
+		t.Errorf("without schemas: %v", err)
+	}
+	put(t, filepath.Join(tree, schemas, "a.json.zst"), "schema")
+	if err := reuseSchemas(tree, src); err != nil {
+		t.Fatal(err)
+	}
+	if content, err := os.ReadFile(filepath.Join(src, schemas, "a.json.zst")); err != nil || string(content) != "schema" {
+		t.Errorf("%q, %v", content, err)
+	}
+	if _, err := os.Stat(filepath.Join(src, schemasStamp)); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -47,6 +47,11 @@ func (b *build) compile(ctx context.Context, archs []string) error {
 	if err := b.export(ctx, src); err != nil {
 		return err
 	}
+	if b.reuse {
+		if err := reuseSchemas(".", src); err != nil {
+			return err
+		}
+	}
 	version, err := toolchain(src)
 	if err != nil {
 		return err
@@ -104,6 +109,32 @@ func (b *build) compile(ctx context.Context, archs []string) error {
 	return nil
 }
 
+// schemas is the generated folder that takes the longest, and its stamp for make. It follows from
+// committed files, and make has compared their times in the tree.
+const (
+	schemas      = "apiserver/openapi/schemas/files"
+	schemasStamp = "bin/_schemas/packed"
+)
+
+// reuseSchemas copies the generated schemas of a tree into the exported sources.
+func reuseSchemas(tree, src string) error {
+	files, err := filepath.Glob(filepath.Join(tree, schemas, "*.zst"))
+	if err != nil || len(files) == 0 {
+		return errors.Join(err, fmt.Errorf("%s has no schemas to use again: make schemas", filepath.Join(tree, schemas)))
+	}
+	for _, path := range files {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(src, schemas, filepath.Base(path)), content, 0o644); err != nil {
+			return err
+		}
+	}
+	stamp := filepath.Join(src, schemasStamp)
+	return errors.Join(os.MkdirAll(filepath.Dir(stamp), 0o755), os.WriteFile(stamp, nil, 0o644))
+}
+
 // native returns the path of a program that this machine can run.
 func (b *build) native(name string) string { return filepath.Join(b.work, runtime.GOARCH, name) }
 
@@ -156,10 +187,8 @@ func (b *build) prepare(ctx context.Context, arch string) ([]string, error) {
 		return nil, err
 	}
 	b.inputs = append(b.inputs, debPackage{name: seccomp, version: version, arch: arch, forArch: arch})
-	lib := filepath.Join(root, "usr/lib", t.triplet)
 	return []string{"CC=" + t.triplet + "-gcc-12", "FOR_SYSROOT=" + root,
-		"PKG_CONFIG_LIBDIR=" + filepath.Join(lib, "pkgconfig"), "PKG_CONFIG_SYSROOT_DIR=" + root,
-		"CGO_CFLAGS=-O2 -I" + filepath.Join(root, "usr/include"), "CGO_LDFLAGS=-L" + lib}, nil
+		"PKG_CONFIG_LIBDIR=" + filepath.Join(root, "usr/lib", t.triplet, "pkgconfig"), "PKG_CONFIG_SYSROOT_DIR=" + root}, nil
 }
 
 // check says what is wrong with the programs of an architecture. Each must be static and for it,

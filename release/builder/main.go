@@ -2,7 +2,7 @@
 // a bill of materials, provenance, checksums and their signature. `make release` runs it;
 // docs/releases.md describes the result.
 //
-//	builder -o DIR [-archs amd64,arm64] [-key FILE [-password-file FILE]]
+//	builder -o DIR [-archs amd64,arm64] [-key FILE [-password-file FILE]] [-reuse]
 //
 // It exports the commit into a directory of its own and builds there by the Makefile, so that no
 // file which is not committed takes part. All times are those of the commit. The same commit, Go
@@ -39,6 +39,7 @@ func run(ctx context.Context, args []string) error {
 	list := flags.String("archs", "amd64,arm64", "the architectures, by Go's names")
 	key := flags.String("key", "", "the `file` of a minisign secret key, which signs the checksums")
 	passwordFile := flags.String("password-file", "", "the `file` with the password of an encrypted key")
+	reuse := flags.Bool("reuse", false, "take the schemas that this tree has generated, in place of generating them again")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	b := &build{source: source, work: filepath.Join(where, ".work-"+source.commit[:12])}
+	b := &build{source: source, work: filepath.Join(where, ".work-"+source.commit[:12]), reuse: *reuse}
 	if err := b.compile(ctx, archs); err != nil {
 		return fmt.Errorf("%w (the sources and what was built are in %s)", err, b.work)
 	}
@@ -94,6 +95,7 @@ type build struct {
 	// work has the sources, and the programs of each architecture in a directory of its name.
 	work    string
 	version string // as barque prints it
+	reuse   bool   // the schemas that are in the working directory
 	// inputs are the Debian packages that have come into programs, or that have made them.
 	inputs []debPackage
 }

@@ -57,6 +57,9 @@ func (b *build) provenance(subjects sums, archs []string) ([]byte, error) {
 	d.BuildType = page + "#how-one-is-made"
 	d.ExternalParameters = map[string]any{"source": "git+" + repository + "@" + b.commit, "architectures": archs}
 	d.InternalParameters = map[string]any{"version": b.version, "go": version, "sourceDateEpoch": b.time.Unix()}
+	if b.reuse {
+		d.InternalParameters["reused"] = schemas
+	}
 	d.ResolvedDependencies = []resource{
 		{URI: "git+" + repository + "@" + b.commit, Digest: map[string]string{"gitCommit": b.commit}}}
 	for _, name := range []string{"go.sum", "release/builder/go.sum"} {
