@@ -52,8 +52,8 @@ func (b *build) licences(ctx context.Context) (licences, error) {
 var cLibraries = []struct{ prefix, name string }{
 	{"libc6-dev", "glibc"}, {"libgcc-", "libgcc"}, {"libseccomp-dev", "libseccomp"}}
 
-// bom returns the bill of materials: each program of each architecture with what is compiled into
-// it, in CycloneDX 1.6. The modules are those that the linker has noted in the program. A
+// bom returns the bill of materials: each program of each architecture with its modules and
+// libraries, in CycloneDX 1.6. The modules are those that the linker has noted in the program. A
 // component without a licence text is an error.
 func (b *build) bom(archs []string, texts licences) ([]byte, error) {
 	c := collection{texts: texts, components: map[string]cyclonedx.Component{}, dependencies: map[string]map[string]bool{}}
@@ -175,7 +175,8 @@ func (c *collection) module(m *debug.Module) string {
 	}
 	text, ok := c.texts[name]
 	if !ok || text.Version != version {
-		c.failed = errors.Join(c.failed, fmt.Errorf("barque licenses has no text of %s %s, which is compiled in", name, version))
+		c.failed = errors.Join(c.failed,
+			fmt.Errorf("barque licenses has no text of %s %s, which is compiled in", name, version))
 	}
 	component.Licenses = identify(text)
 	c.components[ref] = component
@@ -211,7 +212,7 @@ func identify(l licensed) *cyclonedx.Licenses {
 	all := cyclonedx.Licenses{}
 	for _, id := range slices.Sorted(maps.Keys(found)) {
 		license := &cyclonedx.License{ID: id}
-		if strings.Contains(id, "GPL-") { // the texts say which versions, and these identifiers are out of use
+		if strings.Contains(id, "GPL-") { // an identifier that SPDX has given up
 			license = &cyclonedx.License{Name: id}
 		}
 		all = append(all, cyclonedx.LicenseChoice{License: license})

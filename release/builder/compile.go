@@ -13,9 +13,10 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 )
 
-// chain is what an architecture's C programs are built with, on Debian.
+// chain has the compiler and the libraries of an architecture's C programs, on Debian.
 type chain struct {
 	machine elf.Machine
 	triplet string
@@ -74,6 +75,7 @@ func (b *build) compile(ctx context.Context, archs []string) error {
 		command := exec.CommandContext(ctx, "make", args...)
 		command.Dir, command.Env = src, slices.Concat(base, env)
 		command.Stdout, command.Stderr = os.Stderr, os.Stderr
+		command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) } // make ends its children by it
 		if err := command.Run(); err != nil {
 			return fmt.Errorf("make build for %s: %w", arch, err)
 		}
@@ -191,7 +193,7 @@ func (b *build) prepare(ctx context.Context, arch string) ([]string, error) {
 		"PKG_CONFIG_LIBDIR=" + filepath.Join(root, "usr/lib", t.triplet, "pkgconfig"), "PKG_CONFIG_SYSROOT_DIR=" + root}, nil
 }
 
-// check says what is wrong with the programs of an architecture. Each must be static and for it,
+// check returns the faults of the programs of an architecture. Each must be static and for it,
 // and runc must have been built with libseccomp.
 func check(dir, arch string) error {
 	var failed error

@@ -86,7 +86,7 @@ func (l layout) items() ([]item, error) {
 	own, err := os.ReadFile(filepath.Join(l.source, "LICENSE"))
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		fmt.Fprintln(os.Stderr, "WARNING: the sources have no LICENSE: the release says nothing of what users may do with Barque itself")
+		fmt.Fprintln(os.Stderr, "WARNING: the sources have no LICENSE: the release does not say under which terms Barque is used")
 	case err != nil:
 		failed = errors.Join(failed, err)
 	default:
@@ -116,7 +116,7 @@ func compressed(text []byte) []byte {
 	return b.Bytes()
 }
 
-// writePages writes what barque itself prints: manual pages, completions, and the licences.
+// writePages writes the output of barque that is in packages: manual pages, completions, licences.
 func (b *build) writePages(ctx context.Context) (string, error) {
 	dir := filepath.Join(b.work, "pages")
 	if err := os.MkdirAll(dir, 0o755); err != nil {

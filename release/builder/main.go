@@ -1,5 +1,5 @@
-// Command builder makes a release of Barque from the commit that is checked out: archives, packages,
-// a bill of materials, provenance, checksums and their signature. `make release` runs it;
+// Command builder makes a release of Barque from the commit that is checked out: archives,
+// packages, a bill of materials, provenance, checksums and their signature. `make release` runs it;
 // docs/releases.md describes the result.
 //
 //	builder -o DIR [-archs amd64,arm64] [-key FILE [-password-file FILE]] [-reuse]

@@ -120,7 +120,9 @@ The package starts nothing: barque install, or systemctl enable --now
 barque-server, begins a cluster.`
 
 // packageInfo describes a package, and writes its files below staging.
-func packageInfo(version, arch, suffix string, at time.Time, program, staging, scripts string, items []item) (*nfpm.Info, error) {
+func packageInfo(
+	version, arch, suffix string, at time.Time, program, staging, scripts string, items []item,
+) (*nfpm.Info, error) {
 	contents := files.Contents{entry(program, "/usr/bin/barque", "", 0o755, at),
 		entry("", "/etc/barque", files.TypeDir, 0o755, at)}
 	for n, i := range items {

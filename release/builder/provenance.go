@@ -42,7 +42,7 @@ type details struct {
 // page describes the build, and its builder.
 const page = repository + "/blob/main/docs/releases.md"
 
-// provenance says from what the files of a release were built, and by what.
+// provenance names the sources and the builder of the files of a release.
 func (b *build) provenance(subjects sums, archs []string) ([]byte, error) {
 	s := statement{Type: "https://in-toto.io/Statement/v1", PredicateType: "https://slsa.dev/provenance/v1"}
 	for _, f := range subjects {
@@ -68,7 +68,8 @@ func (b *build) provenance(subjects sums, archs []string) ([]byte, error) {
 			return nil, err
 		}
 		d.ResolvedDependencies = append(d.ResolvedDependencies,
-			resource{Name: name, URI: "git+" + repository + "@" + b.commit + "#" + name, Digest: map[string]string{"sha256": digest}})
+			resource{Name: name, URI: "git+" + repository + "@" + b.commit + "#" + name,
+				Digest: map[string]string{"sha256": digest}})
 	}
 	d.ResolvedDependencies = append(d.ResolvedDependencies, resource{URI: "pkg:generic/go@" + version[2:]})
 	for _, p := range b.inputs {

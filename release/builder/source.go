@@ -26,8 +26,8 @@ type source struct {
 	describe string // the answer of git describe
 }
 
-// head returns the commit that is checked out. It refuses a tree with changes: what is not
-// committed would not be in the release.
+// head returns the commit that is checked out. It refuses a tree with changes: they
+// would not be in the release.
 func head(ctx context.Context) (source, error) {
 	var s source
 	changed, err := output(ctx, "", nil, "git", "status", "--porcelain")
@@ -35,7 +35,8 @@ func head(ctx context.Context) (source, error) {
 		return s, err
 	}
 	if changed != "" {
-		return s, fmt.Errorf("a release is built from a commit, and these are not committed; commit, remove or stash them:\n%s", changed)
+		return s, fmt.Errorf(
+			"a release is built from a commit, and these are not committed; commit, remove or stash them:\n%s", changed)
 	}
 	if s.commit, err = output(ctx, "", nil, "git", "rev-parse", "HEAD"); err != nil {
 		return s, err

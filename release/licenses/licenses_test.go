@@ -34,7 +34,7 @@ func TestPackedComponentsAreTheSame(t *testing.T) {
 	}
 }
 
-// A binary that was built by make has the licences of what it cannot be without.
+// A binary that was built by make has the licences of its largest parts.
 func TestAll(t *testing.T) {
 	all, err := All()
 	if errors.Is(err, ErrNotBuilt) {

@@ -141,7 +141,7 @@ func ofModule(used []use) (licenses.Component, error) {
 	return c, nil
 }
 
-// grant are the names of files with a licence, and legal those with it or what belongs to it.
+// grant are the names of files with a licence. legal has those that belong to one as well.
 var (
 	grant = regexp.MustCompile(`(?i)^(un)?(licen[cs]es?|copying|copyright)([-._ ].*)?$`)
 	legal = regexp.MustCompile(`(?i)^(un)?(licen[cs]es?|copying|copyright|notice|patents)([-._ ].*)?$`)
