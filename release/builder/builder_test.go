@@ -232,7 +232,8 @@ func TestRPMPackage(t *testing.T) {
 	}
 }
 
-// The scripts of packages stop a node at a removal only, by the arguments of dpkg and of rpm. systemctl is a program of the test.
+// The scripts of packages stop a node at a removal only, by the arguments of dpkg and of rpm.
+// systemctl is a program of the test.
 func TestScripts(t *testing.T) {
 	dir := t.TempDir()
 	log := filepath.Join(dir, "log")

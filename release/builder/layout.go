@@ -86,7 +86,7 @@ func (l layout) items() ([]item, error) {
 	own, err := os.ReadFile(filepath.Join(l.source, "LICENSE"))
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		fmt.Fprintln(os.Stderr, "WARNING: the sources have no LICENSE: the release does not say under which terms Barque is used")
+		fmt.Fprintln(os.Stderr, "WARNING: the sources have no LICENSE: the release names no terms for Barque itself")
 	case err != nil:
 		failed = errors.Join(failed, err)
 	default:

@@ -38,8 +38,8 @@ func TestTextsOfAModule(t *testing.T) {
 	}
 }
 
-// A module without a licence text fails the gathering, with its name. A notice, or an empty file, is
-// no licence.
+// A module without a licence text fails the gathering, with its name. A notice, or an empty file,
+// is no licence.
 func TestModulesWithoutALicence(t *testing.T) {
 	root := t.TempDir()
 	put(t, filepath.Join(root, "a/NOTICE"), "by me")
