@@ -20,3 +20,12 @@ test-release: $(MKRELEASE) ## build the release twice in two directories, and co
 	$(if $(COLD),GOCACHE=$$second/cache) $(MKRELEASE) -o $$second/a/longer/name -archs '$(ARCHS)' $(if $(REUSE),-reuse); \
 	diff -r $$first/a $$second/a/longer/name; \
 	(cd $$first/a/* && sha256sum -c SHA256SUMS); echo "both builds have the same bytes"
+
+# The programs of the last release for arm64, and the store's tests, under emulation.
+.PHONY: test-arm64
+test-arm64: ## run arm64's barque and runc of bin/release, and the store's tests, under qemu-user (Debian: qemu-user)
+	@dir=$$(mktemp -d); trap 'rm -rf $$dir' EXIT; \
+	tar -xzf "$$(ls -t bin/release/*/barque-*-linux-arm64.tar.gz | head -1)" -C $$dir --strip-components=1; \
+	qemu-aarch64 $$dir/barque version; qemu-aarch64 $$dir/barque help; \
+	qemu-aarch64 $$dir/barque licenses --names | wc -l
+	@$(NOTING); GOARCH=arm64 $(GO) test -short -exec qemu-aarch64 -timeout 60m $(or $(ONLY),./raftstore/...)
