@@ -97,11 +97,12 @@ func TestLicenses(t *testing.T) {
 	if errors.Is(err, licenses.ErrNotBuilt) {
 		t.Skip(err)
 	}
-	if err != nil || !strings.Contains(text, "Apache License") || !strings.Contains(text, "github.com/hashicorp/raft v") {
+	const module = "github.com/hashicorp/raft v"
+	if err != nil || !strings.Contains(text, "Apache License") || !strings.Contains(text, module) {
 		t.Errorf("%d bytes, %v", len(text), err)
 	}
 	names, err := run("--names")
-	if err != nil || strings.Contains(names, "Apache License") || !strings.Contains(names, "github.com/hashicorp/raft v") {
+	if err != nil || strings.Contains(names, "Apache License") || !strings.Contains(names, module) {
 		t.Errorf("%d bytes of names, %v", len(names), err)
 	}
 }

@@ -56,7 +56,8 @@ var cLibraries = []struct{ prefix, name string }{
 // libraries, in CycloneDX 1.6. The modules are those that the linker has noted in the program. A
 // component without a licence text is an error.
 func (b *build) bom(archs []string, texts licences) ([]byte, error) {
-	c := collection{texts: texts, components: map[string]cyclonedx.Component{}, dependencies: map[string]map[string]bool{}}
+	c := collection{texts: texts, components: map[string]cyclonedx.Component{},
+		dependencies: map[string]map[string]bool{}}
 	root := cyclonedx.Component{BOMRef: "barque@" + b.version, Type: cyclonedx.ComponentTypeApplication, Name: "barque",
 		Version: b.version, PackageURL: "pkg:golang/github.com/barque/barque@" + b.version,
 		ExternalReferences: &[]cyclonedx.ExternalReference{
@@ -120,7 +121,8 @@ func (c *collection) program(b *build, name, arch string) (string, error) {
 		return "", err
 	}
 	ref := name + "/linux-" + arch
-	component := cyclonedx.Component{BOMRef: ref, Type: cyclonedx.ComponentTypeApplication, Name: name, Version: b.version,
+	component := cyclonedx.Component{BOMRef: ref, Type: cyclonedx.ComponentTypeApplication, Name: name,
+		Version:    b.version,
 		Hashes:     &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: digest}},
 		Properties: &[]cyclonedx.Property{{Name: "barque:platform", Value: "linux/" + arch}}}
 	if name != "pause" { // which is in C
@@ -164,8 +166,8 @@ func (c *collection) module(m *debug.Module) string {
 	if _, ok := c.components[ref]; ok {
 		return ref
 	}
-	component := cyclonedx.Component{BOMRef: ref, Type: cyclonedx.ComponentTypeLibrary, Name: m.Path, Version: m.Version,
-		PackageURL: ref}
+	component := cyclonedx.Component{BOMRef: ref, Type: cyclonedx.ComponentTypeLibrary, Name: m.Path,
+		Version: m.Version, PackageURL: ref}
 	if m.Sum != "" {
 		component.Properties = &[]cyclonedx.Property{{Name: "go:sum", Value: m.Sum}}
 	}

@@ -59,7 +59,8 @@ func parts(t *testing.T) layout {
 
 func put(t *testing.T, path, content string) {
 	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+	err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600))
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -425,7 +426,8 @@ func texts(t *testing.T) licences {
 	}
 	all := licences{}
 	add := func(name, version string) {
-		all[name] = licensed{Name: name, Version: version, Texts: []struct{ File, Content string }{{"LICENSE", string(bsd)}}}
+		all[name] = licensed{Name: name, Version: version,
+			Texts: []struct{ File, Content string }{{"LICENSE", string(bsd)}}}
 	}
 	add(goLibrary, info.GoVersion)
 	for _, name := range []string{"glibc", "libgcc", "libseccomp"} {
@@ -501,7 +503,8 @@ func validate(t *testing.T, text []byte) {
 			t.Fatal(err)
 		}
 	}
-	schema, err := loader.Compile(gojsonschema.NewReferenceLoader("file://" + filepath.Join(dir, "bom-1.6.schema.json")))
+	main := gojsonschema.NewReferenceLoader("file://" + filepath.Join(dir, "bom-1.6.schema.json"))
+	schema, err := loader.Compile(main)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -564,7 +567,8 @@ func TestHead(t *testing.T) {
 	t.Chdir(dir)
 	git := func(args ...string) {
 		t.Helper()
-		command := exec.Command("git", append([]string{"-c", "user.name=t", "-c", "user.email=t@example.org"}, args...)...)
+		user := []string{"-c", "user.name=t", "-c", "user.email=t@example.org"}
+		command := exec.Command("git", append(user, args...)...)
 		command.Env = append(os.Environ(), "GIT_COMMITTER_DATE=2026-11-30T16:00:00Z")
 		if out, err := command.CombinedOutput(); err != nil {
 			t.Fatalf("git %v: %v: %s", args, err, out)
@@ -627,7 +631,8 @@ func TestReusedSchemas(t *testing.T) {
 	if err := reuseSchemas(tree, src); err != nil {
 		t.Fatal(err)
 	}
-	if content, err := os.ReadFile(filepath.Join(src, schemas, "a.json.zst")); err != nil || string(content) != "schema" {
+	content, err := os.ReadFile(filepath.Join(src, schemas, "a.json.zst"))
+	if err != nil || string(content) != "schema" {
 		t.Errorf("%q, %v", content, err)
 	}
 	if _, err := os.Stat(filepath.Join(src, schemasStamp)); err != nil {

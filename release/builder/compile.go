@@ -122,7 +122,8 @@ const (
 func reuseSchemas(tree, src string) error {
 	files, err := filepath.Glob(filepath.Join(tree, schemas, "*.zst"))
 	if err != nil || len(files) == 0 {
-		return errors.Join(err, fmt.Errorf("%s has no schemas to use again: make schemas", filepath.Join(tree, schemas)))
+		return errors.Join(err,
+			fmt.Errorf("%s has no schemas to use again: make schemas", filepath.Join(tree, schemas)))
 	}
 	for _, path := range files {
 		content, err := os.ReadFile(path)
@@ -190,7 +191,8 @@ func (b *build) prepare(ctx context.Context, arch string) ([]string, error) {
 	}
 	b.inputs = append(b.inputs, debPackage{name: seccomp, version: version, arch: arch, forArch: arch})
 	return []string{"CC=" + t.triplet + "-gcc-12", "FOR_SYSROOT=" + root,
-		"PKG_CONFIG_LIBDIR=" + filepath.Join(root, "usr/lib", t.triplet, "pkgconfig"), "PKG_CONFIG_SYSROOT_DIR=" + root}, nil
+		"PKG_CONFIG_LIBDIR=" + filepath.Join(root, "usr/lib", t.triplet, "pkgconfig"),
+		"PKG_CONFIG_SYSROOT_DIR=" + root}, nil
 }
 
 // check returns the faults of the programs of an architecture. Each must be static and for it,

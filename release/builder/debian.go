@@ -23,7 +23,8 @@ func (p debPackage) purl() string {
 
 // installed notes an installed package.
 func (b *build) installed(ctx context.Context, name, forArch string) error {
-	text, err := output(ctx, "", nil, "dpkg-query", "-W", "-f", "${db:Status-Abbrev} ${Version} ${Architecture}\n", name)
+	const format = "${db:Status-Abbrev} ${Version} ${Architecture}\n"
+	text, err := output(ctx, "", nil, "dpkg-query", "-W", "-f", format, name)
 	fields := strings.Fields(text)
 	if err != nil || len(fields) < 3 || fields[0] != "ii" {
 		return errors.Join(fmt.Errorf("a release for %s is built on Debian 12 with its package %s: apt-get install %s",
@@ -39,7 +40,8 @@ func (b *build) installed(ctx context.Context, name, forArch string) error {
 func fetch(ctx context.Context, state, root, arch, name string) (version string, err error) {
 	text, err := output(ctx, "", nil, "dpkg-query", "-W", "-f", "${Version}", name)
 	if err != nil {
-		return "", fmt.Errorf("a release is built on Debian 12 with its package %s: apt-get install %s: %w", name, name, err)
+		return "", fmt.Errorf("a release is built on Debian 12 with its package %s: apt-get install %s: %w",
+			name, name, err)
 	}
 	version = text
 	for _, dir := range []string{"lists/partial", "cache/archives/partial", "download"} {

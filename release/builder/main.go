@@ -39,7 +39,7 @@ func run(ctx context.Context, args []string) error {
 	list := flags.String("archs", "amd64,arm64", "the architectures, by Go's names")
 	key := flags.String("key", "", "the `file` of a minisign secret key, which signs the checksums")
 	passwordFile := flags.String("password-file", "", "the `file` with the password of an encrypted key")
-	reuse := flags.Bool("reuse", false, "take the schemas that this tree has generated, in place of generating them again")
+	reuse := flags.Bool("reuse", false, "take the schemas that this tree has generated, and generate none")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	fmt.Println(dir)
 	if signer == nil {
-		fmt.Fprintln(os.Stderr, "WARNING: this release is NOT SIGNED: make release KEY=file signs it with a minisign key")
+		fmt.Fprintln(os.Stderr, "WARNING: this release is NOT SIGNED; make release KEY=file signs by a minisign key")
 	}
 	return nil
 }
@@ -112,7 +112,8 @@ func (b *build) assemble(ctx context.Context, dir string, archs []string, signer
 		return err
 	}
 	for _, arch := range archs {
-		l := layout{source: filepath.Join(b.work, "source"), pages: pages, program: filepath.Join(b.work, arch, "barque")}
+		l := layout{source: filepath.Join(b.work, "source"), pages: pages,
+			program: filepath.Join(b.work, arch, "barque")}
 		if err := b.pack(staging, arch, l); err != nil {
 			return err
 		}
@@ -150,7 +151,8 @@ func (b *build) assemble(ctx context.Context, dir string, archs []string, signer
 	}
 	if signer != nil {
 		comment := fmt.Sprintf("barque %s, commit %s", b.version, b.commit)
-		if err := os.WriteFile(filepath.Join(staging, "SHA256SUMS.minisig"), signer.sign(text, comment), 0o644); err != nil {
+		signature := signer.sign(text, comment)
+		if err := os.WriteFile(filepath.Join(staging, "SHA256SUMS.minisig"), signature, 0o644); err != nil {
 			return err
 		}
 	}

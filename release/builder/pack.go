@@ -40,7 +40,8 @@ func (b *build) pack(dir, arch string, l layout) error {
 			return err
 		}
 		group.Go(func() error {
-			return written(filepath.Join(dir, name+suffix), func(w io.Writer) error { return packager.Package(info, w) })
+			write := func(w io.Writer) error { return packager.Package(info, w) }
+			return written(filepath.Join(dir, name+suffix), write)
 		})
 	}
 	return group.Wait()

@@ -79,7 +79,7 @@ func readKey(file, passwordFile string) (*signer, error) {
 		return &signer{key}, nil
 	}
 	if passwordFile == "" {
-		return nil, fmt.Errorf("%s is encrypted: name a file with its password (make release KEY=%s PASSWORD_FILE=file)",
+		return nil, fmt.Errorf("%s is encrypted: name a file with its password: make release KEY=%s PASSWORD_FILE=file",
 			file, file)
 	}
 	password, err := os.ReadFile(passwordFile)

@@ -13,7 +13,8 @@ import (
 
 func put(t *testing.T, path, content string) {
 	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+	err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600))
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -21,13 +22,14 @@ func put(t *testing.T, path, content string) {
 // The texts of a module are those of its root and of the directories on the way to used packages.
 func TestTextsOfAModule(t *testing.T) {
 	root := t.TempDir()
-	for name, content := range map[string]string{"LICENSE": "root", "NOTICE.txt": "notice", "used/inner/COPYING": "inner",
-		"used/inner/deep/x.go": "package deep", "unused/LICENSE": "not compiled in", "license.go": "package x",
+	for name, content := range map[string]string{"LICENSE": "root", "NOTICE.txt": "notice",
+		"used/inner/COPYING": "inner", "used/inner/deep/x.go": "package deep", "unused/LICENSE": "not compiled in", "license.go": "package x",
 		"used/LICENSES/MIT": "in a directory", "used/relicense.md": "no licence"} {
 		put(t, filepath.Join(root, name), content)
 	}
 	got, err := ofModules([]use{
-		{program: "runc", path: "example.org/m", version: "v1.0.0", root: root, dir: filepath.Join(root, "used/inner/deep")},
+		{program: "runc", path: "example.org/m", version: "v1.0.0", root: root,
+			dir: filepath.Join(root, "used/inner/deep")},
 		{program: "barque", path: "example.org/m", version: "v1.0.0", root: root, dir: root},
 	})
 	want := []licenses.Component{{Name: "example.org/m", Version: "v1.0.0", Programs: []string{"barque", "runc"},

@@ -60,7 +60,8 @@ func run(args []string) error {
 	}
 	others, missing := ofSystem("/", goRoot(), programs)
 	for _, name := range missing {
-		fmt.Fprintf(os.Stderr, "warning: the licence text of %s is not on this machine: `barque licenses` lacks it\n", name)
+		fmt.Fprintf(os.Stderr, "warning: the licence text of %s is not on this machine; `barque licenses` lacks it\n",
+			name)
 	}
 	packed, err := licenses.Pack(append(others, components...))
 	if err != nil {
