@@ -26,7 +26,8 @@ func TestPackedComponentsAreTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := rule + "\nexample.org/a v1.2.0, in barque, runc\n\nLICENSE:\n\ndo as you like\n\n" +
-		"sub/NOTICE:\n\nby me\n\n" + rule + "\nglibc, in runc\n\n/usr/share/doc/libc6-dev/copyright:\n\nfree\n"; text.String() != want {
+		"sub/NOTICE:\n\nby me\n\n" + rule +
+		"\nglibc, in runc\n\n/usr/share/doc/libc6-dev/copyright:\n\nfree\n"; text.String() != want {
 		t.Errorf("%s", text.String())
 	}
 	if _, err := Unpack(packed[:len(packed)-3]); err == nil {

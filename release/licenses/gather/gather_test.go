@@ -23,8 +23,8 @@ func put(t *testing.T, path, content string) {
 func TestTextsOfAModule(t *testing.T) {
 	root := t.TempDir()
 	for name, content := range map[string]string{"LICENSE": "root", "NOTICE.txt": "notice",
-		"used/inner/COPYING": "inner", "used/inner/deep/x.go": "package deep", "unused/LICENSE": "not compiled in", "license.go": "package x",
-		"used/LICENSES/MIT": "in a directory", "used/relicense.md": "no licence"} {
+		"used/inner/COPYING": "inner", "used/inner/deep/x.go": "package deep", "unused/LICENSE": "not compiled in",
+		"license.go": "package x", "used/LICENSES/MIT": "in a directory", "used/relicense.md": "no licence"} {
 		put(t, filepath.Join(root, name), content)
 	}
 	got, err := ofModules([]use{
