@@ -117,8 +117,8 @@ Barque turns Linux machines into a Kubernetes-compatible cluster. Every server
 has the replicated datastore, the API, the controllers and a node. Nothing else
 has to be installed.
 
-The package starts nothing: barque install, or systemctl enable --now
-barque-server, begins a cluster.`
+The package starts nothing: systemctl enable --now barque-server begins a
+cluster.`
 
 // packageInfo describes a package, and writes its files below staging.
 func packageInfo(
