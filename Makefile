@@ -9,6 +9,10 @@ SHELL       := /bin/bash
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 MODULE  := github.com/barque/barque
+# The architecture that is built for. For another one than this machine's, CC is its C compiler, and
+# FOR_SYSROOT has its libseccomp (docs/releases.md). Tools of the build, as mkbundle, stay native.
+FOR_ARCH    := $(or $(FOR_ARCH),$(shell $(GO) env GOARCH))
+FOR_SYSROOT ?=
 
 # What `barque kubectl version` says of its client; the servers' own is internal/version's. By major and
 # minor the API machinery knows which versions of kinds are deprecated, and warns clients.
@@ -51,8 +55,8 @@ down: ## stop that cluster and remove all that it made
 ##@ The binary
 
 .PHONY: build
-build: bundle schemas gateway-crds ## build bin/barque with its node components inside
-	$(GO) build -ldflags "$(LDFLAGS)" -o bin/barque ./cmd/barque
+build: bundle schemas gateway-crds licenses ## build bin/barque with its node components inside
+	GOARCH=$(FOR_ARCH) $(GO) build -ldflags "$(LDFLAGS)" -o bin/barque ./cmd/barque
 
 # Root has another build cache, and git does not read another user's repository: what is installed
 # is built before, by its user.
@@ -71,4 +75,4 @@ clean: ## remove all that make has built and generated; Go's build cache stays
 fmt: ## format all Go files
 	gofmt -l -w $$(git ls-files -- '*.go')
 
-include make/components.mk make/generate.mk make/test.mk make/chaos.mk make/compat.mk make/bench.mk
+include make/components.mk make/generate.mk make/test.mk make/chaos.mk make/compat.mk make/bench.mk make/release.mk

@@ -15,11 +15,16 @@ HOST_LOCAL_PKG := github.com/containernetworking/plugins/plugins/ipam/host-local
 COMPONENTS := runc containerd-shim-runc-v2 ptp host-local pause.tar hello.tar
 STAGED     := $(COMPONENTS:%=$(STAGE)/%)
 
-STATIC_GO_BUILD = $(GO) build -ldflags "-s -w" -o $@
+STATIC_GO_BUILD = GOARCH=$(FOR_ARCH) $(GO) build -ldflags "-s -w" -o $@
 
 .PHONY: bundle
 bundle: libseccomp ## build runc, the shim, the CNI plugins and the built-in images into kubelet/bundle/files
+	@mkdir -p $(STAGE); [ "$$(cat $(STAGE)/arch 2>/dev/null)" = $(FOR_ARCH) ] || echo $(FOR_ARCH) > $(STAGE)/arch
 	@$(MAKE) --no-print-directory -j$$(nproc) $(BUNDLE_DIR)/index.json
+
+# For another architecture than the last time, all components are built again.
+$(STAGED) $(STAGE)/pause $(STAGE)/hello: $(STAGE)/arch
+$(STAGE)/arch: ; @mkdir -p $(@D); echo $(FOR_ARCH) > $@
 
 $(BUNDLE_DIR)/index.json: $(MKBUNDLE) $(STAGED)
 	$(MKBUNDLE) pack -o $(BUNDLE_DIR) $(STAGED)
@@ -37,13 +42,13 @@ $(STAGE)/host-local:              go.mod ; $(STATIC_GO_BUILD) $(HOST_LOCAL_PKG)
 # runc enters namespaces in C, so it needs gcc. With libseccomp's headers and static library
 # (Debian: libseccomp-dev) it filters system calls. Without them it is built all the same, and pods
 # run unfiltered.
-SECCOMP := /usr/include/seccomp.h
+SECCOMP := $(FOR_SYSROOT)/usr/include/seccomp.h
 
 $(STAGE)/runc: go.mod
 	tags="netgo osusergo"; \
 	if [ -e $(SECCOMP) ]; then tags="$$tags seccomp"; \
 	else echo "warning: libseccomp-dev is missing: runc is built without seccomp"; fi; \
-	CGO_ENABLED=1 $(GO) build -tags "$$tags" -ldflags '-s -w -linkmode external -extldflags "-static"' -o $@ $(RUNC_PKG)
+	CGO_ENABLED=1 GOARCH=$(FOR_ARCH) $(GO) build -tags "$$tags" -ldflags '-s -w -buildid= -linkmode external -extldflags "-static"' -o $@ $(RUNC_PKG)
 
 # The only package that is installed for a build. Without root, Debian's tools or a network the
 # build goes on.
@@ -64,7 +69,7 @@ $(STAGE)/hello: $(wildcard examples/hello/*.go) go.mod
 	$(STATIC_GO_BUILD) ./examples/hello
 
 $(STAGE)/pause.tar: $(STAGE)/pause $(MKBUNDLE)
-	$(MKBUNDLE) image -name barque.local/pause:1 -user 65535:65535 -o $@ $<
+	$(MKBUNDLE) image -arch $(FOR_ARCH) -name barque.local/pause:1 -user 65535:65535 -o $@ $<
 
 $(STAGE)/hello.tar: $(STAGE)/hello $(MKBUNDLE)
-	$(MKBUNDLE) image -name barque.local/hello:1 -user 65532:65532 -port 8080/tcp -o $@ $<
+	$(MKBUNDLE) image -arch $(FOR_ARCH) -name barque.local/hello:1 -user 65532:65532 -port 8080/tcp -o $@ $<

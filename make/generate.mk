@@ -1,10 +1,10 @@
 ##@ Generated files
 
 # The folders of what is generated for go:embed. Their READMEs alone are committed.
-EMBEDDED = $(BUNDLE_DIR) $(SCHEMAS_DIR)/files $(CRDS_DIR)
+EMBEDDED = $(BUNDLE_DIR) $(SCHEMAS_DIR)/files $(CRDS_DIR) $(LICENSES_DIR)
 
 .PHONY: generate
-generate: schemas gateway-crds cis-page rights api-coverage ## generate all of these
+generate: schemas gateway-crds licenses cis-page rights api-coverage ## generate all of these
 
 # Schemas of the built-in kinds: upstream's generator reads them from the comments of k8s.io/api;
 # packed into apiserver/openapi/schemas/files for go:embed. The stamp is younger than all of them.
@@ -40,6 +40,22 @@ gateway-crds: $(CRDS:%=$(CRDS_DIR)/%.yaml.gz) ## take the definitions of the Gat
 # Listing a package downloads its module, which listing the module alone does not.
 $(CRDS_DIR)/%.yaml.gz: make/generate.mk go.mod
 	gzip -9 -n < "$$($(GO) list -f '{{.Module.Dir}}' sigs.k8s.io/gateway-api/apis/v1)/config/crd/standard/gateway.networking.k8s.io_$*.yaml" > $@
+
+# ---------------------------------------------------------------------------------------------
+# Licence texts of the modules that are compiled in. Which these are takes a second to list, so that
+# it is listed each time; the file changes only with them.
+
+LICENSES_DIR := release/licenses/files
+MKLICENSES   := bin/mklicenses
+
+.PHONY: licenses
+licenses: $(MKLICENSES) ## gather the licence texts of what is compiled in into release/licenses/files
+	GOARCH=$(FOR_ARCH) GO='$(GO)' $(MKLICENSES) -o $(LICENSES_DIR)/licenses.json.zst barque=./cmd/barque \
+	  runc=$(RUNC_PKG),cgo,netgo,osusergo,seccomp containerd-shim-runc-v2=$(SHIM_PKG) ptp=$(PTP_PKG) \
+	  host-local=$(HOST_LOCAL_PKG) hello=./examples/hello
+
+$(MKLICENSES): $(wildcard release/licenses/*.go release/licenses/gather/*.go) go.mod
+	$(GO) build -o $@ ./release/licenses/gather
 
 .PHONY: cis-page
 cis-page: ## write the tables of docs/cis.md from the rows that `barque check --profile cis` judges

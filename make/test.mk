@@ -37,7 +37,7 @@ WITH_CC = command -v $${CC:-cc} >/dev/null || { echo "warning: no C compiler: no
 test: lint test-unit test-e2e ## run the tests of every change: lint, unit tests, one end-to-end pass; at most ten minutes (as root)
 
 .PHONY: lint
-lint: bundle schemas gateway-crds ## check formatting, go vet, staticcheck, errors and log lines
+lint: bundle schemas gateway-crds licenses ## check formatting, go vet, staticcheck, errors and log lines
 	@unformatted="$$(gofmt -l $$(git ls-files '*.go'))"; \
 	if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
@@ -46,7 +46,7 @@ lint: bundle schemas gateway-crds ## check formatting, go vet, staticcheck, erro
 	$(GO) tool staticcheck ./...
 
 .PHONY: test-unit
-test-unit: bundle schemas gateway-crds ## run the unit tests in their short form, with the race detector where goroutines meet
+test-unit: bundle schemas gateway-crds licenses ## run the unit tests in their short form, with the race detector where goroutines meet
 	@$(MAKE) --no-print-directory -j2 --output-sync=target unit-raced unit-plain
 
 # The store with the race detector takes minutes of one core; the other one has the rest meanwhile.
@@ -65,6 +65,8 @@ unit-plain:
 	  echo "go test -short, what is built without the race detector only (raftstore/addresses_test.go)"; \
 	  $(GO) test $(SHORT) -run 'Address|Moves' ./raftstore; \
 	fi; \
+	echo "go test -short, the builder of releases, a module of its own"; \
+	$(GO) test -C release/builder -short ./...; \
 	echo "go test -short, all other packages but $(E2E_PKGS)"; \
 	$(GO) test $(SHORT) $$(echo "$(UNIT_PKGS)" | grep -vxF -e "$$raced")
 
@@ -81,7 +83,7 @@ test-all: lint test-all-unit test-all-e2e test-clients test-oidc test-csi test-c
 	$(MAKE) --no-print-directory fuzz FUZZTIME=$(or $(FUZZTIME),1m)
 
 .PHONY: test-all-unit
-test-all-unit: bundle schemas gateway-crds ## run all unit tests in full, with the race detector
+test-all-unit: bundle schemas gateway-crds licenses ## run all unit tests in full, with the race detector
 	@$(NOTING); \
 	if $(WITH_CC); then \
 	  echo "go test -race, all packages but $(E2E_PKGS)"; \
@@ -90,7 +92,8 @@ test-all-unit: bundle schemas gateway-crds ## run all unit tests in full, with t
 	  $(GO) test -timeout 10m -run 'Address|Moves' ./raftstore; \
 	else \
 	  $(GO) test -timeout 60m $(UNIT_PKGS); \
-	fi
+	fi; \
+	$(GO) test -C release/builder ./...
 
 .PHONY: test-all-e2e
 test-all-e2e: build ## run all end-to-end tests, and a short chaos (as root)

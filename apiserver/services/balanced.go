@@ -91,7 +91,7 @@ func texts(ports []balancers.Port) []string {
 	return out
 }
 
-// BalancedOwner returns a Service, as namespace/name, that has an address of a pool; "" without one.
+// BalancedOwner returns a Service, as namespace/name, that has an address of a pool; "" is none.
 func BalancedOwner(view raftstore.View, address netip.Addr) (string, error) {
 	item, reserved := view.Get(balancedKey(address.Unmap()))
 	if !reserved {

@@ -25,7 +25,7 @@ type ban struct {
 
 var rooms = []string{"adminapi", "apiserver", "backups", "clusterstatus", "cmd", "cluster-test", "controllers",
 	"devcluster", "edge", "examples", "internal", "kubelet", "machine", "membership",
-	"network", "pki", "raftstore", "scheduler", "verify"}
+	"network", "pki", "raftstore", "release", "scheduler", "verify"}
 
 var bans = []ban{
 	{from: without("cmd"), to: []string{"cmd"},
@@ -171,6 +171,8 @@ var bans = []ban{
 		reason: "an authority issues certificates; it knows nothing of their holders, or of the time of a renewal"},
 	{from: []string{"verify"}, to: without("verify", "internal"),
 		reason: "it judges a cluster by what any client is told; whoever knows how the cluster works excuses it, which internal does not"},
+	{from: []string{"release"}, to: without("release", "internal"),
+		reason: "it describes the program from outside; whatever it imported would have to be built before its own licences are known"},
 	{from: rooms, to: []string{"k8s.io/kubernetes"},
 		reason: "it is not made to be a library"},
 	{from: rooms, to: append([]string{"testing"}, testHelpers...),

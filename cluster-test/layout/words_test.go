@@ -39,6 +39,7 @@ var wordCeilings = map[string]wordCeiling{
 	"network":       plain,
 	"pki":           plain,
 	"raftstore":     plain,
+	"release":       plain,
 	"scheduler":     plain,
 	"verify":        plain,
 }

@@ -107,6 +107,7 @@ installed.
 		operators.UserCommand(), operators.CertCommand(), operators.AuditCommand(), imageCommand(),
 		operators.IngressCommand(), operators.ProxyCommand(), devCommand(), checkCommand(), operators.VerifyCommand(),
 		versionCommand(), installCommand(), uninstallCommand(), configCommand(), completionCommand(),
+		licensesCommand(), manCommand(),
 		&cobra.Command{Use: "kubectl", Short: "Run kubectl, with the cluster's kubeconfig unless another one is set",
 			DisableFlagParsing: true})
 	cmd.SetHelpCommand(command.HelpCommand())

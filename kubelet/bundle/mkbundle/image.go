@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -17,7 +16,7 @@ import (
 
 // imageSpec describes an image of one static binary, which becomes its entry point.
 type imageSpec struct {
-	name, binary, user, port string
+	name, arch, binary, user, port string
 }
 
 // writeImage writes the image as a tar that containerd imports.
@@ -42,7 +41,7 @@ func writeImage(spec imageSpec, out string) error {
 		return err
 	}
 	config := &v1.ConfigFile{
-		Architecture: runtime.GOARCH,
+		Architecture: spec.arch,
 		OS:           "linux",
 		Config:       v1.Config{Entrypoint: []string{file}, User: spec.user},
 	}

@@ -1,7 +1,7 @@
 // Command mkbundle is the build tool of the node components. The Makefile calls
 // it; it is no part of the barque binary.
 //
-//	mkbundle image -name REF [-user U] [-port P] -o OUT.tar BINARY
+//	mkbundle image -name REF [-arch A] [-user U] [-port P] -o OUT.tar BINARY
 //	mkbundle pack -o DIR FILE...
 //
 // Its output depends on nothing but its input: no times, no host names, no
@@ -13,6 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
 )
 
 var errUsage = errors.New("usage: mkbundle image|pack -o OUT … INPUT…")
@@ -34,6 +35,7 @@ func run(args []string) error {
 	case "image":
 		var spec imageSpec
 		flags.StringVar(&spec.name, "name", "", "image reference, such as barque.local/pause:1")
+		flags.StringVar(&spec.arch, "arch", runtime.GOARCH, "architecture of the binary, by Go's name")
 		flags.StringVar(&spec.user, "user", "", "user the image runs as")
 		flags.StringVar(&spec.port, "port", "", "port the image exposes, such as 8080/tcp")
 		if err := flags.Parse(args[1:]); err != nil {
