@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
+	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -18,6 +19,8 @@ import (
 
 	"github.com/barque/barque/controllers/apiendpoints"
 	"github.com/barque/barque/controllers/certificates"
+	"github.com/barque/barque/controllers/helmcharts"
+	"github.com/barque/barque/controllers/manifests"
 	"github.com/barque/barque/controllers/nodelifecycle"
 	"github.com/barque/barque/controllers/noderole"
 	"github.com/barque/barque/controllers/rootca"
@@ -61,6 +64,15 @@ type Config struct {
 	// LoadBalancers chooses the addresses of Services of type LoadBalancer; nil leaves them to a
 	// cloud's own controllers.
 	LoadBalancers servicelb.Provider
+	// Custom makes informers of custom resources, which run as long as the process; nil leaves out the
+	// controllers of manifests and charts.
+	Custom dynamicinformer.DynamicSharedInformerFactory
+	// Members are the servers of the cluster, Self is the name of this one, and Charts its directory
+	// of archives.
+	Members     manifests.Servers
+	Self        string
+	Charts      string
+	HelmMetrics *helmcharts.Metrics
 	// DefaultStorageClass is the name of the class that is laid down once; "" is none.
 	DefaultStorageClass string
 
@@ -123,7 +135,7 @@ type group struct {
 
 // groups are all controllers, in the order in which a new leader starts them. Requirements of every
 // pod's start come first.
-var groups = []group{basis, workloads, network, nodes, cluster, storage, devices, credentials}
+var groups = []group{basis, workloads, network, nodes, cluster, storage, devices, credentials, addons}
 
 // New makes the controllers that the settings choose, for runtime.Config.Routines.
 func New(cfg Config) ([]runtime.Routine, error) {

@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/metrics/legacyregistry"
 
@@ -31,7 +32,6 @@ import (
 	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/edge/bgp"
 	"github.com/barque/barque/edge/hold"
-	"github.com/barque/barque/edge/pool"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/scheddelay"
 	"github.com/barque/barque/internal/version"
@@ -81,6 +81,7 @@ type server struct {
 	api        *apiserver.Server
 	gateway    gatewayParts
 	members    *members.Members
+	custom     dynamicinformer.DynamicSharedInformerFactory // of Manifests and HelmCharts
 	// dumpScheduler writes the scheduler's state to the log.
 	dumpScheduler func()
 	packets       atomic.Pointer[network.Network] // nil without a node
@@ -442,7 +443,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		ServiceAccounts: apiserver.ServiceAccounts{Issuer: s.settings.AccountIssuer(), Keys: s.accountKeys,
 			MaxLifetime: o.Tokens.MaxExpiration, NoExtension: !o.Tokens.Extend},
 		ServiceCIDR: s.settings.ServiceCIDRs.Primary(), SecondaryServiceCIDR: s.settings.ServiceCIDRs.Secondary(),
-		Definitions:       [][]byte{pool.Definition, bgp.Definition},
+		Definitions:       definitions(),
 		TolerationSeconds: o.Times.Tolerations(),
 		Admission:         o.Admission,
 		AnonymousPaths:    o.AnonymousPaths,

@@ -71,3 +71,16 @@ func (s SilentServers) At(addr netip.Addr) bool {
 		})
 	})
 }
+
+// ServerNames are the names of the members of the store, for the controller of manifests.
+type ServerNames struct {
+	Store interface{ Members() []raftstore.Member }
+}
+
+// Names implements manifests.Servers.
+func (s ServerNames) Names() (names []string) {
+	for _, m := range s.Store.Members() {
+		names = append(names, m.Name)
+	}
+	return names
+}
