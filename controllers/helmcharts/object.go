@@ -13,14 +13,13 @@ package helmcharts
 
 import (
 	_ "embed"
+	"encoding/json"
 	"fmt"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -143,9 +142,15 @@ type Config struct {
 	Spec              ValuesSpec `json:"spec,omitzero"`
 }
 
+// read converts an object of the API. Numbers of values become float64, as Helm reads them: templates
+// compare them so.
 func read[T any](u *unstructured.Unstructured) (*T, error) {
 	var o T
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &o); err != nil {
+	raw, err := json.Marshal(u.Object)
+	if err == nil {
+		err = json.Unmarshal(raw, &o)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read the %s %s/%s: %w", u.GetKind(), u.GetNamespace(), u.GetName(), err)
 	}
 	return &o, nil

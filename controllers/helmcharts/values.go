@@ -13,7 +13,6 @@ import (
 	"helm.sh/helm/v4/pkg/strvals"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"sigs.k8s.io/yaml"
 )
 
 // secretsOf returns a Secret of a HelmChart's namespace; nil if there is none.
@@ -88,11 +87,7 @@ func secretValues(s ValuesSecret, secrets secretsOf) (map[string]any, error) {
 }
 
 func parseValues(text string) (map[string]any, error) {
-	values := map[string]any{}
-	if err := yaml.Unmarshal([]byte(text), &values); err != nil {
-		return nil, err
-	}
-	return values, nil
+	return loader.LoadValues(strings.NewReader(text))
 }
 
 // set sets one key as `helm --set` does for numbers and true, false and null, and as `--set-string`

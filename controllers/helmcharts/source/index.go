@@ -92,15 +92,13 @@ func entriesOf(index io.Reader, chart string) (repo.ChartVersions, error) {
 	s := scan{chart: chart}
 	for {
 		line, err := lines.ReadSlice('\n')
-		for errors.Is(err, bufio.ErrBufferFull) { // a long line is of one entry
-			if section.Len() > maxSection {
-				return nil, errors.New("a line is too long")
+		if errors.Is(err, bufio.ErrBufferFull) {
+			long := bytes.Clone(line)
+			for errors.Is(err, bufio.ErrBufferFull) && len(long) <= maxSection {
+				line, err = lines.ReadSlice('\n')
+				long = append(long, line...)
 			}
-			line = bytes.Clone(line)
-			var more []byte
-			more, err = lines.ReadSlice('\n')
-			line = append(line, more...)
-			if len(line) > maxSection {
+			if line = long; len(line) > maxSection {
 				return nil, errors.New("a line is too long")
 			}
 		}
