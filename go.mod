@@ -89,6 +89,8 @@ require (
 	sigs.k8s.io/yaml v1.6.0
 )
 
+require github.com/gofrs/flock v0.13.0 // indirect
+
 require (
 	github.com/Masterminds/goutils v1.1.1 // indirect
 	github.com/Masterminds/semver/v3 v3.5.0
