@@ -64,19 +64,24 @@ type Config struct {
 	// LoadBalancers chooses the addresses of Services of type LoadBalancer; nil leaves them to a
 	// cloud's own controllers.
 	LoadBalancers servicelb.Provider
-	// Custom makes informers of custom resources, which run as long as the process; nil leaves out the
-	// controllers of manifests and charts.
-	Custom dynamicinformer.DynamicSharedInformerFactory
-	// Members are the servers of the cluster, Self is the name of this one, and Charts its directory
-	// of archives.
-	Members     manifests.Servers
-	Self        string
-	Charts      string
-	HelmMetrics *helmcharts.Metrics
+	// Addons are for the controllers of manifests and charts; nil leaves them out.
+	Addons *Addons
 	// DefaultStorageClass is the name of the class that is laid down once; "" is none.
 	DefaultStorageClass string
 
 	clients Clients // of the controller that is being made
+}
+
+// Addons has what the controllers of manifests and charts need beside the others.
+type Addons struct {
+	// Custom makes informers of custom resources, which run as long as the process.
+	Custom dynamicinformer.DynamicSharedInformerFactory
+	// Servers are those of the cluster, Self is the name of this one, and Charts its directory of
+	// archives.
+	Servers manifests.Servers
+	Self    string
+	Charts  string
+	Metrics *helmcharts.Metrics
 }
 
 // Clients makes the clients of a controller for a term of leadership. Every request of them carries

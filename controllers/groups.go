@@ -461,20 +461,20 @@ func (c Config) certificates() certificates.Config {
 var addons = group{"addons", []entry{
 	{
 		name: "manifests", account: "barque-manifests",
-		off: func(c Config) bool { return c.Custom == nil },
+		off: func(c Config) bool { return c.Addons == nil },
 		make: func(c Config, _ int) (controller, error) {
 			return manifests.New(
-				manifests.Config{Informers: c.Informers, Custom: c.Custom, Logger: c.Logger, ConfigFor: c.clients.Config,
-					Servers: c.Members, Self: c.Self})
+				manifests.Config{Informers: c.Informers, Custom: c.Addons.Custom, Logger: c.Logger,
+					ConfigFor: c.clients.Config, Servers: c.Addons.Servers, Self: c.Addons.Self})
 		},
 	},
 	{
 		name: "helmcharts", account: "barque-helm-charts",
-		off: func(c Config) bool { return c.Custom == nil },
+		off: func(c Config) bool { return c.Addons == nil },
 		make: func(c Config, _ int) (controller, error) {
 			return helmcharts.New(
-				helmcharts.Options{Informers: c.Informers, Custom: c.Custom, Logger: c.Logger,
-					ConfigFor: c.clients.Config, Charts: c.Charts, Metrics: c.HelmMetrics})
+				helmcharts.Options{Informers: c.Informers, Custom: c.Addons.Custom, Logger: c.Logger,
+					ConfigFor: c.clients.Config, Charts: c.Addons.Charts, Metrics: c.Addons.Metrics})
 		},
 	},
 }}

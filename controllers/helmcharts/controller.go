@@ -416,7 +416,8 @@ func (t *term) change(
 	log.Info("Helm has ended", "operation", c.step)
 	t.recorder.Event(u, corev1.EventTypeNormal, done[c.step], done[c.step]+" the release "+c.at.Namespace+"/"+c.at.Name)
 	if fields := o.idle(); fields != "" && c.step != uninstall {
-		t.recorder.Event(u, corev1.EventTypeNormal, "FieldsIgnored", "Without an effect, because there are no jobs: "+fields)
+		t.recorder.Event(u, corev1.EventTypeNormal, "FieldsIgnored",
+			"Without an effect, because there are no jobs: "+fields)
 	}
 	if c.step != uninstall {
 		t.clear(key)
@@ -502,8 +503,8 @@ func (c *Controller) busy(at release.Place) bool {
 // errBusy is returned while an operation of an earlier term has not ended.
 var errBusy = errors.New("an operation of an earlier term has not ended in this process")
 
-// operate runs an operation. When the term ends, Helm's requests do; a template may still compute. It
-// is left behind then: it can write nothing.
+// operate runs an operation. When the term ends, Helm's requests do; a template may still compute.
+// It is left behind then: it can write nothing.
 func (t *term) operate(ctx context.Context, at release.Place, do func() error) error {
 	t.Controller.mu.Lock()
 	if t.running[at] {

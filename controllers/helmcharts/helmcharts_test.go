@@ -2,6 +2,7 @@ package helmcharts
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -193,14 +194,15 @@ func TestDigest(t *testing.T) {
 }
 
 func TestWhoseObjectItIs(t *testing.T) {
+	const note = `{metadata: {name: a, annotations: {%s}}, spec: {chart: c}}`
 	for text, want := range map[string]bool{
-		`{metadata: {name: a}, spec: {chart: c}}`:                                                                       true,
-		`{metadata: {name: a}, spec: {chartContent: c}}`:                                                                true,
-		`{metadata: {name: a}, spec: {}}`:                                                                               false,
-		`{metadata: {name: a, annotations: {helmcharts.helm.cattle.io/unmanaged: ""}}, spec: {chart: c}}`:               false,
-		`{metadata: {name: a, annotations: {helmcharts.cattle.io/managed-by: helm-controller}}, spec: {chart: c}}`:      true,
-		`{metadata: {name: a, annotations: {helmcharts.cattle.io/managed-by: another-controller}}, spec: {chart: c}}`:   false,
-		`{metadata: {name: a}, spec: {chart: c, podSecurityContext: {runAsNonRoot: true}, failurePolicy: "reinstall"}}`: true,
+		`{metadata: {name: a}, spec: {chart: c}}`:                                           true,
+		`{metadata: {name: a}, spec: {chartContent: c}}`:                                    true,
+		`{metadata: {name: a}, spec: {}}`:                                                   false,
+		`{metadata: {name: a}, spec: {chart: c, podSecurityContext: {runAsNonRoot: true}}}`: true,
+		fmt.Sprintf(note, `helmcharts.helm.cattle.io/unmanaged: ""`):                        false,
+		fmt.Sprintf(note, `helmcharts.cattle.io/managed-by: helm-controller`):               true,
+		fmt.Sprintf(note, `helmcharts.cattle.io/managed-by: another-controller`):            false,
 	} {
 		if got := parsed[Object](t, text).managed(); got != want {
 			t.Errorf("%s: got %v", text, got)

@@ -1,12 +1,12 @@
-// Package helmcharts installs, upgrades and uninstalls the releases of HelmChart objects, in the API
-// group of k3s. Helm runs in the leader (package release): there are no jobs and no pods.
+// Package helmcharts installs, upgrades and uninstalls the releases of HelmChart objects, in the
+// API group of k3s. Helm runs in the leader (package release): there are no jobs and no pods.
 //
 // Invariants:
 //   - All writes, Helm's too, carry the term of the leader.
 //   - What is installed is in Helm's own records, with a digest of what was asked for. Nothing else
 //     decides whether there is something to do.
-//   - A record that says pending was left by an ended leader, or by somebody's helm command that was
-//     interrupted. It is marked as interrupted and taken up again; an interruption is no failure,
+//   - A record that says pending was left by an ended leader, or by somebody's helm command that
+//     was interrupted. It is marked as interrupted and taken up again; an interruption is no failure,
 //     and uninstalls nothing.
 //   - Two HelmCharts never write one release: the older one counts.
 package helmcharts
@@ -142,8 +142,8 @@ type Config struct {
 	Spec              ValuesSpec `json:"spec,omitzero"`
 }
 
-// read converts an object of the API. Numbers of values become float64, as Helm reads them: templates
-// compare them so.
+// read converts an object of the API. Numbers of values become float64, as Helm reads them:
+// templates compare them so.
 func read[T any](u *unstructured.Unstructured) (*T, error) {
 	var o T
 	raw, err := json.Marshal(u.Object)

@@ -18,9 +18,9 @@ import (
 // secretsOf returns a Secret of a HelmChart's namespace; nil if there is none.
 type secretsOf func(name string) (*corev1.Secret, error)
 
-// valuesOf merges the values of a chart, in the order of k3s: valuesContent, values and the Secrets of
-// the HelmChart, those of the HelmChartConfig, and set. Later ones win. counted are the same without
-// Secrets whose updates are to be ignored.
+// valuesOf merges the values of a chart, in the order of k3s: valuesContent, values and the Secrets
+// of the HelmChart, those of the HelmChartConfig, and set. Later ones win. counted are the same
+// without Secrets whose updates are to be ignored.
 func valuesOf(o *Object, config *Config, secrets secretsOf) (all, counted map[string]any, err error) {
 	all, counted = map[string]any{}, map[string]any{}
 	specs := []ValuesSpec{o.Spec.ValuesSpec}

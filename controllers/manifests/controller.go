@@ -365,13 +365,15 @@ func (t *term) write(ctx context.Context, key runtime.Key, o *Object, differs st
 			Message: fmt.Sprintf("%d objects are applied", len(o.Status.Objects))}
 		kind := corev1.EventTypeNormal
 		if how.err != nil {
-			applied.Status, applied.Message, kind = metav1.ConditionFalse, bounded(how.err.Error()), corev1.EventTypeWarning
+			applied.Status, applied.Message = metav1.ConditionFalse, bounded(how.err.Error())
+			kind = corev1.EventTypeWarning
 		}
 		if meta.SetStatusCondition(&o.Status.Conditions, applied) || how.err == nil {
 			changed = true
 			t.recorder.Event(t.reference(o), kind, how.reason, applied.Message)
 			if how.err != nil {
-				t.cfg.Logger.Warn("a file of the directory manifests is not applied", "manifest", o.Name, "err", how.err)
+				t.cfg.Logger.Warn("a file of the directory manifests is not applied", "manifest", o.Name, "err",
+					how.err)
 			}
 		}
 	}

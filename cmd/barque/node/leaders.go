@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -24,8 +23,8 @@ import (
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/apiserver/rbac"
 	"github.com/barque/barque/cmd/barque/node/adapters"
+	"github.com/barque/barque/cmd/barque/node/addons"
 	"github.com/barque/barque/controllers"
-	"github.com/barque/barque/controllers/helmcharts"
 	"github.com/barque/barque/controllers/nodelifecycle"
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/internal/lifecycle"
@@ -86,15 +85,13 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 	return s.stack.Start(ctx, lifecycle.Component{Name: "leader work", Run: func(ctx context.Context) error {
 		informers := s.api.Informers()
 		informers.Start(ctx.Done())
-		// Nobody waits for those of custom resources: a leader makes the definitions first.
-		s.custom.Start(ctx.Done())
 		return lifecycle.All(ctx, func(ctx context.Context) error {
 			cache.WaitForCacheSync(ctx.Done(), s.members.Synced)
 			return rollovers.Run(ctx)
 		}, func(ctx context.Context) error {
 			informers.WaitForCacheSync(ctx.Done())
 			return lifecycle.All(ctx, s.life.Run, runner.Run, s.dumps)
-		}, s.gateway.shared.Objects.Run, s.late.bgp.Load().Run, s.readManifests)
+		}, s.gateway.shared.Objects.Run, s.late.bgp.Load().Run, s.addons.Run)
 	}})
 }
 
@@ -138,11 +135,8 @@ func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error
 	if err != nil {
 		return nil, err
 	}
-	custom, err := s.customInformers()
-	if err != nil {
-		return nil, err
-	}
-	helm, err := helmcharts.NewMetrics(legacyregistry.Registerer())
+	s.addons, err = addons.New(addons.Config{DataDir: s.options.DataDir, Server: s.options.Name, API: s.api,
+		Servers: adapters.ServerNames{Store: s.store}, Metrics: legacyregistry.Registerer(), Logger: logger})
 	if err != nil {
 		return nil, err
 	}
@@ -168,11 +162,7 @@ func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error
 		QuotaIgnored:        quota.Ignored(),
 		DefaultStorageClass: s.options.StorageClass(),
 		LoadBalancers:       balancers,
-		Custom:              custom,
-		Members:             adapters.ServerNames{Store: s.store},
-		Self:                s.options.Name,
-		Charts:              filepath.Join(s.options.DataDir, chartsDir),
-		HelmMetrics:         helm,
+		Addons:              s.addons.Controllers(),
 	})
 	if err != nil {
 		return nil, err

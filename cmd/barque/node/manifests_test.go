@@ -25,14 +25,15 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/barque/barque/cmd/barque/node/addons"
 	"github.com/barque/barque/controllers/helmcharts"
 	"github.com/barque/barque/controllers/manifests"
 	"github.com/barque/barque/internal/osthread"
 )
 
-// chartOf makes the archive of a chart with one ConfigMap, and a pod that must end before an upgrade.
-// No pod runs in these tests: an upgrade stays in the middle until the test says that the pod has
-// ended.
+// chartOf makes the archive of a chart with one ConfigMap, and a pod that must end before an
+// upgrade. No pod runs in these tests: an upgrade stays in the middle until the test says that the
+// pod has ended.
 func chartOf(t *testing.T, version string) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -76,7 +77,7 @@ func serveCharts(t *testing.T, s *space, at string, versions ...string) {
 	index := "apiVersion: v1\nentries:\n  other:\n  - name: other\n    version: 9.9.9\n  charted:\n"
 	mux := http.NewServeMux()
 	for _, v := range versions {
-		index += fmt.Sprintf("  - apiVersion: v2\n    name: charted\n    version: %s\n    urls: [charted-%s.tgz]\n", v, v)
+		index += fmt.Sprintf("  - name: charted\n    version: %s\n    urls: [charted-%s.tgz]\n", v, v)
 		data := chartOf(t, v)
 		mux.HandleFunc("/charted-"+v+".tgz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(data) })
 	}
@@ -99,7 +100,7 @@ func serveCharts(t *testing.T, s *space, at string, versions ...string) {
 // put writes a file of the directory manifests as users should: whole, by a renaming.
 func (p *process) put(name, text string) {
 	p.t.Helper()
-	dir := filepath.Join(p.order.DataDir, manifestsDir)
+	dir := filepath.Join(p.order.DataDir, addons.ManifestsDir)
 	next := filepath.Join(dir, "."+name)
 	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
 		p.t.Fatal(err)
@@ -111,7 +112,7 @@ func (p *process) put(name, text string) {
 
 func (p *process) drop(name string) {
 	p.t.Helper()
-	if err := os.Remove(filepath.Join(p.order.DataDir, manifestsDir, name)); err != nil {
+	if err := os.Remove(filepath.Join(p.order.DataDir, addons.ManifestsDir, name)); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -197,7 +198,8 @@ func leading(servers []*process) (*process, error) {
 
 // records returns the statuses of Helm's records of the release, by its labels.
 func records(ctx context.Context, client kubernetes.Interface) (statuses []string, err error) {
-	list, err := client.CoreV1().Secrets("charts").List(ctx, metav1.ListOptions{LabelSelector: "owner=helm,name=charted"})
+	list, err := client.CoreV1().Secrets("charts").List(ctx,
+		metav1.ListOptions{LabelSelector: "owner=helm,name=charted"})
 	if err != nil {
 		return nil, err
 	}
@@ -207,9 +209,9 @@ func records(ctx context.Context, client kubernetes.Interface) (statuses []strin
 	return statuses, nil
 }
 
-// Files on servers are applied by the leader, once for all servers, and go with the last one that has
-// them. A HelmChart among them is installed from a repository and upgraded. The leader is killed in
-// the middle of the upgrade; the next one takes it up. The release goes with the file.
+// Files on servers are applied by the leader, once for all servers, and go with the last one that
+// has them. A HelmChart among them is installed from a repository and upgraded. The leader is
+// killed in the middle of the upgrade; the next one takes it up. The release goes with the file.
 func TestManifestsAndCharts(t *testing.T) {
 	servers := startThree(t, "")
 	serveCharts(t, servers[0].space, "10.88.0.1:8879", "1.0.0", "1.1.0")
@@ -235,7 +237,7 @@ func TestManifestsAndCharts(t *testing.T) {
 	}
 
 	second.put("app.yaml", fmt.Sprintf(fileOf, "two"))
-	until(t, patience, "the content that changed last counts, and the difference is said", func(ctx context.Context) error {
+	until(t, patience, "the last content counts, and the difference is said", func(ctx context.Context) error {
 		if err := word(ctx, client, "filed", "filed", "two"); err != nil {
 			return err
 		}
@@ -311,7 +313,8 @@ func TestManifestsAndCharts(t *testing.T) {
 	})
 	charts := others[0].objects().Resource(helmcharts.Resource).Namespace(metav1.NamespaceSystem)
 
-	// The file goes, also where its server is the one that was killed: a user deletes the object then.
+	// The file goes, also where its server is the one that was killed: a user deletes the object
+	// then.
 	if third != old {
 		third.drop("chart.yaml")
 	} else if err := charts.Delete(t.Context(), "charted", metav1.DeleteOptions{}); err != nil {

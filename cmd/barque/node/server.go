@@ -16,7 +16,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/server/healthz"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/metrics/legacyregistry"
 
@@ -28,10 +27,12 @@ import (
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/node/adapters"
+	"github.com/barque/barque/cmd/barque/node/addons"
 	"github.com/barque/barque/cmd/barque/node/addresses"
 	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/edge/bgp"
 	"github.com/barque/barque/edge/hold"
+	"github.com/barque/barque/edge/pool"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/scheddelay"
 	"github.com/barque/barque/internal/version"
@@ -81,7 +82,7 @@ type server struct {
 	api        *apiserver.Server
 	gateway    gatewayParts
 	members    *members.Members
-	custom     dynamicinformer.DynamicSharedInformerFactory // of Manifests and HelmCharts
+	addons     *addons.Addons
 	// dumpScheduler writes the scheduler's state to the log.
 	dumpScheduler func()
 	packets       atomic.Pointer[network.Network] // nil without a node
@@ -443,7 +444,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		ServiceAccounts: apiserver.ServiceAccounts{Issuer: s.settings.AccountIssuer(), Keys: s.accountKeys,
 			MaxLifetime: o.Tokens.MaxExpiration, NoExtension: !o.Tokens.Extend},
 		ServiceCIDR: s.settings.ServiceCIDRs.Primary(), SecondaryServiceCIDR: s.settings.ServiceCIDRs.Secondary(),
-		Definitions:       definitions(),
+		Definitions:       append(addons.Definitions(), pool.Definition, bgp.Definition),
 		TolerationSeconds: o.Times.Tolerations(),
 		Admission:         o.Admission,
 		AnonymousPaths:    o.AnonymousPaths,

@@ -83,9 +83,9 @@ func resolve(base, at string) (string, error) {
 	return out.String(), nil
 }
 
-// entriesOf returns the versions of a chart in an index. A public index may have tens of megabytes, so
-// only the lines about the chart are kept and parsed. Indexes in another form than Helm writes are
-// parsed as a whole, up to maxSection.
+// entriesOf returns the versions of a chart in an index. A public index may have tens of megabytes,
+// so only the lines about the chart are kept and parsed. Indexes in another form than Helm writes
+// are parsed as a whole, up to maxSection.
 func entriesOf(index io.Reader, chart string) (repo.ChartVersions, error) {
 	var head, section bytes.Buffer
 	lines := bufio.NewReaderSize(index, 64<<10)

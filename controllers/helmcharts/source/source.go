@@ -1,8 +1,8 @@
-// Package source fetches charts: from a repository, a URL, an OCI registry, or the directory "charts"
-// of the server.
+// Package source fetches charts: from a repository, a URL, an OCI registry, or the directory
+// "charts" of the server.
 //
-// It bounds what it fetches, in bytes and in time, keeps archives for a while, and writes nothing to
-// a disk.
+// It bounds what it fetches, in bytes and in time, keeps archives for a while, and writes nothing
+// to a disk.
 package source
 
 import (

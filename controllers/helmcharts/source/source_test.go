@@ -174,7 +174,8 @@ func TestTLS(t *testing.T) {
 func TestDigestOfTheIndex(t *testing.T) {
 	sum := sha256.Sum256([]byte("archive /app.tgz"))
 	for digest, good := range map[string]bool{hex.EncodeToString(sum[:]): true, strings.Repeat("0", 64): false} {
-		s, _ := repository(t, "entries:\n  app:\n  - version: 1.0.0\n    digest: "+digest+"\n    urls: [app.tgz]\n", false)
+		s, _ := repository(t,
+			"entries:\n  app:\n  - version: 1.0.0\n    digest: "+digest+"\n    urls: [app.tgz]\n", false)
 		if _, err := fetch(t, &Fetcher{}, Chart{Chart: "app", Repo: s.URL}); (err == nil) != good {
 			t.Errorf("digest %s: %v", digest, err)
 		}
@@ -217,7 +218,8 @@ func TestBounds(t *testing.T) {
 		}
 	}))
 	t.Cleanup(s.Close)
-	if _, err := fetch(t, &Fetcher{}, Chart{Chart: s.URL + "/a.tgz"}); err == nil || !strings.Contains(err.Error(), "more than") {
+	_, err := fetch(t, &Fetcher{}, Chart{Chart: s.URL + "/a.tgz"})
+	if err == nil || !strings.Contains(err.Error(), "more than") {
 		t.Errorf("an endless archive gives %v", err)
 	}
 	if _, err := fetch(t, &Fetcher{}, Chart{Chart: "a", Repo: s.URL}); err == nil {
@@ -252,7 +254,8 @@ func TestArchivesOfTheServer(t *testing.T) {
 			t.Errorf("%s gives %q", chart, got)
 		}
 	}
-	if got, err := fetch(t, f, Chart{Content: base64.StdEncoding.EncodeToString([]byte("within")) + "\n"}); err != nil || got != "within" {
+	within := Chart{Content: base64.StdEncoding.EncodeToString([]byte("within")) + "\n"}
+	if got, err := fetch(t, f, within); err != nil || got != "within" {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
@@ -307,7 +310,8 @@ func push(t *testing.T, at, content string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := remote.Write(tag, v1.Image(image), remote.WithAuth(&authn.Basic{Username: "u", Password: "p"}), remote.WithContext(t.Context())); err != nil {
+	if err := remote.Write(tag, v1.Image(image), remote.WithAuth(&authn.Basic{Username: "u", Password: "p"}),
+		remote.WithContext(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 }

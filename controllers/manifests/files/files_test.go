@@ -254,8 +254,8 @@ func TestAFailedWriteIsTriedAgain(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	seen := map[string]string{}
-	for _, path := range []string{"a.yaml", "sub/a.yaml", "sub-a.yaml", "A.yaml", "a_b.yaml", "-.yaml", "é.yml", "a..b.yaml",
-		strings.Repeat("x", 300) + ".yaml", strings.Repeat("x", 300) + "2.yaml"} {
+	for _, path := range []string{"a.yaml", "sub/a.yaml", "sub-a.yaml", "A.yaml", "a_b.yaml", "-.yaml", "é.yml",
+		"a..b.yaml", strings.Repeat("x", 300) + ".yaml", strings.Repeat("x", 300) + "2.yaml"} {
 		name := NameOf(path)
 		if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
 			t.Errorf("%q is the name of %q: %v", name, path, errs)
