@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/client-go/kubernetes"
@@ -17,7 +16,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/admission/quota"
 	"github.com/barque/barque/apiserver/leaderterm"
 	"github.com/barque/barque/apiserver/nodeleases"
@@ -144,7 +142,7 @@ func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error
 		Informers:    informers,
 		ClientsOf:    s.clientsOf,
 		Logger:       logger.With("part", "controllers"),
-		Serves:       serves,
+		Serves:       adapters.Serves,
 		Settings:     s.options.Controllers,
 		CA:           s.ids.Trust,
 		Signer:       s.ids.Trust,
@@ -188,14 +186,4 @@ func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error
 	own := []runtime.Routine{ensure, {Name: "join tokens", Run: s.joinUpkeep},
 		{Name: "revocations", Run: s.revocationUpkeep}, s.addresses.Routine()}
 	return slices.Concat(own, list, []runtime.Routine{schedule}, s.gatewayRoutines()), nil
-}
-
-// serves tells whether this server's API has a resource.
-func serves(gvr schema.GroupVersionResource) bool {
-	for _, r := range apiserver.DefaultResources() {
-		if r.GroupVersionResource() == gvr {
-			return true
-		}
-	}
-	return false
 }

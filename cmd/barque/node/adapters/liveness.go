@@ -8,7 +8,9 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/controllers/nodelifecycle"
 	"github.com/barque/barque/membership/join"
@@ -83,4 +85,14 @@ func (s ServerNames) Names() (names []string) {
 		names = append(names, m.Name)
 	}
 	return names
+}
+
+// Serves tells whether this server's API has a resource.
+func Serves(gvr schema.GroupVersionResource) bool {
+	for _, r := range apiserver.DefaultResources() {
+		if r.GroupVersionResource() == gvr {
+			return true
+		}
+	}
+	return false
 }
