@@ -15,7 +15,8 @@ const (
 	wait      step = "wait" // for a change of the spec
 )
 
-// decide chooses the next step towards what a HelmChart asks for, by the last record of its release.
+// decide chooses the next step towards what a HelmChart asks for, by the last record of its
+// release.
 //
 //	none ──install──▶ pending-install ──▶ deployed ──upgrade──▶ pending-upgrade ──▶ deployed
 //	                        │                                        │
