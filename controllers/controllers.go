@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
+	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -18,6 +19,8 @@ import (
 
 	"github.com/barque/barque/controllers/apiendpoints"
 	"github.com/barque/barque/controllers/certificates"
+	"github.com/barque/barque/controllers/helmcharts"
+	"github.com/barque/barque/controllers/manifests"
 	"github.com/barque/barque/controllers/nodelifecycle"
 	"github.com/barque/barque/controllers/noderole"
 	"github.com/barque/barque/controllers/rootca"
@@ -61,10 +64,24 @@ type Config struct {
 	// LoadBalancers chooses the addresses of Services of type LoadBalancer; nil leaves them to a
 	// cloud's own controllers.
 	LoadBalancers servicelb.Provider
+	// Addons are for the controllers of manifests and charts; nil leaves them out.
+	Addons *Addons
 	// DefaultStorageClass is the name of the class that is laid down once; "" is none.
 	DefaultStorageClass string
 
 	clients Clients // of the controller that is being made
+}
+
+// Addons has what the controllers of manifests and charts need beside the others.
+type Addons struct {
+	// Custom makes informers of custom resources, which run as long as the process.
+	Custom dynamicinformer.DynamicSharedInformerFactory
+	// Servers are those of the cluster, Self is the name of this one, and Charts its directory of
+	// archives.
+	Servers manifests.Servers
+	Self    string
+	Charts  string
+	Metrics *helmcharts.Metrics
 }
 
 // Clients makes the clients of a controller for a term of leadership. Every request of them carries
@@ -123,7 +140,7 @@ type group struct {
 
 // groups are all controllers, in the order in which a new leader starts them. Requirements of every
 // pod's start come first.
-var groups = []group{basis, workloads, network, nodes, cluster, storage, devices, credentials}
+var groups = []group{basis, workloads, network, nodes, cluster, storage, devices, credentials, addons}
 
 // New makes the controllers that the settings choose, for runtime.Config.Routines.
 func New(cfg Config) ([]runtime.Routine, error) {

@@ -29,9 +29,11 @@ import (
 	"github.com/barque/barque/controllers/endpointslicemirroring"
 	"github.com/barque/barque/controllers/ephemeralvolume"
 	"github.com/barque/barque/controllers/garbagecollector"
+	"github.com/barque/barque/controllers/helmcharts"
 	"github.com/barque/barque/controllers/hpa"
 	"github.com/barque/barque/controllers/job"
 	"github.com/barque/barque/controllers/localprovisioner"
+	"github.com/barque/barque/controllers/manifests"
 	"github.com/barque/barque/controllers/namespace"
 	"github.com/barque/barque/controllers/nodeipam"
 	"github.com/barque/barque/controllers/nodelifecycle"
@@ -454,3 +456,25 @@ var credentials = group{"credentials", []entry{
 func (c Config) certificates() certificates.Config {
 	return certificates.Config{Informers: c.Informers, Logger: c.Logger, CA: c.CA, Signer: c.Signer, OwnUser: c.OwnUser}
 }
+
+// addons apply what users hand to the cluster as files and charts.
+var addons = group{"addons", []entry{
+	{
+		name: "manifests", account: "barque-manifests",
+		off: func(c Config) bool { return c.Addons == nil },
+		make: func(c Config, _ int) (controller, error) {
+			return manifests.New(
+				manifests.Config{Informers: c.Informers, Custom: c.Addons.Custom, Logger: c.Logger,
+					ConfigFor: c.clients.Config, Servers: c.Addons.Servers, Self: c.Addons.Self})
+		},
+	},
+	{
+		name: "helmcharts", account: "barque-helm-charts",
+		off: func(c Config) bool { return c.Addons == nil },
+		make: func(c Config, _ int) (controller, error) {
+			return helmcharts.New(
+				helmcharts.Options{Informers: c.Informers, Custom: c.Addons.Custom, Logger: c.Logger,
+					ConfigFor: c.clients.Config, Charts: c.Addons.Charts, Metrics: c.Addons.Metrics})
+		},
+	},
+}}

@@ -269,8 +269,10 @@ func TestControllersAreInTheControlPlane(t *testing.T) {
 	}
 	// The leader writes the statuses of routes, and makes the Services of Gateways, beside the
 	// controllers.
+	// Each server describes its files.
 	got = append(got, user.KubeScheduler, serviceaccount.MakeUsername(metav1.NamespaceSystem, "barque-gateway-status"),
-		serviceaccount.MakeUsername(metav1.NamespaceSystem, "barque-gateway-addresses"))
+		serviceaccount.MakeUsername(metav1.NamespaceSystem, "barque-gateway-addresses"),
+		serviceaccount.MakeUsername(metav1.NamespaceSystem, "barque-manifest-files"))
 	slices.Sort(got)
 	if want := slices.Sorted(slices.Values(rbac.ControlPlane())); !slices.Equal(slices.Compact(got), want) {
 		t.Errorf("the users of controllers are %q, and those with roles %q", got, want)

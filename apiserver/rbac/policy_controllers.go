@@ -111,7 +111,7 @@ func named(rule rbacv1.PolicyRule, names ...string) rbacv1.PolicyRule {
 // rights, and another one compares them with docs/rights.md.
 func controllers() []controller {
 	return slices.Concat(workloadControllers(), networkControllers(), nodeControllers(), clusterControllers(),
-		storageControllers(), credentialControllers())
+		storageControllers(), credentialControllers(), addonControllers())
 }
 
 func workloadControllers() []controller {
@@ -476,4 +476,23 @@ func controllerRoleBindings() (bindings []rbacv1.RoleBinding) {
 		}
 	}
 	return bindings
+}
+
+// addonControllers apply what users hand to the cluster as files and charts. These may have objects
+// of any kind, so two of them have all rights.
+func addonControllers() []controller {
+	all := []rbacv1.PolicyRule{
+		on("*", verbs("*"), "*"),
+		{Verbs: verbs("*"), NonResourceURLs: []string{"*"}},
+	}
+	return []controller{
+		{account: "barque-manifests", own: true, rules: all},
+		{account: "barque-helm-charts", own: true, rules: all},
+		// Each server describes its files, and leads or not.
+		{account: "barque-manifest-files", own: true, rules: []rbacv1.PolicyRule{
+			on("barque.io", verbs("create", "patch"), "manifests"),
+		}, within: map[string][]rbacv1.PolicyRule{
+			metav1.NamespaceSystem: {on("", verbs("create"), "secrets")},
+		}},
+	}
 }

@@ -86,6 +86,9 @@ func describeRules(rules []rbacv1.PolicyRule) (all []string) {
 			}
 			resources = append(resources, strings.ReplaceAll(resource, "*", `\*`))
 		}
+		for _, path := range r.NonResourceURLs {
+			resources = append(resources, "paths "+strings.ReplaceAll(path, "*", `\*`))
+		}
 		for _, name := range r.ResourceNames {
 			resources[len(resources)-1] += " " + name
 		}

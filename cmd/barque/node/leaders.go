@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/client-go/kubernetes"
@@ -17,12 +16,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/admission/quota"
 	"github.com/barque/barque/apiserver/leaderterm"
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/apiserver/rbac"
 	"github.com/barque/barque/cmd/barque/node/adapters"
+	"github.com/barque/barque/cmd/barque/node/addons"
 	"github.com/barque/barque/controllers"
 	"github.com/barque/barque/controllers/nodelifecycle"
 	"github.com/barque/barque/controllers/runtime"
@@ -90,7 +89,7 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 		}, func(ctx context.Context) error {
 			informers.WaitForCacheSync(ctx.Done())
 			return lifecycle.All(ctx, s.life.Run, runner.Run, s.dumps)
-		}, s.gateway.shared.Objects.Run, s.late.bgp.Load().Run)
+		}, s.gateway.shared.Objects.Run, s.late.bgp.Load().Run, s.addons.Run)
 	}})
 }
 
@@ -134,11 +133,16 @@ func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error
 	if err != nil {
 		return nil, err
 	}
+	s.addons, err = addons.New(addons.Config{DataDir: s.options.DataDir, Server: s.options.Name, API: s.api,
+		Servers: adapters.ServerNames{Store: s.store}, Metrics: legacyregistry.Registerer(), Logger: logger})
+	if err != nil {
+		return nil, err
+	}
 	list, err := controllers.New(controllers.Config{
 		Informers:    informers,
 		ClientsOf:    s.clientsOf,
 		Logger:       logger.With("part", "controllers"),
-		Serves:       serves,
+		Serves:       adapters.Serves,
 		Settings:     s.options.Controllers,
 		CA:           s.ids.Trust,
 		Signer:       s.ids.Trust,
@@ -156,6 +160,7 @@ func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error
 		QuotaIgnored:        quota.Ignored(),
 		DefaultStorageClass: s.options.StorageClass(),
 		LoadBalancers:       balancers,
+		Addons:              s.addons.Controllers(),
 	})
 	if err != nil {
 		return nil, err
@@ -181,14 +186,4 @@ func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error
 	own := []runtime.Routine{ensure, {Name: "join tokens", Run: s.joinUpkeep},
 		{Name: "revocations", Run: s.revocationUpkeep}, s.addresses.Routine()}
 	return slices.Concat(own, list, []runtime.Routine{schedule}, s.gatewayRoutines()), nil
-}
-
-// serves tells whether this server's API has a resource.
-func serves(gvr schema.GroupVersionResource) bool {
-	for _, r := range apiserver.DefaultResources() {
-		if r.GroupVersionResource() == gvr {
-			return true
-		}
-	}
-	return false
 }

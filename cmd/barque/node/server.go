@@ -28,6 +28,7 @@ import (
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/node/adapters"
+	"github.com/barque/barque/cmd/barque/node/addons"
 	"github.com/barque/barque/cmd/barque/node/addresses"
 	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/edge/bgp"
@@ -82,6 +83,7 @@ type server struct {
 	api        *apiserver.Server
 	gateway    gatewayParts
 	members    *members.Members
+	addons     *addons.Addons
 	// dumpScheduler writes the scheduler's state to the log.
 	dumpScheduler func()
 	packets       atomic.Pointer[network.Network] // nil without a node
@@ -443,7 +445,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		ServiceAccounts: apiserver.ServiceAccounts{Issuer: s.settings.AccountIssuer(), Keys: s.accountKeys,
 			MaxLifetime: o.Tokens.MaxExpiration, NoExtension: !o.Tokens.Extend},
 		ServiceCIDR: s.settings.ServiceCIDRs.Primary(), SecondaryServiceCIDR: s.settings.ServiceCIDRs.Secondary(),
-		Definitions:       [][]byte{pool.Definition, bgp.Definition},
+		Definitions:       append(addons.Definitions(), pool.Definition, bgp.Definition),
 		TolerationSeconds: o.Times.Tolerations(),
 		Admission:         o.Admission,
 		AnonymousPaths:    o.AnonymousPaths,

@@ -8,7 +8,9 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/controllers/nodelifecycle"
 	"github.com/barque/barque/membership/join"
@@ -70,4 +72,27 @@ func (s SilentServers) At(addr netip.Addr) bool {
 			return err == nil && m.Name == one.Name && at.Addr() == addr
 		})
 	})
+}
+
+// ServerNames are the names of the members of the store, for the controller of manifests.
+type ServerNames struct {
+	Store interface{ Members() []raftstore.Member }
+}
+
+// Names implements manifests.Servers.
+func (s ServerNames) Names() (names []string) {
+	for _, m := range s.Store.Members() {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
+// Serves tells whether this server's API has a resource.
+func Serves(gvr schema.GroupVersionResource) bool {
+	for _, r := range apiserver.DefaultResources() {
+		if r.GroupVersionResource() == gvr {
+			return true
+		}
+	}
+	return false
 }
