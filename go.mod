@@ -89,6 +89,8 @@ require (
 	sigs.k8s.io/yaml v1.6.0
 )
 
+require aead.dev/minisign v0.3.0 // indirect
+
 require (
 	cel.dev/expr v0.25.3 // indirect
 	cyphar.com/go-pathrs v0.2.6 // indirect

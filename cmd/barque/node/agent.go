@@ -27,6 +27,7 @@ import (
 	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/membership/liveness"
 	"github.com/barque/barque/membership/revocation"
+	"github.com/barque/barque/upgrade/part"
 )
 
 // agent holds the parts of an agent, in the order of their start.
@@ -45,6 +46,7 @@ type agent struct {
 	meter    scheddelay.Meter
 	revoked  *revocation.List
 	follower *enroll.Follower
+	upgrade  *part.Node
 
 	conflicts addresses.Conflicts
 }
@@ -64,6 +66,7 @@ func RunAgent(ctx context.Context, o options.Options, logger *slog.Logger) (err 
 	defer held.Close()
 	klogs.Bridge(logger)
 	a := &agent{options: &o, logger: logger, stack: lifecycle.New(logger)}
+	a.upgrade = a.upgradeNode()
 	defer func() { err = errors.Join(err, a.stack.Stop()) }()
 	for _, step := range []func(context.Context) error{a.enlist, a.startFollowing, a.startGossip, a.startBalancer,
 		a.startRemembering, a.startAddresses, a.startMeter, a.startNode} {
@@ -220,6 +223,8 @@ func (a *agent) startNode(ctx context.Context) error {
 		Made:    a.conflicts.TellBy,
 		Logger:  a.logger,
 		Delay:   a.meter.Delay,
+
+		ForServers: ordersOf(a.upgrade),
 		Gateway: worker.Gateway{Config: &rest.Config{
 			Host: fmt.Sprintf("https://127.0.0.1:%d", a.options.APIPort), QPS: -1,
 			Transport: credentials.NewAnonymousTransport(a.ids),
@@ -235,6 +240,7 @@ func (a *agent) startNode(ctx context.Context) error {
 				a.logger.Warn(
 					"cannot note that this agent is registered: it may see newer gossip keys some seconds later at its next start", "err", err)
 			}
+			a.upgrade.Ready()
 			a.options.State.Ready(fmt.Sprintf("node %s is registered in cluster %s", a.options.Name, a.cluster))
 			<-ctx.Done()
 		case <-ctx.Done():

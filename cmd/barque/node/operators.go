@@ -51,6 +51,7 @@ func (s *server) handlers() map[string]http.Handler {
 		Relay: relay, Leader: s.leader, Logger: s.logger.With("part", "encryption")}
 	handlers[clusterstatus.GossipPath] = adminapi.GossipHandler(s.options.Name, s.pool)
 	certificates.AddHandlers(handlers)
+	s.upgradeHandlers(handlers)
 	return handlers
 }
 
@@ -64,6 +65,7 @@ func (s *server) says() *adminapi.Report {
 		r.Former, r.Apart, r.Exchange, r.Lost = s.leavers().Former, s.apartAgents, s.exchange.Status, s.lostVolumes
 		r.Profiles = s.otherProfiles
 		r.Unready, r.Failing, r.Admissions = s.unreadyNodes, s.failingCalls, s.joining.book.Admissions
+		r.Upgrade = s.upgradeStatus
 		r.AuditLosses, r.Files, r.DataKeys = s.auditLosses, s.configFiles, s.encryption.manager.Progress
 	}
 	return r

@@ -52,6 +52,8 @@ import (
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/gctuner"
+	"github.com/barque/barque/upgrade"
+	"github.com/barque/barque/upgrade/part"
 )
 
 // server holds the parts of a server, in the order of their start.
@@ -81,6 +83,7 @@ type server struct {
 	api        *apiserver.Server
 	gateway    gatewayParts
 	members    *members.Members
+	upgrade    upgradeParts
 	// dumpScheduler writes the scheduler's state to the log.
 	dumpScheduler func()
 	packets       atomic.Pointer[network.Network] // nil without a node
@@ -130,6 +133,7 @@ func RunServer(ctx context.Context, o options.Options, logger *slog.Logger) (err
 		ending: ending{failed: make(chan error, 1), removed: make(chan raftstore.Removal, 1)}}
 	began := time.Now()
 	s.started = began
+	s.upgrade.node = s.upgradeNode()
 	defer func() {
 		// A consequence, such as the closed store, may have ended another part first.
 		if why := s.ending.why.Load(); why != nil {
@@ -148,6 +152,7 @@ func RunServer(ctx context.Context, o options.Options, logger *slog.Logger) (err
 	}
 	logger.Info("server is ready", "name", o.Name, "api", o.At(o.APIPort), "cluster", s.record.Cluster.ID, "after",
 		time.Since(began).Round(time.Millisecond))
+	s.upgrade.node.Ready()
 	o.State.Ready(fmt.Sprintf("server %s of cluster %s serves on %v", o.Name, s.record.Cluster.ID, o.At(o.APIPort)))
 	return s.stack.Wait(ctx)
 }
@@ -442,7 +447,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		ServiceAccounts: apiserver.ServiceAccounts{Issuer: s.settings.AccountIssuer(), Keys: s.accountKeys,
 			MaxLifetime: o.Tokens.MaxExpiration, NoExtension: !o.Tokens.Extend},
 		ServiceCIDR: s.settings.ServiceCIDRs.Primary(), SecondaryServiceCIDR: s.settings.ServiceCIDRs.Secondary(),
-		Definitions:       [][]byte{pool.Definition, bgp.Definition},
+		Definitions:       [][]byte{pool.Definition, bgp.Definition, upgrade.Definition},
 		TolerationSeconds: o.Times.Tolerations(),
 		Admission:         o.Admission,
 		AnonymousPaths:    o.AnonymousPaths,
@@ -460,9 +465,10 @@ func (s *server) startAPI(ctx context.Context) error {
 		Transformers:      s.encryption.transformers,
 		Plugins:           s.pluginChecks(),
 		SignsOfLife:       s.life,
-		Unauthenticated:   map[string]http.Handler{join.Prefix: joining, hold.Path: s.addresses.Handler(joining.Agent)},
-		Extra:             s.handlers(),
-		LongRunning:       []string{backups.SnapshotSavePath, backups.SnapshotRestorePath},
+		Unauthenticated: map[string]http.Handler{join.Prefix: joining, hold.Path: s.addresses.Handler(joining.Agent),
+			part.AgentsPath: s.archivesForAgents(joining.Agent)},
+		Extra:       s.handlers(),
+		LongRunning: []string{backups.SnapshotSavePath, backups.SnapshotRestorePath, part.FilesPath},
 		ReadyChecks: append(healthchecks.OfStore(s.store.Ready), s.encryptionReady(), s.accountsReady(),
 			s.drain.Check()),
 		NotAtStart: notAtStart,
@@ -477,6 +483,9 @@ func (s *server) startAPI(ctx context.Context) error {
 		return err
 	}
 	if err := s.makeBGP(); err != nil {
+		return err
+	}
+	if err := s.makeUpgrades(); err != nil {
 		return err
 	}
 	s.members = s.newMembers()
