@@ -39,6 +39,7 @@ var wordCeilings = map[string]wordCeiling{
 	"pki":           plain,
 	"raftstore":     plain,
 	"scheduler":     plain,
+	"upgrade":       plain,
 	"verify":        plain,
 }
 

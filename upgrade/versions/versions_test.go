@@ -67,7 +67,8 @@ func runNode(dataDir string) int {
 		signal.Reset()
 		select {}
 	}
-	sdnotify.Take(slog.New(slog.DiscardHandler)).Ready("serves")
+	state := sdnotify.Take(slog.New(slog.DiscardHandler))
+	state.Ready("serves")
 	fmt.Println("ready", own)
 	for s := range signals {
 		switch s {
@@ -77,10 +78,10 @@ func runNode(dataDir string) int {
 			fmt.Println("confirmed", d.Confirm(own))
 		case syscall.SIGUSR2:
 			fmt.Println("back", d.TakeBack(own, "a gate has failed"))
-			fmt.Println(l.Again(os.Args, os.Environ()))
+			fmt.Println(l.Again(os.Args, state.Environ()))
 		case syscall.SIGHUP:
 			fmt.Println("try", d.Try(next, time.Minute, time.Minute))
-			fmt.Println(l.Again(os.Args, os.Environ()))
+			fmt.Println(l.Again(os.Args, state.Environ()))
 		}
 	}
 	return 0
@@ -201,6 +202,9 @@ func TestConfirmedTrial(t *testing.T) {
 	n.want("runs " + next)
 	n.want("ready " + next)
 	buffer := make([]byte, 1000)
+	if err := systemd.SetReadDeadline(time.Now().Add(await.Hang)); err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
 		if size, err := systemd.Read(buffer); err != nil || !strings.HasPrefix(string(buffer[:size]), "READY=1") {
 			t.Fatalf("systemd gets %q: %v", buffer[:size], err)
