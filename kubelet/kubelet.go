@@ -443,7 +443,8 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	k.server, err = server.New(server.Config{
 		NodeName: c.NodeName, Address: c.ServerAddress, TLS: c.ServerTLS, Limits: c.ServerLimits, Revoked: c.Revoked,
 		RevokedChanged: c.RevokedChanged, Client: c.Client, Pods: k.pods,
-		Runtime: k.runtime, ImportImages: c.ImportImages, ForServers: c.ForServers, Usage: meter, RootDir: c.RootDir, Volumes: files,
+		Runtime: k.runtime, ImportImages: c.ImportImages, ForServers: c.ForServers, Usage: meter, RootDir: c.RootDir,
+		Volumes:  files,
 		Settings: set, Healthy: k.pods.Healthy, Probes: k.probes,
 		Collectors: slices.Concat(c.Collectors, k.meters.Collectors(), k.drivers.Collectors(), k.shutdown.Collectors()),
 		Logger:     c.Logger,

@@ -190,7 +190,8 @@ func (d *decision) merge() {
 		switch {
 		case n.Phase == Waiting && in && (seen.Answer == nil || !seen.Answer.Trial):
 			d.enter(n, Done, "it was in this version")
-		case n.Phase == Done && seen != nil && seen.Alive && seen.version() != "" && !in:
+		case n.Phase == Done && seen != nil && seen.Alive && seen.version() != "" && !in &&
+			d.now.Sub(n.Since.Time) > gossipLate:
 			d.enter(n, Waiting, "it has left the version")
 			if s.Phase != Preparing {
 				s.Phase = Preparing
@@ -198,6 +199,12 @@ func (d *decision) merge() {
 		}
 	}
 }
+
+// gossipLate is how long gossip may still have a node's version of before.
+const gossipLate = 2 * time.Minute
+
+// preparing is how many agents get the program at once.
+const preparing = 32
 
 // version is that of the node's answer, or that of gossip.
 func (n *NodeSeen) version() string {
@@ -284,7 +291,7 @@ func (d *decision) prepare() {
 				continue
 			}
 			if role == "agent" {
-				if agents++; agents > 2*d.spec.agents() {
+				if agents++; agents > preparing {
 					missing = append(missing, n.Name)
 					continue
 				}

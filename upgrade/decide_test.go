@@ -286,7 +286,7 @@ func (m *model) run() {
 // TestModel: whatever is lost, and whichever leader goes on, at most one server is away by the
 // upgrade, and the end is in all nodes, or in a condition.
 func TestModel(t *testing.T) {
-	for seed := range uint64(150) {
+	for seed := range uint64(60) {
 		for _, p := range []program{good, crashes, wedges, breaks, touches} {
 			t.Run(fmt.Sprintf("%d/%d", seed, p), func(t *testing.T) {
 				m := newModel(t, seed, p, 1+2*int(seed%3), int(seed%4))

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 
@@ -159,6 +160,9 @@ func (l *Leader) step(ctx context.Context, client dynamic.Interface, working *sy
 		return false, nil
 	}
 	list, err := client.Resource(Resource).List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) { // the definition is not there yet
+		return true, nil
+	}
 	if err != nil {
 		return false, fmt.Errorf("list Upgrades: %w", err)
 	}
@@ -272,7 +276,7 @@ func (l *Leader) wanted(o *Object) (names []string) {
 		if n.Role == "server" {
 			servers++
 			names = append(names, n.Name)
-		} else if agents < 2*o.Spec.agents() {
+		} else if agents < preparing {
 			agents++
 			names = append(names, n.Name)
 		}

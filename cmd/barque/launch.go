@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -29,15 +30,33 @@ func launch(args []string) error {
 	if !ok {
 		return nil // the command itself refuses its settings
 	}
-	// Another process runs with the directory, and this one is about to refuse.
-	if _, supervised := os.LookupEnv(versions.Marker); !supervised && enroll.CheckUnused(dir) != nil {
-		return nil
+	if _, given := os.LookupEnv(versions.Marker); !given && versions.Recorded(dir) {
+		// A process that is about to end may still have the directory. Without this wait, and where
+		// another one runs with it, the program before would go on in place of the one that counts.
+		if err := unused(dir); err != nil {
+			return err
+		}
 	}
 	l, err := versions.Launch(dir, args, command.NewLogger(slog.LevelInfo))
 	if err == nil {
 		launched = l
 	}
 	return err
+}
+
+const (
+	// unusedWait bounds the wait for the end of the process before.
+	unusedWait  = 15 * time.Second
+	unusedEvery = 50 * time.Millisecond
+)
+
+// unused waits until no other process runs with a data directory.
+func unused(dir string) error {
+	for began := time.Now(); ; time.Sleep(unusedEvery) {
+		if err := enroll.CheckUnused(dir); err == nil || time.Since(began) > unusedWait {
+			return err
+		}
+	}
 }
 
 func asksForHelp(args []string) bool {

@@ -68,6 +68,12 @@ func Launch(dataDir string, args []string, logger *slog.Logger) (*Launched, erro
 	}
 }
 
+// Recorded reports whether a data directory has a record.
+func Recorded(dataDir string) bool {
+	_, err := os.Stat(filepath.Join(string(In(dataDir)), recordName))
+	return err == nil
+}
+
 // decide reads the record, and writes it if the step needs that.
 func (d Dir) decide(logger *slog.Logger) (step Step, err error) {
 	if _, err := os.Stat(filepath.Join(string(d), recordName)); errors.Is(err, fs.ErrNotExist) {

@@ -40,8 +40,8 @@ func archiveClient(config *tls.Config) *http.Client {
 func (s *server) upgradeNode() *part.Node {
 	o := s.options
 	return part.NewNode(part.Config{Name: o.Name, DataDir: o.DataDir, Keeps: true, Keys: o.ReleaseKeys,
-		Client: func() *http.Client { return archiveClient(s.ids.CallTLS()) }, StoreFormat: StoreFormat, Again: o.StartAgain,
-		Logger: s.logger.With("part", "upgrade")})
+		Client: func() *http.Client { return archiveClient(s.ids.CallTLS()) }, StoreFormat: StoreFormat,
+		Again: o.StartAgain, Logger: s.logger.With("part", "upgrade")})
 }
 
 // upgradeNode returns this agent's part in upgrades.

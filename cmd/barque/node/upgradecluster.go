@@ -105,8 +105,8 @@ func (c upgradeCluster) Containers(node string, all bool) map[string]string {
 		}
 		for _, s := range p.Status.ContainerStatuses {
 			ended := s.LastTerminationState.Terminated
-			steady := s.State.Running != nil && s.Ready && (ended == nil || time.Since(ended.FinishedAt.Time) > crashLoop) &&
-				p.Spec.RestartPolicy == corev1.RestartPolicyAlways
+			calm := ended == nil || time.Since(ended.FinishedAt.Time) > crashLoop
+			steady := s.State.Running != nil && s.Ready && calm && p.Spec.RestartPolicy == corev1.RestartPolicyAlways
 			if all || steady {
 				_, id, _ := strings.Cut(s.ContainerID, "://")
 				key := fmt.Sprintf("%s/%s/%s (%.8s)", p.Namespace, p.Name, s.Name, p.UID)
@@ -250,7 +250,9 @@ func (c upgradeCluster) Release(ctx context.Context, spec *upgrade.Spec) (*upgra
 }
 
 // believe verifies the files of a release by this server's keys.
-func (c upgradeCluster) believe(upload *part.Upload, spec *upgrade.Spec, sums, signature []byte) (*upgrade.Files, error) {
+func (c upgradeCluster) believe(
+	upload *part.Upload, spec *upgrade.Spec, sums, signature []byte,
+) (*upgrade.Files, error) {
 	rel, err := upload.Verify(&part.Offer{Sums: sums, Signature: signature, Unsigned: spec.Unsigned})
 	if err == nil && rel.Version != spec.Version {
 		err = fmt.Errorf("the release is of version %s", rel.Version)
