@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,6 +30,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 
+	"github.com/barque/barque/internal/balancers"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
@@ -79,8 +81,10 @@ func agentMovesItsNode(s *Space) {
 		s.Fatal(err)
 	}
 	server := s.InternalIP("s1")
+	const ofService = "192.0.2.7"
+	s.giveAddress("balanced", ofService)
 	for address, want := range map[string]string{server: `"s1"`, "127.0.0.1": "cannot reach", "::1": "cannot reach",
-		"169.254.169.254": "cannot reach", "10.43.0.1": "services"} {
+		"169.254.169.254": "cannot reach", "10.43.0.1": "services", ofService: "/balanced"} {
 		patch := fmt.Sprintf(
 			`{"status":{"addresses":[{"type":"InternalIP","address":%q}],"daemonEndpoints":{"kubeletEndpoint":{"Port":6443}}}}`, address)
 		_, err := agent.CoreV1().Nodes().PatchStatus(s.Context(), "a1", []byte(patch))
@@ -90,6 +94,26 @@ func agentMovesItsNode(s *Space) {
 	}
 	if is := s.InternalIP("a1"); is == server {
 		s.Error("the Node of a1 is at the server's address")
+	}
+}
+
+// giveAddress makes a Service with an address as of a pool. No load balancer serves its class.
+func (s *Space) giveAddress(name, address string) {
+	s.Helper()
+	of := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
+		Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: ptr.To("example.com/none"),
+		Ports: []corev1.ServicePort{{Port: 80}}}}
+	services := s.Client.CoreV1().Services(s.Namespace)
+	of, err := services.Create(s.Context(), of, metav1.CreateOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	of.Status.Conditions = []metav1.Condition{{Type: balancers.PoolCondition, Status: metav1.ConditionTrue,
+		Reason: "Assigned", LastTransitionTime: metav1.Now()}}
+	of.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
+		balancers.Ingress(netip.MustParseAddr(address), balancers.Wanted(of))}
+	if _, err := services.UpdateStatus(s.Context(), of, metav1.UpdateOptions{}); err != nil {
+		s.Fatal(err)
 	}
 }
 

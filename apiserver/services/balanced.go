@@ -91,6 +91,22 @@ func texts(ports []balancers.Port) []string {
 	return out
 }
 
+// BalancedOwner returns a Service, as namespace/name, that has an address of a pool; "" without one.
+func BalancedOwner(view raftstore.View, address netip.Addr) (string, error) {
+	item, reserved := view.Get(balancedKey(address.Unmap()))
+	if !reserved {
+		return "", nil
+	}
+	r, err := readAddressRecord(item)
+	if err != nil {
+		return "", err
+	}
+	if len(r.Owners) == 0 {
+		return "", nil
+	}
+	return nameOf(slices.Min(slices.Collect(maps.Keys(r.Owners)))), nil
+}
+
 // admits returns the reason for which a Service may not come to an address.
 func (r addressRecord) admits(s *corev1.Service, address netip.Addr, ports []string) error {
 	me, share := owner(s), balancers.ShareKey(s)

@@ -168,15 +168,33 @@ func TestAddressesOutsideAreFreed(t *testing.T) {
 				if _, err := s.balance(t.Context(), "b", given(condition, "192.0.2.1")); err == nil {
 					t.Fatal("two Services have it")
 				}
+				owner := ""
+				if condition == balancers.PoolCondition {
+					owner = "ns/a"
+				}
+				s.wantOwner(t, "192.0.2.1", owner)
 				if err := loses(t.Context(), s); err != nil {
 					t.Fatal(err)
 				}
+				s.wantOwner(t, "192.0.2.1", "")
 				if _, err := s.balance(t.Context(), "b", given(condition, "192.0.2.1")); err != nil {
 					t.Error(err)
 				}
 				s.wantConsistent(t)
 			})
 		}
+	}
+}
+
+// wantOwner looks for the Service that has an address of a pool.
+func (s *server) wantOwner(t *testing.T, address, want string) {
+	t.Helper()
+	view, err := s.backend.View(t.Context(), raftstore.ViewOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if owner, err := BalancedOwner(view, netip.MustParseAddr(address)); err != nil || owner != want {
+		t.Errorf("%s belongs to %q, %v; want %q", address, owner, err, want)
 	}
 }
 

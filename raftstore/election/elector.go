@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/barque/barque/raftstore/group"
+	"github.com/barque/barque/raftstore/peer"
 	"github.com/barque/barque/raftstore/raftfix"
 	"github.com/barque/barque/raftstore/rpc"
 	"github.com/barque/barque/raftstore/status"
@@ -88,7 +89,8 @@ func New(opts Options, peers Peers, server Server) *Elector {
 	return &Elector{
 		opts: opts, server: server, peers: peers,
 		followers: newFollowers(opts.Timeouts.Heartbeat, opts.Logger), silence: newSilence(opts.Timeouts),
-		hung: make(chan struct{}, 1),
+		followed: followed{count: opts.Stats.Leaders},
+		hung:     make(chan struct{}, 1),
 	}
 }
 
@@ -133,8 +135,15 @@ func (e *Elector) Listen(inner raftfix.Transport) raftfix.Transport {
 	return &heard{inner, e.followers}
 }
 
-// LeaderChanged returns a channel that is closed when another server is known to lead than now.
-func (e *Elector) LeaderChanged() <-chan struct{} { return e.followed.changed() }
+// LeaderChanged returns a channel that is closed when another server is known to lead than that of
+// the destination.
+func (e *Elector) LeaderChanged(dest string) <-chan struct{} {
+	id, _ := peer.SplitDestination(dest)
+	return e.followed.changed(raft.ServerID(id), func() raft.ServerID {
+		_, leader := e.leader()
+		return leader
+	})
+}
 
 // LeaderlessSince returns since when no leader is known; zero while one is.
 func (e *Elector) LeaderlessSince() time.Time { return e.followed.leaderless() }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/peer"
@@ -17,38 +18,57 @@ type followed struct {
 	leader raft.ServerID
 	over   chan struct{} // closed when another one than leader is known to lead
 	lost   time.Time     // since when no leader is known; zero while one is
+	count  prometheus.Counter
 }
 
-// changed returns a channel that is closed when another server is known to lead than now.
-func (f *followed) changed() <-chan struct{} {
+// changed returns a channel that is closed when another server than leader is known to lead. The
+// caller has read leader from Raft, which can know of a change before this does: known is Raft's
+// word. So the late notice of a change does not end the calls to the leader that it is about.
+func (f *followed) changed(leader raft.ServerID, known func() raft.ServerID) <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if leader != "" && leader != f.leader {
+		switch now := known(); now {
+		case leader:
+			f.follow(leader)
+		case "": // nobody is known: the last leader may still answer
+		default:
+			over := make(chan struct{})
+			close(over)
+			return over
+		}
+	}
 	if f.over == nil {
 		f.over = make(chan struct{})
 	}
 	return f.over
 }
 
-// learn takes the known leader, and reports whether it is another one than before. Empty is none;
-// that does not end the waiting: the last leader may still answer.
-func (f *followed) learn(leader raft.ServerID) bool {
+// learn takes the known leader. Empty is none; that does not end the waiting: the last leader may
+// still answer.
+func (f *followed) learn(known func() raft.ServerID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	leader := known()
 	switch {
 	case leader != "":
 		f.lost = time.Time{}
 	case f.lost.IsZero():
 		f.lost = time.Now()
 	}
-	if leader == "" || leader == f.leader {
-		return false
+	if leader != "" && leader != f.leader {
+		f.follow(leader)
 	}
+}
+
+// follow wakes the calls to the leader before. The caller holds the mutex.
+func (f *followed) follow(leader raft.ServerID) {
 	f.leader = leader
+	f.count.Inc()
 	if f.over != nil {
 		close(f.over)
 		f.over = nil
 	}
-	return true
 }
 
 // leaderless returns since when no leader is known; zero while one is.
@@ -75,13 +95,15 @@ func (e *Elector) Follow(ctx context.Context) {
 	stop, attended := func() {}, raft.Server{}
 	var before raft.ServerID
 	for ctx.Err() == nil {
-		addr, id := e.leader()
+		var addr raft.ServerAddress
+		var id raft.ServerID
+		e.followed.learn(func() raft.ServerID {
+			addr, id = e.leader()
+			return id
+		})
 		e.logLeader(before, id, addr)
 		e.extendRaft(e.server.Extension(string(id)))
 		before = id
-		if e.followed.learn(id) {
-			e.opts.Stats.Leaders.Inc()
-		}
 		// While no leader is known, the last one is still attended. Raft forgets it when this
 		// server campaigns, which must not end that. It may lead on after an election in vain.
 		if leader := (raft.Server{ID: id, Address: addr}); id != "" && leader != attended {

@@ -193,7 +193,6 @@ func (n *Node) proposeAnywhere(ctx context.Context, req *command.Request) (comma
 	if err := n.guard.Err(); err != nil {
 		return command.Outcome{}, err
 	}
-	over := n.election.LeaderChanged()
 	leader, local, err := n.leaderAt()
 	if err != nil {
 		return command.Outcome{}, err
@@ -204,7 +203,7 @@ func (n *Node) proposeAnywhere(ctx context.Context, req *command.Request) (comma
 		}
 		return n.proposer.propose(ctx, req)
 	}
-	began := time.Now()
+	began, over := time.Now(), n.election.LeaderChanged(leader)
 	f, err := n.peers.At(leader).CallUntil(ctx, over, peer.ErrLeaderChanged, peer.CallPropose,
 		command.AppendRequest(nil, req))
 	n.stats.Forwarded("write", began, err)

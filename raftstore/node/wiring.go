@@ -209,7 +209,7 @@ func (w wiring) Done() <-chan struct{} { return w.ctx.Done() }
 func (w wiring) LeaderAt() (dest string, local bool, err error) { return w.leaderAt() }
 
 // LeaderChanged implements readindex.Server.
-func (w wiring) LeaderChanged() <-chan struct{} { return w.election.LeaderChanged() }
+func (w wiring) LeaderChanged(dest string) <-chan struct{} { return w.election.LeaderChanged(dest) }
 
 // Term implements autopilot.Host and readindex.Server.
 func (w wiring) Term() uint64 { return w.leader.Term() }

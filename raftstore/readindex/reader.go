@@ -41,9 +41,9 @@ type Peers interface {
 // Server is the Reader's interface of the server.
 type Server interface {
 	// LeaderAt returns the leader's address, and whether it is this server. LeaderChanged is closed
-	// when another leader is known than now.
+	// when another leader is known than that one.
 	LeaderAt() (dest string, local bool, err error)
-	LeaderChanged() <-chan struct{}
+	LeaderChanged(dest string) <-chan struct{}
 	// Term is the term in which this server leads; 0 while it does not.
 	Term() uint64
 	// MayServe returns an error while this server may not serve.
@@ -109,7 +109,6 @@ func (r *Reader) closed() bool {
 
 // round is one exchange, wherever the leader is.
 func (r *Reader) round(ctx context.Context) (uint64, error) {
-	over := r.server.LeaderChanged()
 	leader, local, err := r.server.LeaderAt()
 	if err != nil {
 		return 0, err
@@ -117,13 +116,13 @@ func (r *Reader) round(ctx context.Context) (uint64, error) {
 	if local {
 		return r.confirm(ctx)
 	}
-	return r.forward(ctx, leader, over)
+	return r.forward(ctx, leader)
 }
 
 // forward asks the leader.
-func (r *Reader) forward(ctx context.Context, leader string, over <-chan struct{}) (uint64, error) {
+func (r *Reader) forward(ctx context.Context, leader string) (uint64, error) {
 	ack := Ack{Term: r.raft.CurrentTerm(), ID: r.opts.ID}
-	began := time.Now()
+	began, over := time.Now(), r.server.LeaderChanged(leader)
 	f, err := r.peers.At(leader).CallUntil(ctx, over, peer.ErrLeaderChanged, peer.CallRead, ack.Encode())
 	r.opts.Stats.Forwarded("read", began, err)
 	switch {

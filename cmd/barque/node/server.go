@@ -24,6 +24,7 @@ import (
 	"github.com/barque/barque/apiserver/drain"
 	"github.com/barque/barque/apiserver/healthchecks"
 	"github.com/barque/barque/apiserver/klogs"
+	"github.com/barque/barque/apiserver/services"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/node/adapters"
@@ -558,10 +559,27 @@ func (s *server) nodeAddress(name string, kind corev1.NodeAddressType, addr neti
 	if slices.Contains(s.options.APIAddresses, addr) {
 		return errors.New("it is that of the API by --api-address")
 	}
+	if err := s.notOfService(addr); err != nil {
+		return err
+	}
 	if err := s.members.AddressTaken(name, addr); err != nil || kind != corev1.NodeInternalIP || s.isServer(name) {
 		return err
 	}
 	return s.members.OfServer(name, addr)
+}
+
+// notOfService keeps a node from the addresses that a pool has given to Services. Nodes answer for
+// their own addresses, so nobody would announce it any more.
+func (s *server) notOfService(addr netip.Addr) error {
+	view, err := s.store.View(context.Background(), raftstore.ViewOptions{Stale: true})
+	if err != nil {
+		return err
+	}
+	owner, err := services.BalancedOwner(view, addr)
+	if err == nil && owner != "" {
+		err = fmt.Errorf("a pool of addresses has given it to the Service %s: take it out of the pool first", owner)
+	}
+	return err
 }
 
 // startAddresses starts what answers for addresses that are no machine's own.
