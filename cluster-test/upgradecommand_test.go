@@ -29,8 +29,8 @@ import (
 const nextVariable = "BARQUE_NEXT"
 
 // A cluster is upgraded by `barque upgrade` while objects are written. Programs that are broken in
-// any way are taken back. The leader is killed in the middle. No write fails twice, and no container
-// is restarted.
+// any way are taken back. The leader is killed in the middle. No write fails twice, and no
+// container is restarted.
 func TestUpgradeCommand(t *testing.T) {
 	needs.AllTests(t)
 	next := os.Getenv(nextVariable)

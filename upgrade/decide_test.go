@@ -321,7 +321,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// TestOrder: servers before agents on the way up, the leader last, and agents first on the way down.
+// TestOrder: servers before agents on the way up, the leader last; agents first on the way down.
 func TestOrder(t *testing.T) {
 	for _, c := range []struct{ from, to, want string }{
 		{before, after, "s1 s3 s2 a1 a2 a3"},

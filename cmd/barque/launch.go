@@ -52,7 +52,9 @@ const (
 
 // unused waits until no other process runs with a data directory.
 func unused(dir string) error {
-	for began := time.Now(); ; time.Sleep(unusedEvery) {
+	ticker := time.NewTicker(unusedEvery)
+	defer ticker.Stop()
+	for began := time.Now(); ; <-ticker.C {
 		if err := enroll.CheckUnused(dir); err == nil || time.Since(began) > unusedWait {
 			return err
 		}

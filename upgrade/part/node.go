@@ -75,7 +75,7 @@ type LastingError struct{ Err error }
 func (e *LastingError) Error() string { return e.Err.Error() }
 func (e *LastingError) Unwrap() error { return e.Err }
 
-// ServeHTTP answers a GET with the state, and does the order of a POST. The caller has been checked.
+// ServeHTTP answers a GET with the state, and does the order of a POST. It checks no caller.
 func (n *Node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
 		var o Order

@@ -137,12 +137,12 @@ func TestProgram(t *testing.T) {
 func TestSums(t *testing.T) {
 	zeros := strings.Repeat("0", 64)
 	for text, want := range map[string]string{
-		zeros + "  barque-v0.2.0-linux-amd64.tar.gz\n" + zeros + " *barque-0.2.0-linux-arm64.tar.gz": "",
-		zeros + "  barque-v0.2.0-linux-amd64.tar.gz\n" + zeros + "  barque-v0.3.0-linux-arm64.tar.gz":  "two versions",
-		zeros + "  barque-v0.2.0-linux-amd64.tar.gz\n" + zeros + "  barque-0.2.0-linux-amd64.tar.gz":   "two archives",
-		"12  barque-v0.2.0-linux-amd64.tar.gz": "no SHA-256",
-		zeros + "  ../barque":                  "no archive",
-		"x":                                    "want a checksum",
+		zeros + "  barque-v0.2.0-linux-amd64.tar.gz\n" + zeros + " *barque-0.2.0-linux-arm64.tar.gz":  "",
+		zeros + "  barque-v0.2.0-linux-amd64.tar.gz\n" + zeros + "  barque-v0.3.0-linux-arm64.tar.gz": "two versions",
+		zeros + "  barque-v0.2.0-linux-amd64.tar.gz\n" + zeros + "  barque-0.2.0-linux-amd64.tar.gz":  "two archives",
+		"12  barque-v0.2.0-linux-amd64.tar.gz":                                                        "no SHA-256",
+		zeros + "  ../barque":                                                                         "no archive",
+		"x":                                                                                           "want a checksum",
 	} {
 		r, err := Parse([]byte(text))
 		if want == "" {

@@ -21,8 +21,8 @@ import (
 	"github.com/barque/barque/upgrade/release"
 )
 
-// The programs of these tests are this test's binary again. Their behaviour is in a file of the data
-// directory, by their version.
+// The programs of these tests are this test's binary again. Their behaviour is in a file of the
+// data directory, by their version.
 
 // nodeEnv holds the data directory of such a program.
 const nodeEnv = "BARQUE_TEST_NODE"
