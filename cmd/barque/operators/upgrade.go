@@ -128,7 +128,7 @@ func (f *upgradeFlags) run(c *cobra.Command) error {
 	l, err := release.Open(ctx, f.to, func(program string) (string, error) {
 		about, err := part.AboutProgram(ctx, program)
 		return about.Version, err
-	}, func(arch string) bool { return f.architectures[arch] })
+	}, f.wants)
 	if err != nil {
 		return fmt.Errorf("read the release: %w", err)
 	}
@@ -166,6 +166,11 @@ func (f *upgradeFlags) run(c *cobra.Command) error {
 		_, err := fmt.Fprintln(w, "upgrade "+o.Text())
 		return err
 	})
+}
+
+// wants reports whether nodes need an archive. Servers without a node have no known architecture.
+func (f *upgradeFlags) wants(arch string) bool {
+	return len(f.architectures) == 0 || f.architectures[arch]
 }
 
 // believe verifies the release by the keys of this command. The servers do it by their own.
