@@ -88,7 +88,8 @@ func TestUpgradeCommand(t *testing.T) {
 				s.Errorf("exit code %d, want the reason %q: %s", result.Code, c.why, said(result))
 			}
 			u.in(s, u.first)
-			if status := said(s.BarqueResult(s.Context(), "cluster", "status")); !strings.Contains(status, "has stopped") {
+			status := said(s.BarqueResult(s.Context(), "cluster", "status"))
+			if !strings.Contains(status, "has stopped") {
 				s.Errorf("the status does not say that the upgrade has stopped:\n%s", status)
 			}
 		})
@@ -108,8 +109,9 @@ func TestUpgradeCommand(t *testing.T) {
 		s.Barque(s, "upgrade", "--to", next, "--unsigned", "--yes", "--wait", "0", "--verify", "5s")
 		Eventually(s, 3*deadline, "another node begins", func(ctx context.Context) error {
 			o, err := u.object(ctx, second)
-			if err == nil && !slices.ContainsFunc(o.Status.Nodes,
-				func(n upgrade.NodeStatus) bool { return n.Phase == upgrade.Restarting || n.Phase == upgrade.Checking }) {
+			if err == nil && !slices.ContainsFunc(o.Status.Nodes, func(n upgrade.NodeStatus) bool {
+				return n.Phase == upgrade.Restarting || n.Phase == upgrade.Checking
+			}) {
 				err = fmt.Errorf("its status is %+v", o.Status)
 			}
 			return err
@@ -233,7 +235,8 @@ func versionOf(t testing.TB, binary string) string {
 // as a node.
 func scriptRelease(t testing.TB, version, says, rest string) string {
 	t.Helper()
-	script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" = version ]; then echo '{\"version\": %q}'; exit; fi\n%s\n", says, rest)
+	script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" = version ]; then echo '{\"version\": %q}'; exit; fi\n%s\n",
+		says, rest)
 	name := release.ArchiveName(version, "amd64")
 	path := filepath.Join(t.TempDir(), name)
 	f, err := os.Create(path)

@@ -1,5 +1,7 @@
 package clusterstatus
 
+import "github.com/barque/barque/membership/gossip"
+
 // UpgradeStatus is an upgrade of the cluster that is under way, or has not gone well.
 type UpgradeStatus struct {
 	Name    string `json:"name"` // of the Upgrade
@@ -22,3 +24,6 @@ func (w *warner) upgrade() {
 	w.add(Attention, "", "", "see docs/upgrading.md; the same `barque upgrade` again goes on with it, and `barque kubectl delete upgrade "+
 		u.Name+"` gives it up", "the upgrade to version %s has stopped: %s", u.Version, u.Message)
 }
+
+// Lives reports whether gossip sees the member alive.
+func (m *MemberStatus) Lives() bool { return m.Gossip == gossip.Alive }

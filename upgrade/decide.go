@@ -158,10 +158,11 @@ func isAhead(a, b string) bool {
 	}
 	p, err := semver.ParseSemantic(x.String())
 	q, other := semver.ParseSemantic(y.String())
-	if err != nil || other != nil || strings.Contains(p.PreRelease(), "dev") || strings.Contains(q.PreRelease(), "dev") {
+	if err != nil || other != nil {
 		return false
 	}
-	return q.LessThan(p)
+	development := strings.Contains(p.PreRelease()+q.PreRelease(), "dev")
+	return !development && q.LessThan(p)
 }
 
 // merge brings the nodes of the status up to date with those that are there.

@@ -226,8 +226,9 @@ func fits(version string, nodes []NodeSeen) error {
 		if n.server() || !n.Alive {
 			continue
 		}
-		if err := skew.Join("agent "+n.Name, n.Role, n.Version,
-			[]skew.Server{{Name: "of the version " + version, Version: version}}); err != nil && !isAhead(n.Version, version) {
+		target := []skew.Server{{Name: "of the version " + version, Version: version}}
+		err := skew.Join("agent "+n.Name, n.Role, n.Version, target)
+		if err != nil && !isAhead(n.Version, version) {
 			return err
 		}
 	}

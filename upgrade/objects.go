@@ -31,7 +31,8 @@ func NewObjects(config *rest.Config, logger *slog.Logger) (*Objects, error) {
 	o := &Objects{logger: logger, changed: make(chan struct{}),
 		informer: dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(Resource).Informer()}
 	_, err = o.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { o.touch() }, UpdateFunc: func(any, any) { o.touch() }, DeleteFunc: func(any) { o.touch() }})
+		AddFunc: func(any) { o.touch() }, UpdateFunc: func(any, any) { o.touch() },
+		DeleteFunc: func(any) { o.touch() }})
 	if err != nil {
 		return nil, fmt.Errorf("watch Upgrades: %w", err)
 	}

@@ -22,7 +22,6 @@ import (
 
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/exitcode"
-	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/upgrade"
 	"github.com/barque/barque/upgrade/part"
 	"github.com/barque/barque/upgrade/release"
@@ -63,7 +62,7 @@ func (u *Upgrading) Preview(s *clusterstatus.ClusterStatus) upgrade.Preview {
 	var nodes []upgrade.NodeSeen
 	for _, m := range s.Members {
 		nodes = append(nodes, upgrade.NodeSeen{Name: m.Name, Role: m.Role, Version: m.Version,
-			Alive: m.Gossip == gossip.Alive})
+			Alive: m.Lives()})
 	}
 	p := upgrade.PreviewOf(u.Spec, nodes, s.Leader)
 	if s.Quorum.Answering < s.Quorum.Voters {

@@ -73,7 +73,7 @@ var bans = []ban{
 		reason: "backups uses it, which knows nothing of objects"},
 	{from: []string{"adminapi/remote"}, to: without("adminapi", "backups", "clusterstatus", "raftstore", "internal"),
 		// The kinds of errors of the API, and the types of answers.
-		allow: []string{"apiserver/storeerror", "upgrade", "membership/gossip", "membership/acts",
+		allow: []string{"apiserver/storeerror", "upgrade", "membership/acts",
 			"membership/credentials", "membership/datakeys", "membership/exchange", "membership/keyring",
 			"membership/revocation"},
 		reason: "a command sees a server by its answers"},

@@ -107,9 +107,9 @@ installed.
 	cmd.SetVersionTemplate("barque {{.Version}}\n")
 	cmd.AddCommand(serverCommand(), agentCommand(), operators.ClusterCommand(clusterJoinCommand()),
 		operators.SnapshotCommand(), operators.SecretsEncryptCommand(), operators.TokenCommand(),
-		operators.UserCommand(), operators.CertCommand(), operators.UpgradeCommand(), operators.AuditCommand(), imageCommand(),
-		operators.IngressCommand(), operators.ProxyCommand(), devCommand(), checkCommand(), operators.VerifyCommand(),
-		versionCommand(), configCommand(), completionCommand(),
+		operators.UserCommand(), operators.CertCommand(), operators.UpgradeCommand(), operators.AuditCommand(),
+		imageCommand(), operators.IngressCommand(), operators.ProxyCommand(), devCommand(), checkCommand(),
+		operators.VerifyCommand(), versionCommand(), configCommand(), completionCommand(),
 		&cobra.Command{Use: "kubectl", Short: "Run kubectl, with the cluster's kubeconfig unless another one is set",
 			DisableFlagParsing: true})
 	cmd.SetHelpCommand(command.HelpCommand())

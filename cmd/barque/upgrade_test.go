@@ -71,8 +71,8 @@ func newUpgraded(t *testing.T, servers int) *upgraded {
 	t.Cleanup(func() { u.handle.Close() })
 	for i := range servers {
 		u.dirs = append(u.dirs, t.TempDir())
-		args := []string{"server", "--no-node", "--gateway=false", "--data-dir", u.dirs[i], "--name", fmt.Sprintf("s%d", i+1),
-			"--node-ip", addressOfServer(i), "--config", "none", "--raft-disk-reserve", "0"}
+		args := []string{"server", "--no-node", "--gateway=false", "--data-dir", u.dirs[i], "--name",
+			fmt.Sprintf("s%d", i+1), "--node-ip", addressOfServer(i), "--config", "none", "--raft-disk-reserve", "0"}
 		if i > 0 {
 			code, token := u.barque("token", "create", "--role", "server")
 			if code != 0 {
@@ -139,7 +139,7 @@ func (u *upgraded) barque(args ...string) (code int, out string) {
 	return cmd.ProcessState.ExitCode(), text.String()
 }
 
-// archive makes an archive whose program is this binary in another version, or the script of a node.
+// archive makes an archive whose program is this binary in another version, or a node's script.
 func (u *upgraded) archive(of, node string) string {
 	u.Helper()
 	if node == "" {
@@ -154,7 +154,8 @@ func (u *upgraded) archive(of, node string) string {
 	}
 	zipped := gzip.NewWriter(f)
 	files := tar.NewWriter(zipped)
-	err = files.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "barque/barque", Mode: 0o755, Size: int64(len(script))})
+	err = files.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "barque/barque", Mode: 0o755,
+		Size: int64(len(script))})
 	if err == nil {
 		_, err = files.Write([]byte(script))
 	}
@@ -164,8 +165,8 @@ func (u *upgraded) archive(of, node string) string {
 	return path
 }
 
-// TestUpgradeOfServers: three servers are upgraded by the command, the leader last, in the processes
-// that they had. A program that ends at its start is taken back, and is the end of the upgrade.
+// TestUpgradeOfServers: three servers are upgraded by the command, the leader last, in the
+// processes that they had. A program that ends at its start is taken back, and is the end of the upgrade.
 func TestUpgradeOfServers(t *testing.T) {
 	u := newUpgraded(t, 3)
 	upgrade := func(want int, text string, args ...string) {
@@ -179,7 +180,8 @@ func TestUpgradeOfServers(t *testing.T) {
 	}
 	versions := func(want string) {
 		t.Helper()
-		if _, out := u.barque("cluster", "status", "-o", "json"); strings.Count(out, "+barque."+want+`"`) < len(u.servers) {
+		_, out := u.barque("cluster", "status", "-o", "json")
+		if strings.Count(out, "+barque."+want+`"`) < len(u.servers) {
 			t.Errorf("the servers are not in version %s:\n%s", want, out)
 		}
 	}

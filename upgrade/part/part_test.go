@@ -270,7 +270,8 @@ func TestUpload(t *testing.T) {
 	o := Offer{Sums: m.sums, Signature: m.signature, Names: []string{m.name}}
 	put := func(name, on string, offset int, part []byte) int {
 		query := url.Values{"version": {next}, "name": {name}, "on": {on}, "offset": {fmt.Sprint(offset)}}
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL+"?"+query.Encode(), bytes.NewReader(part))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL+"?"+query.Encode(),
+			bytes.NewReader(part))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -47,7 +47,8 @@ func (l *Local) Names() (out []string) {
 // or a program. A program, and an archive without checksums, are never signed. about returns the
 // version of a program. wants reports whether the archive for an architecture is needed.
 func Open(
-	ctx context.Context, from string, about func(program string) (version string, err error), wants func(arch string) bool,
+	ctx context.Context, from string, about func(program string) (version string, err error),
+	wants func(arch string) bool,
 ) (*Local, error) {
 	if strings.HasPrefix(from, "https://") || strings.HasPrefix(from, "http://") {
 		return download(ctx, from, wants)

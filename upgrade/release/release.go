@@ -127,7 +127,8 @@ func ReadKeys(given []string) (Keys, error) {
 		}
 		data, err := os.ReadFile(text)
 		if err != nil {
-			return nil, fmt.Errorf("the release key %q is no public key of minisign, and no file with one: %w", text, err)
+			return nil,
+				fmt.Errorf("the release key %q is no public key of minisign, and no file with one: %w", text, err)
 		}
 		own, err := ParseKeys([]string{string(data)})
 		if err != nil {

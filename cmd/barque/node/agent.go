@@ -2,10 +2,12 @@ package node
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"slices"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/barque/barque/apiserver/klogs"
 	"github.com/barque/barque/cmd/barque/node/addresses"
 	"github.com/barque/barque/cmd/barque/node/options"
+	"github.com/barque/barque/cmd/barque/node/upgrading"
 	"github.com/barque/barque/cmd/barque/node/worker"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/scheddelay"
@@ -47,6 +50,7 @@ type agent struct {
 	revoked  *revocation.List
 	follower *enroll.Follower
 	upgrade  *part.Node
+	orders   map[string]http.Handler // of upgrades
 
 	conflicts addresses.Conflicts
 }
@@ -66,7 +70,7 @@ func RunAgent(ctx context.Context, o options.Options, logger *slog.Logger) (err 
 	defer held.Close()
 	klogs.Bridge(logger)
 	a := &agent{options: &o, logger: logger, stack: lifecycle.New(logger)}
-	a.upgrade = a.upgradeNode()
+	a.upgrade, a.orders = upgrading.AgentNode(&o, a.callTLS, logger.With("part", "upgrade"))
 	defer func() { err = errors.Join(err, a.stack.Stop()) }()
 	for _, step := range []func(context.Context) error{a.enlist, a.startFollowing, a.startGossip, a.startBalancer,
 		a.startRemembering, a.startAddresses, a.startMeter, a.startNode} {
@@ -185,6 +189,9 @@ func (a *agent) apiServers() []netip.AddrPort {
 	return balancer.Spread(a.options.Name, out)
 }
 
+// callTLS is how this agent calls servers.
+func (a *agent) callTLS() *tls.Config { return a.ids.CallTLS() }
+
 // servers returns the recorded servers and those of --server, which may be new.
 func (a *agent) servers() []join.Server { return append(a.record.Servers(), a.named...) }
 
@@ -224,7 +231,7 @@ func (a *agent) startNode(ctx context.Context) error {
 		Logger:  a.logger,
 		Delay:   a.meter.Delay,
 
-		ForServers: ordersOf(a.upgrade),
+		ForServers: a.orders,
 		Gateway: worker.Gateway{Config: &rest.Config{
 			Host: fmt.Sprintf("https://127.0.0.1:%d", a.options.APIPort), QPS: -1,
 			Transport: credentials.NewAnonymousTransport(a.ids),

@@ -30,6 +30,7 @@ import (
 	"github.com/barque/barque/cmd/barque/node/adapters"
 	"github.com/barque/barque/cmd/barque/node/addresses"
 	"github.com/barque/barque/cmd/barque/node/options"
+	"github.com/barque/barque/cmd/barque/node/upgrading"
 	"github.com/barque/barque/edge/bgp"
 	"github.com/barque/barque/edge/hold"
 	"github.com/barque/barque/edge/pool"
@@ -84,7 +85,7 @@ type server struct {
 	api        *apiserver.Server
 	gateway    gatewayParts
 	members    *members.Members
-	upgrade    upgradeParts
+	upgrade    *upgrading.Server
 	// dumpScheduler writes the scheduler's state to the log.
 	dumpScheduler func()
 	packets       atomic.Pointer[network.Network] // nil without a node
@@ -134,7 +135,6 @@ func RunServer(ctx context.Context, o options.Options, logger *slog.Logger) (err
 		ending: ending{failed: make(chan error, 1), removed: make(chan raftstore.Removal, 1)}}
 	began := time.Now()
 	s.started = began
-	s.upgrade.node = s.upgradeNode()
 	defer func() {
 		// A consequence, such as the closed store, may have ended another part first.
 		if why := s.ending.why.Load(); why != nil {
@@ -153,7 +153,7 @@ func RunServer(ctx context.Context, o options.Options, logger *slog.Logger) (err
 	}
 	logger.Info("server is ready", "name", o.Name, "api", o.At(o.APIPort), "cluster", s.record.Cluster.ID, "after",
 		time.Since(began).Round(time.Millisecond))
-	s.upgrade.node.Ready()
+	s.upgrade.Node.Ready()
 	o.State.Ready(fmt.Sprintf("server %s of cluster %s serves on %v", o.Name, s.record.Cluster.ID, o.At(o.APIPort)))
 	return s.stack.Wait(ctx)
 }
@@ -433,6 +433,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Logger:     s.logger.With("part", "join"),
 		Now:        time.Now,
 	})
+	s.upgrade = s.newUpgrades()
 	s.api, err = apiserver.New(apiserver.Config{
 		Name: o.Name, Store: s.store, Listener: listener, Advertise: o.At(o.APIPort),
 		Certificate:    func() (*tls.Certificate, error) { return s.ids.API.Certificate(), nil },
@@ -467,7 +468,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Plugins:           s.pluginChecks(),
 		SignsOfLife:       s.life,
 		Unauthenticated: map[string]http.Handler{join.Prefix: joining, hold.Path: s.addresses.Handler(joining.Agent),
-			part.AgentsPath: s.archivesForAgents(joining.Agent)},
+			part.AgentsPath: s.upgrade.ForAgents(joining.Agent)},
 		Extra:       s.handlers(),
 		LongRunning: []string{backups.SnapshotSavePath, backups.SnapshotRestorePath, part.FilesPath},
 		ReadyChecks: append(healthchecks.OfStore(s.store.Ready), s.encryptionReady(), s.accountsReady(),
@@ -486,7 +487,7 @@ func (s *server) startAPI(ctx context.Context) error {
 	if err := s.makeBGP(); err != nil {
 		return err
 	}
-	if err := s.makeUpgrades(); err != nil {
+	if err := s.upgrade.Follow(s.api.LoopbackConfig()); err != nil {
 		return err
 	}
 	s.members = s.newMembers()
@@ -507,7 +508,7 @@ func (s *server) waitReady(ctx context.Context) error {
 // nameTaken keeps a machine from taking the name of another one, or one by which clients call the
 // API or a Service: it gets a certificate for its name.
 func (s *server) nameTaken(name string) error {
-	if why := ofServices(name, s.settings.Domain); why != "" {
+	if why := options.OfServices(name, s.settings.Domain); why != "" {
 		return fmt.Errorf("%q %s: give this machine another name with --name", name, why)
 	}
 	if name != s.options.Name && slices.Contains(options.APINames(s.options, s.settings), name) {

@@ -177,7 +177,8 @@ func (f *upgradeFlags) wants(arch string) bool {
 func (f *upgradeFlags) believe(l *release.Local) error {
 	for arch := range f.architectures {
 		if name := l.Archives[arch]; name == "" || l.Paths[name] == "" {
-			return refusedUpgrade(fmt.Errorf("the release has no archive for %s, which nodes of this cluster need", arch))
+			return refusedUpgrade(
+				fmt.Errorf("the release has no archive for %s, which nodes of this cluster need", arch))
 		}
 	}
 	if len(f.trusted) == 0 {

@@ -1,4 +1,4 @@
-package node
+package upgrading
 
 import (
 	"bytes"
@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/barque/barque/membership/acts"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/upgrade"
@@ -30,23 +29,23 @@ import (
 	"github.com/barque/barque/verify"
 )
 
-// upgradeCluster is the leader's interface to the cluster in an upgrade.
-type upgradeCluster struct{ *server }
+// cluster is the leader's interface to the cluster in an upgrade.
+type cluster struct{ *Server }
 
 // Nodes implements upgrade.Cluster.
-func (c upgradeCluster) Nodes() (nodes []upgrade.NodeSeen) {
-	for _, m := range c.store.Members() {
+func (c cluster) Nodes() (nodes []upgrade.NodeSeen) {
+	for _, m := range c.Store.Members() {
 		n := upgrade.NodeSeen{Name: m.Name, Role: pki.RoleServer, Voter: m.Voter}
-		if g, ok := c.pool.Member(m.Name); ok {
+		if g, ok := c.Pool.Member(m.Name); ok {
 			n.Alive, n.Version = g.State == gossip.Alive, g.Facts.Version
 		}
 		nodes = append(nodes, n)
 	}
-	for _, name := range c.agentNames() {
+	for _, name := range c.Agents() {
 		n := upgrade.NodeSeen{Name: name, Role: pki.RoleAgent}
-		if g, ok := c.pool.Member(name); ok {
+		if g, ok := c.Pool.Member(name); ok {
 			n.Alive, n.Version = g.State == gossip.Alive, g.Facts.Version
-		} else if of, err := c.api.Informers().Core().V1().Nodes().Lister().Get(name); err == nil {
+		} else if of, err := c.Informers().Core().V1().Nodes().Lister().Get(name); err == nil {
 			n.Version = of.Status.NodeInfo.KubeletVersion
 		}
 		nodes = append(nodes, n)
@@ -55,14 +54,14 @@ func (c upgradeCluster) Nodes() (nodes []upgrade.NodeSeen) {
 }
 
 // Faults implements upgrade.Cluster. Its texts have no numbers, which would be others each time.
-func (c upgradeCluster) Faults(ctx context.Context) (faults []string) {
-	own := c.store.Status()
+func (c cluster) Faults(ctx context.Context) (faults []string) {
+	own := c.Store.Status()
 	if own.Quarantined != "" {
-		faults = append(faults, c.options.Name+" is in quarantine")
+		faults = append(faults, c.Name+" is in quarantine")
 	}
-	for _, p := range c.store.PeerStatus(ctx) {
+	for _, p := range c.Store.PeerStatus(ctx) {
 		switch s := p.Status; {
-		case p.Member.Name == c.options.Name:
+		case p.Member.Name == c.Name:
 		case s == nil:
 			faults = append(faults, p.Member.Name+" does not answer")
 		case s.Quarantined != "":
@@ -75,28 +74,17 @@ func (c upgradeCluster) Faults(ctx context.Context) (faults []string) {
 }
 
 // Busy implements upgrade.Cluster.
-func (c upgradeCluster) Busy() (busy []string) {
-	if status := c.exchange.Status(); status.UnderWay() {
-		busy = append(busy, "keys are being exchanged")
-	}
-	if c.keys.UnderWay() {
-		busy = append(busy, "the gossip keys are being rotated")
-	}
-	if c.encryption.manager.UnderWay() {
-		busy = append(busy, "the data keys are being changed")
-	}
-	return busy
-}
+func (c cluster) Busy() []string { return c.Rotations() }
 
 // crashLoop is the age of a restart up to which a container counts as one that restarts by itself.
 const crashLoop = 10 * time.Minute
 
 // Containers implements upgrade.Cluster.
-func (c upgradeCluster) Containers(node string, all bool) map[string]string {
+func (c cluster) Containers(node string, all bool) map[string]string {
 	out := map[string]string{}
-	pods, err := c.api.Informers().Core().V1().Pods().Lister().List(labels.Everything())
+	pods, err := c.Informers().Core().V1().Pods().Lister().List(labels.Everything())
 	if err != nil {
-		c.logger.Error("the containers of a node are not known", "node", node, "err", err)
+		c.Logger.Error("the containers of a node are not known", "node", node, "err", err)
 	}
 	for _, p := range pods {
 		if p.Spec.NodeName != node || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded ||
@@ -118,7 +106,7 @@ func (c upgradeCluster) Containers(node string, all bool) map[string]string {
 }
 
 // Order implements upgrade.Cluster.
-func (c upgradeCluster) Order(ctx context.Context, to upgrade.Node, o *part.Order) (*part.Answer, error) {
+func (c cluster) Order(ctx context.Context, to upgrade.Node, o *part.Order) (*part.Answer, error) {
 	method, body := http.MethodGet, []byte(nil)
 	if o != nil {
 		var err error
@@ -160,27 +148,27 @@ func (c upgradeCluster) Order(ctx context.Context, to upgrade.Node, o *part.Orde
 
 // orderAddress returns where a node takes orders, and how it is called there: a server at its API's
 // port, as it may have no kubelet, and an agent at its kubelet's.
-func (c upgradeCluster) orderAddress(to upgrade.Node) (string, *tls.Config, error) {
-	m, ok := c.pool.Member(to.Name)
+func (c cluster) orderAddress(to upgrade.Node) (string, *tls.Config, error) {
+	m, ok := c.Pool.Member(to.Name)
 	if !ok {
 		return "", nil, errors.New("gossip does not know it")
 	}
 	if to.Role == pki.RoleServer {
-		return netip.AddrPortFrom(m.Addr.Addr(), m.Facts.APIPort).String(), c.ids.CallTLS(), nil
+		return netip.AddrPortFrom(m.Addr.Addr(), m.Facts.APIPort).String(), c.IDs.CallTLS(), nil
 	}
-	of, err := c.api.Informers().Core().V1().Nodes().Lister().Get(to.Name)
+	of, err := c.Informers().Core().V1().Nodes().Lister().Get(to.Name)
 	if err != nil {
 		return "", nil, err
 	}
 	port := strconv.Itoa(int(of.Status.DaemonEndpoints.KubeletEndpoint.Port))
-	return net.JoinHostPort(m.Addr.Addr().String(), port), c.ids.KubeletTLS()(to.Name), nil
+	return net.JoinHostPort(m.Addr.Addr().String(), port), c.IDs.KubeletTLS()(to.Name), nil
 }
 
 // HandOver implements upgrade.Cluster.
-func (c upgradeCluster) HandOver(ctx context.Context, to string) error {
-	for _, m := range c.store.Members() {
+func (c cluster) HandOver(ctx context.Context, to string) error {
+	for _, m := range c.Store.Members() {
 		if m.Name == to {
-			return c.store.TransferLeadership(ctx, m.ID)
+			return c.Store.TransferLeadership(ctx, m.ID)
 		}
 	}
 	return fmt.Errorf("%s is no member of the store", to)
@@ -188,8 +176,8 @@ func (c upgradeCluster) HandOver(ctx context.Context, to string) error {
 
 // Verify implements upgrade.Cluster, with the administrator's kubeconfig of this server: it counts
 // at all servers.
-func (c upgradeCluster) Verify(ctx context.Context, during time.Duration) (problem string, err error) {
-	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(c.options.DataDir, "admin.kubeconfig"))
+func (c cluster) Verify(ctx context.Context, during time.Duration) (problem string, err error) {
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(c.DataDir, "admin.kubeconfig"))
 	if err != nil {
 		return "", err
 	}
@@ -213,9 +201,9 @@ func (c upgradeCluster) Verify(ctx context.Context, during time.Duration) (probl
 }
 
 // Release implements upgrade.Cluster.
-func (c upgradeCluster) Release(ctx context.Context, spec *upgrade.Spec) (*upgrade.Files, error) {
-	releases := part.ReleasesIn(c.options.DataDir)
-	upload := &part.Upload{Self: c.options.Name, Releases: releases, Keys: c.options.ReleaseKeys}
+func (c cluster) Release(ctx context.Context, spec *upgrade.Spec) (*upgrade.Files, error) {
+	releases := part.ReleasesIn(c.DataDir)
+	upload := &part.Upload{Self: c.Name, Releases: releases, Keys: c.ReleaseKeys}
 	if spec.URL != "" {
 		files, err := upload.Bring(ctx, spec.URL, spec.Version)
 		if err != nil {
@@ -234,7 +222,7 @@ func (c upgradeCluster) Release(ctx context.Context, spec *upgrade.Spec) (*upgra
 	if sums != nil && (spec.Checksum == "" || release.Digest(sums) == spec.Checksum) {
 		return c.believe(upload, spec, sums, signature)
 	}
-	client := archiveClient(c.ids.CallTLS())
+	client := archiveClient(c.IDs.CallTLS())
 	for _, from := range c.From(pki.RoleServer) {
 		sums, err := part.FetchSmall(ctx, client, from, spec.Version, release.SumsFile)
 		if err != nil || spec.Checksum != "" && release.Digest(sums) != spec.Checksum {
@@ -250,7 +238,7 @@ func (c upgradeCluster) Release(ctx context.Context, spec *upgrade.Spec) (*upgra
 }
 
 // believe verifies the files of a release by this server's keys.
-func (c upgradeCluster) believe(
+func (c cluster) believe(
 	upload *part.Upload, spec *upgrade.Spec, sums, signature []byte,
 ) (*upgrade.Files, error) {
 	rel, err := upload.Verify(&part.Offer{Sums: sums, Signature: signature, Unsigned: spec.Unsigned})
@@ -265,19 +253,20 @@ func (c upgradeCluster) believe(
 	}
 	for _, arch := range c.Architectures() {
 		if rel.Archives[arch] == "" {
-			return nil, &part.LastingError{Err: fmt.Errorf("the release has no archive for %s, which nodes of this cluster need", arch)}
+			return nil, &part.LastingError{
+				Err: fmt.Errorf("the release has no archive for %s, which nodes of this cluster need", arch)}
 		}
 	}
 	return &upgrade.Files{Sums: sums, Signature: signature}, nil
 }
 
 // From implements upgrade.Cluster.
-func (c upgradeCluster) From(role string) (urls []string) {
+func (c cluster) From(role string) (urls []string) {
 	path := part.FilesPath
 	if role == pki.RoleAgent {
 		path = part.AgentsPath
 	}
-	for _, m := range c.pool.Members() {
+	for _, m := range c.Pool.Members() {
 		if m.Role == pki.RoleServer && m.State == gossip.Alive {
 			urls = append(urls, "https://"+netip.AddrPortFrom(m.Addr.Addr(), m.Facts.APIPort).String()+path)
 		}
@@ -287,14 +276,15 @@ func (c upgradeCluster) From(role string) (urls []string) {
 }
 
 // Architectures implements upgrade.Cluster.
-func (c upgradeCluster) Architectures() (all []string) {
-	nodes, err := c.api.Informers().Core().V1().Nodes().Lister().List(labels.Everything())
+func (c cluster) Architectures() (all []string) {
+	nodes, err := c.Informers().Core().V1().Nodes().Lister().List(labels.Everything())
 	if err != nil {
-		c.logger.Error("the architectures of the nodes are not known", "err", err)
+		c.Logger.Error("the architectures of the nodes are not known", "err", err)
 	}
-	names := c.agentNames()
+	names := c.Agents()
 	for _, n := range nodes {
-		if arch := n.Status.NodeInfo.Architecture; arch != "" && (c.isServer(n.Name) || slices.Contains(names, n.Name)) {
+		arch, member := n.Status.NodeInfo.Architecture, c.IsServer(n.Name) || slices.Contains(names, n.Name)
+		if arch != "" && member {
 			all = append(all, arch)
 		}
 	}
@@ -303,9 +293,7 @@ func (c upgradeCluster) Architectures() (all []string) {
 }
 
 // Keys implements upgrade.Cluster.
-func (c upgradeCluster) Keys() []string { return c.options.ReleaseKeys.Texts() }
+func (c cluster) Keys() []string { return c.ReleaseKeys.Texts() }
 
 // Audit implements upgrade.Cluster.
-func (c upgradeCluster) Audit(annotations map[string]string) {
-	c.auditAct(acts.Leader, nil, part.NodePath, annotations)
-}
+func (c cluster) Audit(annotations map[string]string) { c.Record(part.NodePath, annotations) }
