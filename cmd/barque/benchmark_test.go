@@ -43,10 +43,6 @@ func TestKubeletFilesOfAnAgent(t *testing.T) {
 const holdsEnv = "BARQUE_TEST_HOLDS"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(programEnv) != "" {
-		asProgram()
-		return
-	}
 	dir := os.Getenv(holdsEnv)
 	if dir == "" {
 		os.Exit(m.Run())

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/cmd/barque/command"
-	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/cmd/barque/node/preflight"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/internal/terminal"

@@ -37,7 +37,7 @@ type Server struct {
 	IsServer  func(name string) bool
 	Rotations func() []string // that are under way
 	Leads     func() bool
-	// Fenced returns a configuration for the leader's client, whose writes count in the term of lead.
+	// Fenced returns a configuration for the leader's client, fenced by the term of lead.
 	Fenced func(lead context.Context) *rest.Config
 	// Record records an act of the leader in the audit log.
 	Record func(path string, annotations map[string]string)
