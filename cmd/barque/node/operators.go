@@ -79,8 +79,9 @@ func (s *server) diagnosis() *adminapi.Diagnosis {
 	o := s.options
 	d := &adminapi.Diagnosis{
 		Self: o.Name, DataDir: o.DataDir,
-		Checks: func() []check.Finding { return preflight.Check(o.DataDir, o.KubeletRootDir) },
-		Store:  s.store, Gossip: func(ctx context.Context) []clusterstatus.NodeView { return s.says().Views(ctx, true) },
+		Checks:  func() []check.Finding { return preflight.Check(o.DataDir, o.KubeletRootDir) },
+		Store:   s.store,
+		Gossip:  func(ctx context.Context) []clusterstatus.NodeView { return s.says().Views(ctx, true) },
 		Options: o.Public(), Paths: func(ctx context.Context) any { return s.paths(ctx) },
 		Tunnels: func() any { return s.tunnels() },
 		Secrets: []string{o.Token}, Keys: func() [][]byte { return s.record.GossipRing().Keys },
