@@ -41,6 +41,7 @@ type Report struct {
 	// Edge returns the pools, and the faults of Services and routes; nil while this server does not
 	// lead. Conflicts are the addresses of this server for which another machine answers.
 	Edge      func() *clusterstatus.EdgeStatus
+	Upgrade   func() *clusterstatus.UpgradeStatus
 	Conflicts func() []clusterstatus.Conflict
 	// AuditLosses returns the sinks of the audit log that have lost events.
 	AuditLosses func() []clusterstatus.AuditLoss
@@ -105,6 +106,9 @@ func (r *Report) JSON(ctx context.Context) []byte {
 	}
 	if r.Edge != nil {
 		s.Edge = r.Edge()
+	}
+	if r.Upgrade != nil {
+		s.Upgrade = r.Upgrade()
 	}
 	if r.Conflicts != nil {
 		s.Conflicts = r.Conflicts()

@@ -45,6 +45,12 @@ func TestInstallAndUninstall(t *testing.T) {
 	var before *surroundings
 
 	d.stage("a plan changes nothing", func() {
+		s.must(Poll(s.Context(), deadline, func(context.Context) error { // their routes come with them
+			if out := s.inside("ip -6 address show tentative"); out != "" {
+				return fmt.Errorf("addresses of IPv6 are tentative: %s", out)
+			}
+			return nil
+		}))
 		before = s.surroundings()
 		if out := s.inside(install + " --dry-run"); !strings.Contains(out, "* write /etc/barque/config.yaml") {
 			d.Errorf("the plan is\n%s", out)

@@ -191,7 +191,7 @@ func (a *assembly) leader() {
 	a.agentProfiles()
 	a.status.Lost = a.lost[a.status.Leader]
 	if r := a.objects[a.status.Leader]; r != nil {
-		a.status.Addresses, a.status.Edge = r.Addresses, r.Edge
+		a.status.Addresses, a.status.Edge, a.status.Upgrade = r.Addresses, r.Edge, r.Upgrade
 	}
 	names := a.names()
 	for _, h := range a.lead.Health {

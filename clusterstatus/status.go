@@ -65,6 +65,8 @@ type ClusterStatus struct {
 	Addresses []AnsweredAddress `json:"addresses,omitempty"`
 	// Edge are the pools of addresses, and the leader's findings on Services and routes.
 	Edge *EdgeStatus `json:"edge,omitempty"`
+	// Upgrade is one that is under way, or the last one if that has not gone well.
+	Upgrade *UpgradeStatus `json:"upgrade,omitempty"`
 }
 
 // ServerNames are the names of the cluster's servers.
@@ -323,6 +325,7 @@ type ServerReport struct {
 	Lost         []LostVolume        `json:"lostVolumes,omitempty"`
 	Addresses    []AnsweredAddress   `json:"addresses,omitempty"` // of the leader
 	Edge         *EdgeStatus         `json:"edge,omitempty"`      // of the leader
+	Upgrade      *UpgradeStatus      `json:"upgrade,omitempty"`   // of the leader
 	Conflicts    []Conflict          `json:"conflicts,omitempty"`
 	AuditLosses  []AuditLoss         `json:"auditLosses,omitempty"`
 	Files        []ConfigFile        `json:"files"` // empty is none; absent in a report of an earlier version

@@ -37,6 +37,9 @@ func WriteStatus(w io.Writer, on terminal.Screen, s *ClusterStatus) error {
 				ExchangeText(s.CA)), terminal.Odd)
 		line("", "→ "+ExchangeWays(s.CA), terminal.Plain)
 	}
+	if s.Upgrade != nil {
+		line("upgrade", s.Upgrade.Text, terminal.Odd)
+	}
 	for _, u := range s.Unreached {
 		line("unreached", u.Address+": "+u.Error, terminal.Odd)
 	}

@@ -79,6 +79,7 @@ func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status, by Proc
 	w.ways()
 	w.views()
 	w.versions()
+	w.upgrade()
 	w.former()
 	w.apart()
 	w.unready()

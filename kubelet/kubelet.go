@@ -20,6 +20,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -109,6 +110,8 @@ type Config struct {
 	// ImportImages imports the images of a tar into the runtime; nil when the runtime is not the
 	// node's own.
 	ImportImages func(ctx context.Context, tar io.Reader) ([]string, error)
+	// ForServers are handlers of the node's own server, by path, for servers of the cluster alone.
+	ForServers map[string]http.Handler
 	// Exits has records of how containers ended, for ends that the runtime has lost; none when
 	// empty.
 	Exits exits.Dir
@@ -440,7 +443,8 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	k.server, err = server.New(server.Config{
 		NodeName: c.NodeName, Address: c.ServerAddress, TLS: c.ServerTLS, Limits: c.ServerLimits, Revoked: c.Revoked,
 		RevokedChanged: c.RevokedChanged, Client: c.Client, Pods: k.pods,
-		Runtime: k.runtime, ImportImages: c.ImportImages, Usage: meter, RootDir: c.RootDir, Volumes: files,
+		Runtime: k.runtime, ImportImages: c.ImportImages, ForServers: c.ForServers, Usage: meter, RootDir: c.RootDir,
+		Volumes:  files,
 		Settings: set, Healthy: k.pods.Healthy, Probes: k.probes,
 		Collectors: slices.Concat(c.Collectors, k.meters.Collectors(), k.drivers.Collectors(), k.shutdown.Collectors()),
 		Logger:     c.Logger,

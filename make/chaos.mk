@@ -12,6 +12,12 @@ upgrades: build ## upgrade a cluster from an earlier version and take it back wh
 	@$(NOTING); $(WITH_BARQUE) BARQUE_EARLIER=$(EARLIER)/bin/barque \
 	$(GO) test -count=$(or $(TIMES),1) -run '^TestUpgradeAndBack$$' -v -timeout 3h ./cluster-test
 
+.PHONY: upgrade-command
+upgrade-command: build ## upgrade a cluster with barque upgrade while it is used, with broken programs and a leader kill (as root)
+	@$(GO) build -ldflags "$(subst $(VERSION),$(VERSION)-next,$(LDFLAGS))" -o bin/next/barque ./cmd/barque
+	@$(NOTING); $(WITH_BARQUE) BARQUE_NEXT=$(CURDIR)/bin/next/barque \
+	$(GO) test -count=1 -run '^TestUpgradeCommand$$' -v -timeout 2h ./cluster-test
+
 .PHONY: rotations
 rotations: build ## rotate the key of 10,000 Secrets again and again while the leader is killed 100 times, and search the disks for them (SECRETS=10000 KILLS=100; as root)
 	@$(NOTING); $(WITH_BARQUE) \

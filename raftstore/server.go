@@ -25,6 +25,9 @@ import (
 	"github.com/barque/barque/raftstore/transport"
 )
 
+// StoreFormat is the newest layout of a server's directory that this program supports.
+const StoreFormat = disk.DirFormat
+
 // Names of the other parts that a program needs to run a replicated store.
 type (
 	// Stream is the transport between servers: a Mux, or memnet in tests.

@@ -25,7 +25,7 @@ type ban struct {
 
 var rooms = []string{"adminapi", "apiserver", "backups", "clusterstatus", "cmd", "cluster-test", "controllers",
 	"devcluster", "edge", "examples", "internal", "kubelet", "machine", "membership",
-	"network", "pki", "raftstore", "release", "scheduler", "verify"}
+	"network", "pki", "raftstore", "release", "scheduler", "upgrade", "verify"}
 
 var bans = []ban{
 	{from: without("cmd"), to: []string{"cmd"},
@@ -78,8 +78,9 @@ var bans = []ban{
 		reason: "backups uses it, which knows nothing of objects"},
 	{from: []string{"adminapi/remote"}, to: without("adminapi", "backups", "clusterstatus", "raftstore", "internal"),
 		// The kinds of errors of the API, and the types of answers.
-		allow: []string{"apiserver/storeerror", "membership/acts", "membership/credentials", "membership/datakeys",
-			"membership/exchange", "membership/keyring", "membership/revocation"},
+		allow: []string{"apiserver/storeerror", "upgrade", "membership/acts",
+			"membership/credentials", "membership/datakeys", "membership/exchange", "membership/keyring",
+			"membership/revocation"},
 		reason: "a command sees a server by its answers"},
 	{from: []string{"adminapi"}, to: []string{"adminapi/remote"},
 		except: []string{"adminapi/remote"},
@@ -169,6 +170,13 @@ var bans = []ban{
 	{from: []string{"pki"}, to: []string{"pki/identity"},
 		except: []string{"pki/identity"},
 		reason: "an authority issues certificates; it knows nothing of their holders, or of the time of a renewal"},
+	{from: []string{"upgrade"}, to: without("upgrade", "internal"),
+		allow:  []string{"membership/skew"},
+		reason: "it decides by what nodes answer, and starts programs before there is a cluster; cmd hands it the way to the nodes"},
+	{from: []string{"upgrade/versions", "upgrade/release"}, to: []string{"k8s.io/client-go", "upgrade/part"},
+		reason: "the program that starts another one knows files and processes only"},
+	{from: without("cmd", "cluster-test", "adminapi", "upgrade"), to: []string{"upgrade"},
+		reason: "no part of a node knows that it may be exchanged"},
 	{from: []string{"verify"}, to: without("verify", "internal"),
 		reason: "it judges a cluster by what any client is told; whoever knows how the cluster works excuses it, which internal does not"},
 	{from: []string{"release"}, to: without("release", "internal"),

@@ -41,6 +41,7 @@ var wordCeilings = map[string]wordCeiling{
 	"raftstore":     plain,
 	"release":       plain,
 	"scheduler":     plain,
+	"upgrade":       plain,
 	"verify":        plain,
 }
 

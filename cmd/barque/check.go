@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/cmd/barque/command"
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/node/preflight"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/kubelet/rootdir"
@@ -58,7 +58,7 @@ The exit code is 1 if a row fails or could not be judged. docs/cis.md has the ro
 			fmt.Fprintf(c.ErrOrStderr(), "asking %s, for half a minute at most\n",
 				terminal.Plural(len(machines), "machine", "machines"))
 		}
-		findings := append(node.Check(*dataDir, *rootDir), w.needs.Examine(c.Context(), machines)...)
+		findings := append(preflight.Check(*dataDir, *rootDir), w.needs.Examine(c.Context(), machines)...)
 		missing := 0
 		for _, f := range findings {
 			if !f.OK {

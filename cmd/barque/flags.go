@@ -11,7 +11,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,6 +35,7 @@ import (
 	"github.com/barque/barque/network/wireguard"
 	"github.com/barque/barque/pki"
 	schedulerconfig "github.com/barque/barque/scheduler/config"
+	"github.com/barque/barque/upgrade/release"
 )
 
 // Default ports of nodes.
@@ -62,6 +62,7 @@ type nodeFlags struct {
 	labels                   []string
 	logLevel                 string
 	storeMemory              string
+	releaseKeys              []string
 	schedulerConfig          string
 	controllerWorkers        map[string]*int
 	kubelet                  kubeletFlags
@@ -112,6 +113,8 @@ func addNodeFlags(c *cobra.Command) *nodeFlags {
 		"where the volumes of pods and the sockets of plugins are (default: "+rootdir.Default+
 			", where CSI drivers expect them; DATA-DIR/kubelet while pods from an earlier version of the node keep their volumes there)")
 	flags.StringVar(&o.CgroupRoot, "cgroup-root", "", "cgroup below which the pods run (default: /barque/NAME)")
+	flags.StringArrayVar(&f.releaseKeys, "release-key", nil,
+		"public key of minisign, or a file with one, by which this node believes releases in an upgrade; may be repeated")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	addKubeletFlags(c, &f.kubelet)
 	addGatewayFlags(c, o, &f.gateway)
@@ -258,6 +261,11 @@ func (f *nodeFlags) complete(c *cobra.Command) (options.Options, error) {
 		}
 		o.Token = strings.TrimSpace(string(data))
 	}
+	keys, err := release.ReadKeys(f.releaseKeys)
+	if err != nil {
+		return wrong(fmt.Errorf("--release-key: %w", err))
+	}
+	o.ReleaseKeys = keys
 	if err := o.Times.Complete(c.Flags().Changed); err != nil {
 		return wrong(err)
 	}
@@ -401,24 +409,32 @@ func runNode(
 ) error {
 	debug.SetTraceback("crash") // a crash ends by SIGABRT: exit code 2 is of wrong arguments alone
 	o.State = sdnotify.Take(logger)
+	stopped := ctx
+	ctx, again, isAgain := restarts(ctx)
+	o.Again = again
 	go o.State.Starting(ctx) // ends when the node is ready, or stops
-	defer context.AfterFunc(ctx, o.State.Stopping)()
+	defer context.AfterFunc(ctx, func() {
+		if isAgain() {
+			o.State.Reloading()
+		} else {
+			o.State.Stopping()
+		}
+	})()
 	err := of(ctx, *o, logger)
-	if errors.Is(err, node.ErrRestart) && ctx.Err() == nil {
+	switch {
+	case stopped.Err() != nil:
+		return err
+	case isAgain():
+		if err != nil {
+			logger.Warn("the node has stopped with an error, and is started again", "err", err)
+		}
+		return launched.Again(next, o.State.Environ())
+	case errors.Is(err, node.ErrRestart):
+		// The process ID stays, so a supervisor sees no restart.
 		o.State.Reloading()
-		return again(next, o.State.Environ())
+		return launched.Same(next, o.State.Environ())
 	}
 	return err
-}
-
-// again replaces this process by a new one of the same program with these arguments. The process ID
-// stays, so a supervisor sees no restart.
-func again(args, env []string) error {
-	path, err := os.Executable()
-	if err == nil {
-		err = syscall.Exec(path, args, env)
-	}
-	return fmt.Errorf("start again: %w", err)
 }
 
 // withoutRejoin are the arguments of an agent that has joined again.

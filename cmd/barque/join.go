@@ -13,7 +13,7 @@ import (
 
 	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/cmd/barque/command"
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/node/preflight"
 	"github.com/barque/barque/cmd/barque/settings"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/internal/terminal"
@@ -104,7 +104,7 @@ func (j *joining) run(c *cobra.Command, address string) error {
 					"` and give it with --token-file or --token"))
 	}
 	o.Backups.Every = 0 // a server's own flags are not asked for here
-	findings, err := node.Preflight(c.Context(), &o, j.role, time.Now)
+	findings, err := preflight.Join(c.Context(), &o, j.role, time.Now)
 	if err := c.Context().Err(); err != nil {
 		return err // an interrupted check is no finding
 	}

@@ -34,6 +34,9 @@ func main() {
 		exitOn(kubectl(os.Args[2:]))
 		return
 	}
+	if err := launch(os.Args); err != nil {
+		exitOn(withoutRoot(os.Geteuid(), err))
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	exitOn(withoutRoot(os.Geteuid(), interrupted(ctx, root().ExecuteContext(ctx))))
@@ -104,10 +107,10 @@ installed.
 	cmd.SetVersionTemplate("barque {{.Version}}\n")
 	cmd.AddCommand(serverCommand(), agentCommand(), operators.ClusterCommand(clusterJoinCommand()),
 		operators.SnapshotCommand(), operators.SecretsEncryptCommand(), operators.TokenCommand(),
-		operators.UserCommand(), operators.CertCommand(), operators.AuditCommand(), imageCommand(),
-		operators.IngressCommand(), operators.ProxyCommand(), devCommand(), checkCommand(), operators.VerifyCommand(),
-		versionCommand(), installCommand(), uninstallCommand(), configCommand(), completionCommand(),
-		licensesCommand(), manCommand(),
+		operators.UserCommand(), operators.CertCommand(), operators.UpgradeCommand(), operators.AuditCommand(),
+		imageCommand(), operators.IngressCommand(), operators.ProxyCommand(), devCommand(), checkCommand(),
+		operators.VerifyCommand(), versionCommand(), installCommand(), uninstallCommand(), configCommand(),
+		completionCommand(), licensesCommand(), manCommand(),
 		&cobra.Command{Use: "kubectl", Short: "Run kubectl, with the cluster's kubeconfig unless another one is set",
 			DisableFlagParsing: true})
 	cmd.SetHelpCommand(command.HelpCommand())

@@ -20,7 +20,7 @@ import (
 
 // rooms are the directories whose texts name commands to operators.
 var rooms = []string{"adminapi", "apiserver", "backups", "clusterstatus", "cmd", "controllers", "devcluster",
-	"internal", "kubelet", "membership", "network", "pki", "raftstore", "scheduler"}
+	"internal", "kubelet", "membership", "network", "pki", "raftstore", "scheduler", "upgrade"}
 
 var (
 	// aCommand is `barque`, at the beginning of a text or of a part of it, and a word after it.

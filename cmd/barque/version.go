@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/cmd/barque/command"
+	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/version"
 )
 
@@ -23,7 +24,10 @@ func versionCommand() *cobra.Command {
 			Kubernetes string `json:"kubernetes"`
 			Go         string `json:"go"`
 			Platform   string `json:"platform"`
-		}{version.Version, version.Kubernetes, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+			// StoreFormat is that of the store's directory. An upgrade asks the program for it.
+			StoreFormat int `json:"storeFormat"`
+		}{version.Version, version.Kubernetes, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH,
+			node.StoreFormat}
 		return command.Print(c, *format, info, func(w io.Writer) error {
 			_, err := fmt.Fprintf(w, "barque %s\nserves the API of Kubernetes %s\nbuilt with %s for %s\n", info.Version,
 				info.Kubernetes, info.Go, info.Platform)

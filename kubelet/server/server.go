@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -81,6 +82,9 @@ type Config struct {
 	// ImportImages imports the images of a tar into the runtime and returns their names. It is nil
 	// where the runtime is not the node's own.
 	ImportImages func(ctx context.Context, tar io.Reader) ([]string, error)
+	// ForServers are further handlers, by path, for servers of the cluster alone: administrators
+	// are refused, too.
+	ForServers map[string]http.Handler
 	// Healthy returns the reason why the kubelet does not do its work, or nil; see /healthz. A nil
 	// function means always healthy.
 	Healthy func() error
@@ -164,10 +168,25 @@ func (s *Server) routes() *http.ServeMux {
 			http.StripPrefix("/logs", nodelogs.Handler(nodelogs.Dir, ptr.Deref(set.EnableSystemLogQuery, false))))
 	}
 	mux.HandleFunc("POST /"+images.ImportPath, s.importImages)
+	for path, handler := range s.ForServers {
+		mux.Handle(path, serversOnly(handler))
+	}
 	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, map[string]*kubeletconfig.Configuration{"kubeletconfig": s.Settings})
 	})
 	return mux
+}
+
+// serversOnly refuses callers without the certificate of a server.
+func serversOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 ||
+			!slices.Contains(r.TLS.VerifiedChains[0][0].Subject.Organization, kubeletapi.ClientGroup) {
+			http.Error(w, "this is for servers of the cluster only", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // believed returns the present CAs of clients.

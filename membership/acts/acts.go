@@ -185,6 +185,7 @@ var shown = []string{
 	RevocationPrefix + AnnotationSerial,
 	TokenPrefix + AnnotationToken, TokenPrefix + AnnotationRole, TokenPrefix + AnnotationUses,
 	TokenPrefix + AnnotationTTL,
+	"upgrade.barque.io/version", "upgrade.barque.io/node", "upgrade.barque.io/phase",
 }
 
 // Text says in a few words which act the annotations of an event describe; empty if none.

@@ -72,6 +72,13 @@ func (m *Manager[S]) Seen() (s S, current context.Context, problem string) {
 	return m.seen, m.current, m.problem
 }
 
+// UnderWay reports whether keys are being changed, as far as this server's own store has it.
+func (m *Manager[S]) UnderWay() bool {
+	s, _, _ := m.Seen()
+	_, step := s.At()
+	return step != ""
+}
+
 // decode reads a value. One that is void counts as none: the leader writes a right one. With err it
 // must stay.
 func (m *Manager[S]) decode(value []byte) (s S, void, err error) {

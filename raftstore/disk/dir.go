@@ -18,8 +18,8 @@ import (
 	"github.com/barque/barque/raftstore/logstore"
 )
 
-// dirFormat is the newest layout of the data directory that this program supports.
-const dirFormat = 1
+// DirFormat is the newest layout of the data directory that this program supports.
+const DirFormat = 1
 
 // Identity is a data directory's description of itself.
 type Identity struct {
@@ -53,9 +53,9 @@ func OpenIdentity(o *Options, owner Owner) (Identity, error) {
 			"from the cluster and let it join again with an empty directory", path, err)
 	}
 	switch {
-	case id.Format > dirFormat:
+	case id.Format > DirFormat:
 		return Identity{}, fmt.Errorf("%s has format %d and this program knows up to %d: "+
-			"a newer version wrote it; run that version", o.Dir, id.Format, dirFormat)
+			"a newer version wrote it; run that version", o.Dir, id.Format, DirFormat)
 	case owner.ClusterID != "" && id.ClusterID != owner.ClusterID:
 		return Identity{}, fmt.Errorf("%s belongs to cluster %q and not to %q: "+
 			"use another directory, or move this one away", o.Dir, id.ClusterID, owner.ClusterID)
@@ -117,7 +117,7 @@ func (id *Identity) NoteLog(o *Options) error {
 }
 
 func newIdentity(o Owner) Identity {
-	id := Identity{Format: dirFormat, ClusterID: o.ClusterID, ServerID: o.Name + "." + randomText(5)}
+	id := Identity{Format: DirFormat, ClusterID: o.ClusterID, ServerID: o.Name + "." + randomText(5)}
 	if id.ClusterID == "" {
 		id.ClusterID = randomText(8)
 	}

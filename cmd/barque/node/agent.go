@@ -2,10 +2,12 @@ package node
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"slices"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/barque/barque/apiserver/klogs"
 	"github.com/barque/barque/cmd/barque/node/addresses"
 	"github.com/barque/barque/cmd/barque/node/options"
+	"github.com/barque/barque/cmd/barque/node/upgrading"
 	"github.com/barque/barque/cmd/barque/node/worker"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/scheddelay"
@@ -27,6 +30,7 @@ import (
 	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/membership/liveness"
 	"github.com/barque/barque/membership/revocation"
+	"github.com/barque/barque/upgrade/part"
 )
 
 // agent holds the parts of an agent, in the order of their start.
@@ -45,6 +49,8 @@ type agent struct {
 	meter    scheddelay.Meter
 	revoked  *revocation.List
 	follower *enroll.Follower
+	upgrade  *part.Node
+	orders   map[string]http.Handler // of upgrades
 
 	conflicts addresses.Conflicts
 }
@@ -64,6 +70,7 @@ func RunAgent(ctx context.Context, o options.Options, logger *slog.Logger) (err 
 	defer held.Close()
 	klogs.Bridge(logger)
 	a := &agent{options: &o, logger: logger, stack: lifecycle.New(logger)}
+	a.upgrade, a.orders = upgrading.AgentNode(&o, a.callTLS, logger.With("part", "upgrade"))
 	defer func() { err = errors.Join(err, a.stack.Stop()) }()
 	for _, step := range []func(context.Context) error{a.enlist, a.startFollowing, a.startGossip, a.startBalancer,
 		a.startRemembering, a.startAddresses, a.startMeter, a.startNode} {
@@ -182,6 +189,9 @@ func (a *agent) apiServers() []netip.AddrPort {
 	return balancer.Spread(a.options.Name, out)
 }
 
+// callTLS is how this agent calls servers.
+func (a *agent) callTLS() *tls.Config { return a.ids.CallTLS() }
+
 // servers returns the recorded servers and those of --server, which may be new.
 func (a *agent) servers() []join.Server { return append(a.record.Servers(), a.named...) }
 
@@ -220,6 +230,8 @@ func (a *agent) startNode(ctx context.Context) error {
 		Made:    a.conflicts.TellBy,
 		Logger:  a.logger,
 		Delay:   a.meter.Delay,
+
+		ForServers: a.orders,
 		Gateway: worker.Gateway{Config: &rest.Config{
 			Host: fmt.Sprintf("https://127.0.0.1:%d", a.options.APIPort), QPS: -1,
 			Transport: credentials.NewAnonymousTransport(a.ids),
@@ -235,6 +247,7 @@ func (a *agent) startNode(ctx context.Context) error {
 				a.logger.Warn(
 					"cannot note that this agent is registered: it may see newer gossip keys some seconds later at its next start", "err", err)
 			}
+			a.upgrade.Ready()
 			a.options.State.Ready(fmt.Sprintf("node %s is registered in cluster %s", a.options.Name, a.cluster))
 			<-ctx.Done()
 		case <-ctx.Done():

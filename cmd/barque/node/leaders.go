@@ -89,7 +89,7 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 		}, func(ctx context.Context) error {
 			informers.WaitForCacheSync(ctx.Done())
 			return lifecycle.All(ctx, s.life.Run, runner.Run, s.dumps)
-		}, s.gateway.shared.Objects.Run, s.late.bgp.Load().Run, s.addons.Run)
+		}, s.gateway.shared.Objects.Run, s.late.bgp.Load().Run, s.addons.Run, s.upgrade.Objects.Run)
 	}})
 }
 
@@ -184,6 +184,6 @@ func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error
 		return s.api.LeaderRoutine(leaderterm.With(ctx, runtime.TermFrom(ctx)), client)
 	}}
 	own := []runtime.Routine{ensure, {Name: "join tokens", Run: s.joinUpkeep},
-		{Name: "revocations", Run: s.revocationUpkeep}, s.addresses.Routine()}
+		{Name: "revocations", Run: s.revocationUpkeep}, s.addresses.Routine(), {Name: "upgrades", Run: s.upgrade.Lead}}
 	return slices.Concat(own, list, []runtime.Routine{schedule}, s.gatewayRoutines()), nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/clusterstatus/cis"
 	"github.com/barque/barque/cmd/barque/node/adapters"
+	"github.com/barque/barque/cmd/barque/node/preflight"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/gossip"
@@ -51,6 +52,7 @@ func (s *server) handlers() map[string]http.Handler {
 		Relay: relay, Leader: s.leader, Logger: s.logger.With("part", "encryption")}
 	handlers[clusterstatus.GossipPath] = adminapi.GossipHandler(s.options.Name, s.pool)
 	certificates.AddHandlers(handlers)
+	s.upgrade.AddHandlers(handlers)
 	return handlers
 }
 
@@ -64,6 +66,7 @@ func (s *server) says() *adminapi.Report {
 		r.Former, r.Apart, r.Exchange, r.Lost = s.leavers().Former, s.apartAgents, s.exchange.Status, s.lostVolumes
 		r.Profiles = s.otherProfiles
 		r.Unready, r.Failing, r.Admissions = s.unreadyNodes, s.failingCalls, s.joining.book.Admissions
+		r.Upgrade = s.upgrade.Status
 		r.AuditLosses, r.Files, r.DataKeys = s.auditLosses, s.configFiles, s.encryption.manager.Progress
 	}
 	return r
@@ -75,8 +78,10 @@ func (s *server) report(ctx context.Context) []byte { return s.says().JSON(ctx) 
 func (s *server) diagnosis() *adminapi.Diagnosis {
 	o := s.options
 	d := &adminapi.Diagnosis{
-		Self: o.Name, DataDir: o.DataDir, Checks: func() []check.Finding { return Check(o.DataDir, o.KubeletRootDir) },
-		Store: s.store, Gossip: func(ctx context.Context) []clusterstatus.NodeView { return s.says().Views(ctx, true) },
+		Self: o.Name, DataDir: o.DataDir,
+		Checks:  func() []check.Finding { return preflight.Check(o.DataDir, o.KubeletRootDir) },
+		Store:   s.store,
+		Gossip:  func(ctx context.Context) []clusterstatus.NodeView { return s.says().Views(ctx, true) },
 		Options: o.Public(), Paths: func(ctx context.Context) any { return s.paths(ctx) },
 		Tunnels: func() any { return s.tunnels() },
 		Secrets: []string{o.Token}, Keys: func() [][]byte { return s.record.GossipRing().Keys },

@@ -31,6 +31,7 @@ import (
 	"github.com/barque/barque/cmd/barque/node/addons"
 	"github.com/barque/barque/cmd/barque/node/addresses"
 	"github.com/barque/barque/cmd/barque/node/options"
+	"github.com/barque/barque/cmd/barque/node/upgrading"
 	"github.com/barque/barque/edge/bgp"
 	"github.com/barque/barque/edge/hold"
 	"github.com/barque/barque/edge/pool"
@@ -54,6 +55,8 @@ import (
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/gctuner"
+	"github.com/barque/barque/upgrade"
+	"github.com/barque/barque/upgrade/part"
 )
 
 // server holds the parts of a server, in the order of their start.
@@ -84,6 +87,7 @@ type server struct {
 	gateway    gatewayParts
 	members    *members.Members
 	addons     *addons.Addons
+	upgrade    *upgrading.Server
 	// dumpScheduler writes the scheduler's state to the log.
 	dumpScheduler func()
 	packets       atomic.Pointer[network.Network] // nil without a node
@@ -151,6 +155,7 @@ func RunServer(ctx context.Context, o options.Options, logger *slog.Logger) (err
 	}
 	logger.Info("server is ready", "name", o.Name, "api", o.At(o.APIPort), "cluster", s.record.Cluster.ID, "after",
 		time.Since(began).Round(time.Millisecond))
+	s.upgrade.Node.Ready()
 	o.State.Ready(fmt.Sprintf("server %s of cluster %s serves on %v", o.Name, s.record.Cluster.ID, o.At(o.APIPort)))
 	return s.stack.Wait(ctx)
 }
@@ -430,6 +435,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Logger:     s.logger.With("part", "join"),
 		Now:        time.Now,
 	})
+	s.upgrade = s.newUpgrades()
 	s.api, err = apiserver.New(apiserver.Config{
 		Name: o.Name, Store: s.store, Listener: listener, Advertise: o.At(o.APIPort),
 		Certificate:    func() (*tls.Certificate, error) { return s.ids.API.Certificate(), nil },
@@ -445,7 +451,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		ServiceAccounts: apiserver.ServiceAccounts{Issuer: s.settings.AccountIssuer(), Keys: s.accountKeys,
 			MaxLifetime: o.Tokens.MaxExpiration, NoExtension: !o.Tokens.Extend},
 		ServiceCIDR: s.settings.ServiceCIDRs.Primary(), SecondaryServiceCIDR: s.settings.ServiceCIDRs.Secondary(),
-		Definitions:       append(addons.Definitions(), pool.Definition, bgp.Definition),
+		Definitions:       append(addons.Definitions(), pool.Definition, bgp.Definition, upgrade.Definition),
 		TolerationSeconds: o.Times.Tolerations(),
 		Admission:         o.Admission,
 		AnonymousPaths:    o.AnonymousPaths,
@@ -463,9 +469,10 @@ func (s *server) startAPI(ctx context.Context) error {
 		Transformers:      s.encryption.transformers,
 		Plugins:           s.pluginChecks(),
 		SignsOfLife:       s.life,
-		Unauthenticated:   map[string]http.Handler{join.Prefix: joining, hold.Path: s.addresses.Handler(joining.Agent)},
-		Extra:             s.handlers(),
-		LongRunning:       []string{backups.SnapshotSavePath, backups.SnapshotRestorePath},
+		Unauthenticated: map[string]http.Handler{join.Prefix: joining, hold.Path: s.addresses.Handler(joining.Agent),
+			part.AgentsPath: s.upgrade.ForAgents(joining.Agent)},
+		Extra:       s.handlers(),
+		LongRunning: []string{backups.SnapshotSavePath, backups.SnapshotRestorePath, part.FilesPath},
 		ReadyChecks: append(healthchecks.OfStore(s.store.Ready), s.encryptionReady(), s.accountsReady(),
 			s.drain.Check()),
 		NotAtStart: notAtStart,
@@ -480,6 +487,9 @@ func (s *server) startAPI(ctx context.Context) error {
 		return err
 	}
 	if err := s.makeBGP(); err != nil {
+		return err
+	}
+	if err := s.upgrade.Follow(s.api.LoopbackConfig()); err != nil {
 		return err
 	}
 	s.members = s.newMembers()
@@ -500,7 +510,7 @@ func (s *server) waitReady(ctx context.Context) error {
 // nameTaken keeps a machine from taking the name of another one, or one by which clients call the
 // API or a Service: it gets a certificate for its name.
 func (s *server) nameTaken(name string) error {
-	if why := ofServices(name, s.settings.Domain); why != "" {
+	if why := options.OfServices(name, s.settings.Domain); why != "" {
 		return fmt.Errorf("%q %s: give this machine another name with --name", name, why)
 	}
 	if name != s.options.Name && slices.Contains(options.APINames(s.options, s.settings), name) {

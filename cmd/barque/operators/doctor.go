@@ -12,7 +12,7 @@ import (
 
 	"github.com/barque/barque/clusterstatus/doctor"
 	"github.com/barque/barque/cmd/barque/command"
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/cmd/barque/node/preflight"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/kubelet/rootdir"
 )
@@ -69,7 +69,7 @@ func freePath(path string) error {
 // examine does the work of the command.
 func examine(c *cobra.Command, a *command.Asker, path, format string) error {
 	e, err := doctor.Examine(c.Context(), a.Asks(), doctor.Options{
-		Machine: func() []check.Finding { return node.Check(a.DataDir, rootdir.Default) },
+		Machine: func() []check.Finding { return preflight.Check(a.DataDir, rootdir.Default) },
 		File:    path,
 		Tell:    command.Teller(c),
 	})

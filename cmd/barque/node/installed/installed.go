@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/cmd/barque/node/options"
+	"github.com/barque/barque/cmd/barque/node/preflight"
 	"github.com/barque/barque/cmd/barque/node/worker"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/machine"
@@ -80,7 +80,7 @@ func BeforeInstall(
 		return nil, err
 	}
 	if o.Join != "" && joined == nil {
-		return node.Preflight(ctx, o, role, now)
+		return preflight.Join(ctx, o, role, now)
 	}
 	_, statErr := os.Stat(o.DataDir)
 	if err := o.Complete(); err != nil {
@@ -89,7 +89,7 @@ func BeforeInstall(
 	if errors.Is(statErr, os.ErrNotExist) {
 		defer os.Remove(o.DataDir) // created for the check only
 	}
-	return append(node.Check(o.DataDir, o.KubeletRootDir), enroll.CheckOwn(o.Enrolling(), role)...), nil
+	return append(preflight.Check(o.DataDir, o.KubeletRootDir), enroll.CheckOwn(o.Enrolling(), role)...), nil
 }
 
 // Serves reports whether the node of this machine serves, for an init system that does not hear of

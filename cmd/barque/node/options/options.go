@@ -34,7 +34,16 @@ import (
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/scheduler/config"
+	"github.com/barque/barque/upgrade/release"
 )
+
+// StartAgain stops this node, and starts it again with the version that counts. Without a program
+// that does that, as in tests, it does nothing.
+func (o *Options) StartAgain(why string) {
+	if o.Again != nil {
+		o.Again(why)
+	}
+}
 
 // Options of a node, as flags give them.
 type Options struct {
@@ -59,6 +68,10 @@ type Options struct {
 	Logs          Logs // the end of the log; nil if it is not kept
 	// State is told to systemd; nil without it.
 	State *sdnotify.Notifier
+	// Again stops this node, and starts it again in the same process, with the version that counts.
+	Again func(why string) `json:"-"`
+	// ReleaseKeys are those by which this node believes releases.
+	ReleaseKeys release.Keys `json:"-"`
 
 	// Join is the address of a server to join; Token lets this node in.
 	Join  string

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -71,6 +72,8 @@ type Worker struct {
 	Gateway Gateway
 	// BGP has the objects that the node announces by. Without them, the worker makes its own.
 	BGP *bgp.Objects
+	// ForServers are handlers of the node's own server, by path, for servers of the cluster alone.
+	ForServers map[string]http.Handler
 	// Made is called with the node's network, if it is not nil.
 	Made func(*network.Network)
 	// Registered is closed once the API server has the Node. Start sets it.
@@ -246,7 +249,7 @@ func (w *Worker) kubelet(
 		Pods:          own.Core().V1().Pods().Informer(),
 		ServerAddress: o.At(o.KubeletPort).String(), ServerTLS: w.TLS, ServerLimits: o.Serving.Limits(),
 		Revoked: w.Revoked, RevokedChanged: w.Changed,
-		RuntimeEndpoint: endpoint, ImportImages: importImages, Exits: ends,
+		RuntimeEndpoint: endpoint, ImportImages: importImages, ForServers: w.ForServers, Exits: ends,
 		VolumesDir: o.VolumesDir,
 		LogDir:     settings.PodLogsDir, LogLinkDir: linksBeside(settings.PodLogsDir),
 		OldLogDir: filepath.Join(o.DataDir, "pods-log"),

@@ -1,4 +1,5 @@
-package node
+// Package preflight checks whether a machine can be a node, and could join a cluster.
+package preflight
 
 import (
 	"context"
@@ -20,10 +21,10 @@ func Check(dataDir, kubeletRootDir string) []check.Finding {
 	return slices.Concat(containerd.Check(dataDir), []check.Finding{rootdir.Check(kubeletRootDir)}, network.Check())
 }
 
-// Preflight checks whether this machine could join the cluster now, as a server or an agent. It
+// Join checks whether this machine could join the cluster now, as a server or an agent. It
 // changes nothing on either side, and does not use the token up. The token's remaining uses are
-// only checked at the join itself. Preflight completes o.
-func Preflight(ctx context.Context, o *options.Options, role string, now func() time.Time) ([]check.Finding, error) {
+// only checked at the join itself. Join completes o.
+func Join(ctx context.Context, o *options.Options, role string, now func() time.Time) ([]check.Finding, error) {
 	_, statErr := os.Stat(o.DataDir)
 	if err := o.Complete(); err != nil {
 		return nil, err

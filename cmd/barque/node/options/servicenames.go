@@ -1,13 +1,13 @@
-package node
+package options
 
 import (
 	"strings"
 )
 
-// ofServices returns the reason why a name may be one by which clients call a Service, or "".
+// OfServices returns the reason why a name may be one by which clients call a Service, or "".
 // Short names of a Service, NAME and NAME.NAMESPACE, cannot be told from those of machines; see
 // join.NodeServing.
-func ofServices(name, domain string) string {
+func OfServices(name, domain string) string {
 	labels := strings.Split(name, ".")
 	switch {
 	case name == domain || strings.HasSuffix(name, "."+domain):

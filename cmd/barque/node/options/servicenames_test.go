@@ -1,4 +1,4 @@
-package node
+package options
 
 import (
 	"testing"
@@ -16,7 +16,7 @@ func TestNamesOfServicesAreNoMachines(t *testing.T) {
 		"svc.example.org": false, "db.svc": false,
 		"kubernetes-1": false, "mycluster.local": false, "a.b.c.d": false,
 	} {
-		if why := ofServices(name, "cluster.local"); (why != "") != want {
+		if why := OfServices(name, "cluster.local"); (why != "") != want {
 			t.Errorf("%s: %q", name, why)
 		}
 	}
