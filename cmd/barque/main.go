@@ -104,7 +104,8 @@ installed.
 	cmd.SetVersionTemplate("barque {{.Version}}\n")
 	cmd.AddCommand(serverCommand(), agentCommand(), operators.ClusterCommand(clusterJoinCommand()),
 		operators.SnapshotCommand(), operators.SecretsEncryptCommand(), operators.TokenCommand(),
-		operators.UserCommand(), operators.CertCommand(), operators.AuditCommand(), imageCommand(),
+		operators.UserCommand(), operators.CertCommand(), operators.AuditCommand(), operators.UICommand(),
+		imageCommand(),
 		operators.IngressCommand(), operators.ProxyCommand(), devCommand(), checkCommand(), operators.VerifyCommand(),
 		versionCommand(), configCommand(), completionCommand(),
 		&cobra.Command{Use: "kubectl", Short: "Run kubectl, with the cluster's kubeconfig unless another one is set",

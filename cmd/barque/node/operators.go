@@ -4,9 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
-	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/adminapi/auditlog"
@@ -17,9 +15,7 @@ import (
 	"github.com/barque/barque/cmd/barque/node/adapters"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/membership/credentials"
-	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/token"
-	"github.com/barque/barque/network/path"
 	"github.com/barque/barque/network/wireguard"
 )
 
@@ -51,6 +47,7 @@ func (s *server) handlers() map[string]http.Handler {
 		Relay: relay, Leader: s.leader, Logger: s.logger.With("part", "encryption")}
 	handlers[clusterstatus.GossipPath] = adminapi.GossipHandler(s.options.Name, s.pool)
 	certificates.AddHandlers(handlers)
+	s.access.page.AddHandlers(handlers, servers, relay, s.logger.With("part", "page"))
 	return handlers
 }
 
@@ -77,7 +74,8 @@ func (s *server) diagnosis() *adminapi.Diagnosis {
 	d := &adminapi.Diagnosis{
 		Self: o.Name, DataDir: o.DataDir, Checks: func() []check.Finding { return Check(o.DataDir, o.KubeletRootDir) },
 		Store: s.store, Gossip: func(ctx context.Context) []clusterstatus.NodeView { return s.says().Views(ctx, true) },
-		Options: o.Public(), Paths: func(ctx context.Context) any { return s.paths(ctx) },
+		Options: o.Public(),
+		Paths:   func(ctx context.Context) any { return adapters.Paths(ctx, s.pool, o.Name, o.Addr()) },
 		Tunnels: func() any { return s.tunnels() },
 		Secrets: []string{o.Token}, Keys: func() [][]byte { return s.record.GossipRing().Keys },
 	}
@@ -85,22 +83,6 @@ func (s *server) diagnosis() *adminapi.Diagnosis {
 		d.Logs = o.Logs
 	}
 	return d
-}
-
-// pathLimit bounds the examination of the paths to other nodes.
-const pathLimit = 10 * time.Second
-
-// paths tells which nodes packets as large as the link allows reach.
-func (s *server) paths(ctx context.Context) []path.Finding {
-	ctx, cancel := context.WithTimeout(ctx, pathLimit)
-	defer cancel()
-	nodes := map[string]netip.Addr{}
-	for _, m := range s.pool.Members() {
-		if m.Name != s.options.Name && m.State == gossip.Alive {
-			nodes[m.Name] = m.Addr.Addr()
-		}
-	}
-	return path.ProbeAll(ctx, nodes, s.options.Addr())
 }
 
 // tunnels returns the nodes reached by WireGuard; nil without any.
