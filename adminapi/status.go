@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/barque/barque/apiserver/extra"
@@ -14,13 +15,39 @@ import (
 
 // StatusHandler serves StatusPath.
 func StatusHandler(observe func(context.Context) *clusterstatus.Observation) http.Handler {
+	short := &sharedBrief{observe: observe}
 	return extra.Get(func(r *http.Request) any {
-		o := observe(r.Context())
-		if r.URL.Query().Get("form") == clusterstatus.FormObservation {
-			return o
+		switch r.URL.Query().Get("form") {
+		case clusterstatus.FormObservation:
+			return observe(r.Context())
+		case clusterstatus.FormBrief:
+			return short.get(r.Context())
 		}
-		return clusterstatus.Assemble(time.Now(), o)
+		return clusterstatus.Assemble(time.Now(), observe(r.Context()))
 	})
+}
+
+// briefAge is the greatest age of a brief status: pages that are open at once share one.
+const briefAge = 2 * time.Second
+
+// sharedBrief makes brief statuses, one at a time.
+type sharedBrief struct {
+	observe func(context.Context) *clusterstatus.Observation
+
+	mu   sync.Mutex
+	last *clusterstatus.Brief
+	at   time.Time
+}
+
+func (b *sharedBrief) get(ctx context.Context) *clusterstatus.Brief {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.last == nil || time.Since(b.at) > briefAge {
+		// The leaving of one client is no reason for the others to get less.
+		b.last = clusterstatus.NewBrief(clusterstatus.Assemble(time.Now(), b.observe(context.WithoutCancel(ctx))))
+		b.at = time.Now()
+	}
+	return b.last
 }
 
 // viewsTimeout bounds the probes of members. A healthy one answers within a second.

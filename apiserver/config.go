@@ -25,6 +25,7 @@ import (
 	"github.com/barque/barque/apiserver/gatewayauth"
 	"github.com/barque/barque/apiserver/nodeauth"
 	"github.com/barque/barque/apiserver/nodeleases"
+	"github.com/barque/barque/apiserver/pageauth"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/secureport"
 	"github.com/barque/barque/apiserver/services"
@@ -87,6 +88,8 @@ type Config struct {
 	TokenFile string
 	// Logins are the configured ways to log in; nil means that there are none. The owner runs them.
 	Logins authn.Logins
+	// PageSessions are the log-ins of the page; nil means that there are none.
+	PageSessions pageauth.Sessions
 	// GatewayNames says which Secrets and ConfigMaps the gateway may read; nil is none.
 	GatewayNames gatewayauth.Names
 	// NeedsPassword says which Secrets nodes may read for their BGP sessions; nil is none.

@@ -23,6 +23,7 @@ import (
 	"github.com/barque/barque/apiserver/frontproxy"
 	"github.com/barque/barque/apiserver/gatewayauth"
 	"github.com/barque/barque/apiserver/nodeauth"
+	"github.com/barque/barque/apiserver/pageauth"
 	"github.com/barque/barque/apiserver/rbac"
 	"github.com/barque/barque/apiserver/refusals"
 )
@@ -66,6 +67,7 @@ func (s *Server) newSecurity() (*security, error) {
 		Objects:        objects,
 		TokenFile:      s.cfg.TokenFile,
 		Logins:         s.cfg.Logins,
+		PageSessions:   s.cfg.PageSessions,
 		Process:        s.loopback,
 		AnonymousPaths: s.cfg.AnonymousPaths,
 		NoAnonymous:    s.cfg.NoAnonymous,
@@ -181,13 +183,14 @@ func (s *Server) newAuthorizer(sec *security) error {
 	if err != nil {
 		return err
 	}
-	sec.reviews, sec.rules, err = s.cfg.Authorizers.Assemble(authorizers.Builtin{
+	decides, rulesOf, err := s.cfg.Authorizers.Assemble(authorizers.Builtin{
 		Node: gatewayauth.New(nodes, s.cfg.GatewayNames), RBAC: reasonWhenUnsynced{sec.rbac, s.unsynced},
 		Rules: sec.rbac,
 	})
 	if err != nil {
 		return fmt.Errorf("authorizers: %w", err)
 	}
+	sec.reviews, sec.rules = pageauth.Authorizer{Authorizer: decides}, rulesOf
 	sec.authorizer = refusals.New(sec.reviews, rbac.ControlPlane(), s.logger, s.cfg.Now)
 	s.defaults = func() bool {
 		return !s.serves(rbacv1.SchemeGroupVersion.WithResource("clusterroles")) || rbac.Reconciled(r)

@@ -212,7 +212,7 @@ func (a *assembly) leader() {
 	for _, c := range a.lead.Changes {
 		s.LeaderChanges = append(s.LeaderChanges,
 			LeaderChange{At: c.At, Term: c.Term, Leader: cmp.Or(names[c.Leader], c.Leader),
-				Before: cmp.Or(names[c.Before], c.Before), Reason: c.Why})
+				Before: cmp.Or(names[c.Before], c.Before), Reason: c.Why, GapSeconds: c.Gap.Seconds()})
 		if c.Leader == a.lead.ID && c.Term == a.lead.Term && s.LeaderSince.IsZero() {
 			s.LeaderSince, s.LeaderReason = c.At, a.whyElected(c)
 		}

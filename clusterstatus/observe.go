@@ -13,6 +13,44 @@ import (
 // answers with the Observation, the input of Assemble.
 const StatusPath = "/barque/v1/status"
 
+// FormBrief is the value of the parameter form for a Brief.
+const FormBrief = "brief"
+
+// Brief is a ClusterStatus for a page that asks for it every few seconds: without the views of
+// gossip, and without the agents that are well.
+type Brief struct {
+	*ClusterStatus
+	// Agents is the number of agents, and LivingAgents of those that gossip takes for alive.
+	Agents       int `json:"agents"`
+	LivingAgents int `json:"livingAgents"`
+}
+
+// NewBrief takes the status over.
+func NewBrief(s *ClusterStatus) *Brief {
+	b := &Brief{ClusterStatus: s}
+	var kept []MemberStatus
+	for _, m := range s.Members {
+		m.Views = nil
+		if m.Role == pki.RoleServer {
+			kept = append(kept, m)
+			continue
+		}
+		b.Agents++
+		if m.Gossip == gossip.Alive {
+			b.LivingAgents++
+		}
+		if (m.Gossip != gossip.Alive || len(m.Faults) > 0) && len(kept) < briefMembers {
+			kept = append(kept, m)
+		}
+	}
+	s.Members = kept
+	return b
+}
+
+// briefMembers bounds the members of a Brief: when a whole zone is away, a page shows no list of
+// it.
+const briefMembers = 50
+
 // FormObservation is the value of the parameter form.
 const FormObservation = "observation"
 

@@ -103,6 +103,9 @@ type LeaderChange struct {
 	Leader string    `json:"leader,omitempty"` // empty: no leader was known from then on
 	Before string    `json:"before,omitempty"`
 	Reason string    `json:"reason,omitempty"`
+	// GapSeconds is the time from the last sign of the former leader to the first of this one, as
+	// the leader of now saw it: for how long no write was accepted, at most. Absent if unknown.
+	GapSeconds float64 `json:"gapSeconds,omitempty"`
 }
 
 // QuorumStatus has the number of servers that may be lost.

@@ -58,3 +58,11 @@ conformance-gateway: build ## run the Gateway API's conformance suite and write 
 operators: build ## run programs of other authors as these ship them, with a leader's death and a restart of all machines, and write docs/operators.md (ONLY='JavaScript' ARGS=-build-only OPERATORS_CACHE=directory; as root)
 	$(GO) build -o bin/operators ./cluster-test/operators
 	$(AS_ROOT) bin/operators -only "$${ONLY-}" -cache "$${OPERATORS_CACHE-}" $(ARGS)
+
+# Both parts need Chromium, and say so where it is missing. Pictures of the views are in bin/page.
+.PHONY: test-page
+test-page: build ## show the page at /ui in headless Chromium: against a made-up API, and on a cluster (ONLY='TestViews'; as root)
+	@mkdir -p bin/page
+	@$(NOTING); export PAGE_SHOTS=$(CURDIR)/bin/page; \
+	$(GO) test -count=1 -timeout 30m -run '$(ONLY)' ./cluster-test/page; \
+	$(WITH_BARQUE) $(GO) test -count=1 -timeout 60m -v -run '^TestPage' ./cluster-test

@@ -76,7 +76,7 @@ test-e2e: build ## take one three-server cluster through its life: hello, rollou
 	$(WITH_BARQUE) $(GO) test -count=$(or $(RUNS),1) -run '^TestTour$$' -timeout 60m ./cluster-test
 
 .PHONY: test-all
-test-all: lint test-all-unit test-all-e2e test-clients test-oidc test-csi test-cloud ## run everything, for a night: all tests with the race detector, simulation, both chaos worlds, fuzzing (as root)
+test-all: lint test-all-unit test-all-e2e test-clients test-oidc test-csi test-cloud test-page ## run everything, for a night: all tests with the race detector, simulation, both chaos worlds, fuzzing (as root)
 	$(MAKE) --no-print-directory sim SEEDS=$(or $(SEEDS),100)
 	$(MAKE) --no-print-directory chaos-store DURATION=$(or $(DURATION),10m)
 	$(MAKE) --no-print-directory chaos DURATION=$(or $(DURATION),10m)

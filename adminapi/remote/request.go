@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -174,6 +175,13 @@ func (e *RefusalError) Error() string {
 
 // GetJSON asks a server, with the identity of the kubeconfig, for something.
 func GetJSON(ctx context.Context, config *rest.Config, address, path string, into any) error {
+	return CallJSON(ctx, config, http.MethodGet, address, path, nil, into)
+}
+
+// CallJSON is GetJSON with another method and more headers.
+func CallJSON(
+	ctx context.Context, config *rest.Config, method, address, path string, header http.Header, into any,
+) error {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return err
@@ -183,10 +191,11 @@ func GetJSON(ctx context.Context, config *rest.Config, address, path string, int
 	if !strings.Contains(address, "://") {
 		address = "https://" + address
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(address, "/")+path, nil)
+	r, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(address, "/")+path, nil)
 	if err != nil {
 		return err
 	}
+	maps.Copy(r.Header, header)
 	r.Header.Set("User-Agent", rest.DefaultKubernetesUserAgent())
 	response, err := client.Do(r)
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
 
 	"github.com/barque/barque/apiserver/frontproxy"
+	"github.com/barque/barque/apiserver/pageauth"
 )
 
 // cacheFor is how long a valid token is cached. It bounds how long a token lives on after the
@@ -52,6 +53,8 @@ type Config struct {
 	// Audiences that tokens must be for at least one of.
 	Audiences []string
 	Objects   *Objects
+	// PageSessions are the log-ins of the page; nil means that there are none.
+	PageSessions pageauth.Sessions
 	// Process authenticates the tokens of clients inside this process; nil means there are none.
 	Process authenticator.Token
 	// TokenFile is a file of lines "token,user,uid,groups"; "" means none.
@@ -115,7 +118,11 @@ func New(cfg Config) (requests, tokens authenticator.Request, err error) {
 		ways = append(ways, &revocable{cfg.Revoked, &namedCertificates{cfg.ProxyCAs, cfg.ProxyClients, proxied}})
 	}
 	if cfg.ClientCAs != nil {
-		ways = append(ways, &revocable{cfg.Revoked, newCertificates(cfg.ClientCAs, cfg.reserved)})
+		byCertificate := &revocable{cfg.Revoked, newCertificates(cfg.ClientCAs, cfg.reserved)}
+		if cfg.PageSessions != nil { // first, see its AuthenticateRequest
+			ways = append([]authenticator.Request{pageauth.NewAuthenticator(cfg.PageSessions, byCertificate)}, ways...)
+		}
+		ways = append(ways, byCertificate)
 	}
 	ways = append(ways, bearertoken.New(token), websocket.NewProtocolAuthenticator(token))
 	if cfg.Logins != nil {

@@ -10,7 +10,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
+	"github.com/barque/barque/apiserver/pageauth"
 	"github.com/barque/barque/internal/cutoff"
+	"github.com/barque/barque/internal/pagelogin"
 )
 
 // revokedError is the reason why a token counts no more, before its time. A failed look-up is
@@ -37,10 +39,26 @@ func (n notedTokens) AuthenticateToken(ctx context.Context, token string) (*auth
 	return response, ok, err
 }
 
-// Ended returns a function that judges a token of a service account which was good. It returns the
-// reason why the token counts no more: an object to which it is bound is gone, or the key that has
-// signed it. It returns nil after a failed look-up, and for a token whose time is over.
+// Ended returns a function that judges a token which was good, of a service account or of the
+// page. It returns the reason why the token counts no more: an object to which it is bound is
+// gone, or the key that has signed it; or the session of the page has ended. It returns nil after
+// a failed look-up, and for an account's token whose time is over.
 func Ended(cfg Config) func(ctx context.Context, token string) error {
+	accounts := endedAccounts(cfg)
+	if cfg.PageSessions == nil || cfg.ClientCAs == nil {
+		return accounts
+	}
+	page := pageauth.NewAuthenticator(cfg.PageSessions,
+		&revocable{cfg.Revoked, newCertificates(cfg.ClientCAs, cfg.reserved)})
+	return func(ctx context.Context, token string) error {
+		if pagelogin.Is(token) {
+			return page.Ended(ctx, token)
+		}
+		return accounts(ctx, token)
+	}
+}
+
+func endedAccounts(cfg Config) func(ctx context.Context, token string) error {
 	if cfg.Issuer == nil {
 		return func(context.Context, string) error { return nil }
 	}

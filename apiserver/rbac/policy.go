@@ -10,6 +10,7 @@ import (
 	"github.com/barque/barque/apiserver/gatewayauth"
 	"github.com/barque/barque/internal/clusterusers"
 	"github.com/barque/barque/internal/kubeletapi"
+	"github.com/barque/barque/internal/pagelogin"
 )
 
 // Verbs in the combinations that the default roles use.
@@ -99,10 +100,12 @@ func DefaultClusterRoles() []rbacv1.ClusterRole {
 				"nodes/checkpoint", "nodes/configz", "nodes/healthz", "nodes/pods")),
 		clusterRole(clusterusers.ServerClient,
 			urls("/barque/v1/audit", "/barque/v1/certificates", "/barque/v1/diagnosis", "/barque/v1/encryption",
-				"/barque/v1/hardening", "/barque/v1/snapshots"),
+				"/barque/v1/hardening", "/barque/v1/snapshots", pagelogin.HistoryPath),
 			urls("/barque/v1/upgrade/files", "/barque/v1/upgrade/node"),
 			rbacv1.PolicyRule{Verbs: verbs("post"),
 				NonResourceURLs: []string{"/barque/v1/certificates", "/barque/v1/upgrade/node"}}),
+		clusterRole("barque:status-reader",
+			urls("/barque/v1/status", "/barque/v1/gossip", pagelogin.HistoryPath)),
 		clusterRole("system:node-bootstrapper",
 			on("certificates.k8s.io", verbs("create", "get", "list", "watch"), "certificatesigningrequests")),
 		clusterRole("system:certificates.k8s.io:certificatesigningrequests:nodeclient",

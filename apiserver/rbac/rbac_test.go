@@ -325,6 +325,7 @@ func TestServersReadNoObjects(t *testing.T) {
 		"/barque/v1/audit": {"get"}, "/barque/v1/certificates": {"get", "post"}, "/barque/v1/diagnosis": {"get"},
 		"/barque/v1/encryption": {"get"},
 		"/barque/v1/hardening":  {"get"}, "/barque/v1/snapshots": {"get"}, "/barque/v1/snapshot-save": {},
+		"/barque/v1/page/history": {"get"}, "/barque/v1/page/sessions": {},
 		"/barque/v1/tokens": {}, "/barque/v1/keys": {}, "/barque/v1/ca": {},
 		"/barque/v1/members/s2": {}, "/barque/v1/revocations": {}, "/metrics": {}, "/logs": {},
 	} {

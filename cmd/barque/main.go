@@ -108,9 +108,9 @@ installed.
 	cmd.AddCommand(serverCommand(), agentCommand(), operators.ClusterCommand(clusterJoinCommand()),
 		operators.SnapshotCommand(), operators.SecretsEncryptCommand(), operators.TokenCommand(),
 		operators.UserCommand(), operators.CertCommand(), operators.UpgradeCommand(), operators.AuditCommand(),
-		imageCommand(), operators.IngressCommand(), operators.ProxyCommand(), devCommand(), checkCommand(),
-		operators.VerifyCommand(), versionCommand(), installCommand(), uninstallCommand(), configCommand(),
-		completionCommand(), licensesCommand(), manCommand(),
+		operators.UICommand(), imageCommand(), operators.IngressCommand(), operators.ProxyCommand(), devCommand(),
+		checkCommand(), operators.VerifyCommand(), versionCommand(), installCommand(), uninstallCommand(),
+		configCommand(), completionCommand(), licensesCommand(), manCommand(),
 		&cobra.Command{Use: "kubectl", Short: "Run kubectl, with the cluster's kubeconfig unless another one is set",
 			DisableFlagParsing: true})
 	cmd.SetHelpCommand(command.HelpCommand())

@@ -111,11 +111,15 @@ func (e *Elector) Disk() {
 
 // Leads records that this server leads. Only the leader knows it at once.
 func (e *Elector) Leads(term uint64) {
+	if last := e.raft.LastContact(); !last.IsZero() {
+		e.history.lastSign(last)
+	}
 	e.history.leads(term, string(e.opts.ID), e.whyElected())
 }
 
 // Lost records that this server leads no more.
 func (e *Elector) Lost(term uint64, why string) {
+	e.history.lastSign(time.Now())
 	e.history.lost(term, string(e.opts.ID), e.opts.Name+" gave it up: "+why)
 }
 

@@ -139,6 +139,7 @@ func (e *Elector) logLeader(before, now raft.ServerID, addr raft.ServerAddress) 
 	default:
 		heard, why := "never", group.NameOf(string(before))+" was never heard of"
 		if last := e.raft.LastContact(); !last.IsZero() {
+			e.history.lastSign(last)
 			silent := time.Since(last)
 			heard, why = silent.Round(time.Millisecond).String()+" ago", e.whyLost(group.NameOf(string(before)), silent)
 		}

@@ -26,6 +26,19 @@ type leaderHistory struct {
 	// that the leader is missing. Nothing may come of that election.
 	reason    string
 	reasonFor uint64
+	// sign is the last sign of the leader that is lost, or the zero value.
+	sign time.Time
+}
+
+// lastSign records the last sign of the leader that is about to be recorded as lost, or as
+// replaced. The earliest one since a leader was known counts: votes and candidates are signs, too,
+// and no leader.
+func (h *leaderHistory) lastSign(at time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sign.IsZero() {
+		h.sign = at
+	}
 }
 
 // campaigns records why this server is about to campaign in a term, and returns the record. When an
@@ -81,6 +94,10 @@ func (h *leaderHistory) leads(term uint64, leader, why string) {
 	}
 	change.Why = cmp.Or(reason, change.Why)
 	h.reason = ""
+	if !h.sign.IsZero() && change.Before != "" {
+		change.Gap = max(0, time.Since(h.sign))
+	}
+	h.sign = time.Time{}
 	h.add(change)
 }
 

@@ -3,6 +3,7 @@ package election
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/barque/barque/raftstore/status"
@@ -93,4 +94,34 @@ func TestLeaderHistoryForgets(t *testing.T) {
 		all[len(all)-1].Term != 2*leaderChangesKept {
 		t.Errorf("%d changes, from term %d to %d", len(all), all[len(all)-1].Term, all[0].Term)
 	}
+}
+
+// TestWriteGaps: the gap of a change is from the last sign of the former leader, whatever was heard
+// in between, to the next leader. A first leader has none, nor has one whose predecessor's end is
+// unknown.
+func TestWriteGaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h leaderHistory
+		expect := func(want time.Duration) {
+			t.Helper()
+			if got := h.newest()[0].Gap; got != want {
+				t.Errorf("the gap is %s, want %s", got, want)
+			}
+		}
+		h.lastSign(time.Now())
+		h.leads(1, "s1", "")
+		expect(0)
+		time.Sleep(time.Hour)
+		h.lastSign(time.Now())
+		time.Sleep(time.Second)
+		h.lost(1, "s1", "silent")
+		expect(0)
+		h.lastSign(time.Now()) // a vote
+		time.Sleep(500 * time.Millisecond)
+		h.leads(3, "s2", "")
+		expect(1500 * time.Millisecond)
+		time.Sleep(time.Hour)
+		h.leads(4, "s3", "")
+		expect(0)
+	})
 }

@@ -92,6 +92,10 @@ type LeaderChange struct {
 	// Why is the reason in this server's view, for people. The server that lost the leadership
 	// knows best, then the one that got it.
 	Why string `json:"why,omitempty"`
+	// Gap is the time from the last sign of the former leader to the first of the new one, in this
+	// server's view. No write was accepted for at most that long. It is 0 if unknown, and where no
+	// leader is known yet.
+	Gap time.Duration `json:"gap,omitempty"`
 }
 
 // PeerStatus is one member's own status, or why there is none.

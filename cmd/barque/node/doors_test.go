@@ -16,7 +16,9 @@ import (
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/clusterstatus/cis"
 	"github.com/barque/barque/cmd/barque/node/options"
+	"github.com/barque/barque/cmd/barque/node/pages"
 	"github.com/barque/barque/internal/clusterusers"
+	"github.com/barque/barque/internal/pagelogin"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/judge"
@@ -41,7 +43,8 @@ func admits(h http.Handler, method, path string, who user.Info) (in bool) {
 func TestServersGetThroughTheirDoors(t *testing.T) {
 	s := &server{options: &options.Options{Name: "s1"}, logger: slog.New(slog.DiscardHandler), record: &enroll.Record{},
 		ids: &credentials.Server{}, backups: &backups.Manager{},
-		access: accessParts{audit: &audit.Log{}}, joining: joiningParts{judge: &judge.Judge{}}}
+		access:  accessParts{audit: &audit.Log{}, page: pages.New("s1", nil)},
+		joining: joiningParts{judge: &judge.Judge{}}}
 	handlers := s.handlers()
 	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
 	type request struct{ method, path string }
@@ -53,7 +56,9 @@ func TestServersGetThroughTheirDoors(t *testing.T) {
 	// RBAC decides alone about these.
 	everybody := map[request]bool{
 		{get, clusterstatus.StatusPath}: true, {get, clusterstatus.GossipPath}: true, {get, adminapi.MembersPath}: true,
-		{get, adminapi.KeysPath}:         true,
+		{get, adminapi.KeysPath}:     true,
+		{get, pagelogin.HistoryPath}: true, {get, pagelogin.SessionPath}: true,
+		{del, pagelogin.SessionPath}:     true, // of the caller alone
 		{get, adminapi.CertificatesPath}: true, {get, adminapi.CAPath}: true,
 	}
 	server := &user.DefaultInfo{Name: clusterusers.ServerClient,

@@ -10,6 +10,7 @@ import (
 	"github.com/barque/barque/apiserver/configfile"
 	"github.com/barque/barque/apiserver/logins"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/cmd/barque/node/pages"
 	"github.com/barque/barque/internal/lifecycle"
 )
 
@@ -19,6 +20,13 @@ type accessParts struct {
 	logins      *logins.Logins
 	authorizers *authorizers.Authorizers
 	otherFiles  configfile.Files
+	page        *pages.Page
+}
+
+// startPage opens the log-ins of the page at /ui, and begins to keep metrics for it.
+func (s *server) startPage(ctx context.Context) error {
+	s.access.page = pages.New(s.options.Name, s.store)
+	return s.stack.Start(ctx, lifecycle.Component{Name: "metrics of the page", Run: s.access.page.Run})
 }
 
 // startLogins reads the files about logins and authorization, and goes on looking at them.

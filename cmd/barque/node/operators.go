@@ -4,9 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
-	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/adminapi/auditlog"
@@ -18,9 +16,7 @@ import (
 	"github.com/barque/barque/cmd/barque/node/preflight"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/membership/credentials"
-	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/token"
-	"github.com/barque/barque/network/path"
 	"github.com/barque/barque/network/wireguard"
 )
 
@@ -53,6 +49,7 @@ func (s *server) handlers() map[string]http.Handler {
 	handlers[clusterstatus.GossipPath] = adminapi.GossipHandler(s.options.Name, s.pool)
 	certificates.AddHandlers(handlers)
 	s.upgrade.AddHandlers(handlers)
+	s.access.page.AddHandlers(handlers, servers, relay, s.logger.With("part", "page"))
 	return handlers
 }
 
@@ -82,7 +79,8 @@ func (s *server) diagnosis() *adminapi.Diagnosis {
 		Checks:  func() []check.Finding { return preflight.Check(o.DataDir, o.KubeletRootDir) },
 		Store:   s.store,
 		Gossip:  func(ctx context.Context) []clusterstatus.NodeView { return s.says().Views(ctx, true) },
-		Options: o.Public(), Paths: func(ctx context.Context) any { return s.paths(ctx) },
+		Options: o.Public(),
+		Paths:   func(ctx context.Context) any { return adapters.Paths(ctx, s.pool, o.Name, o.Addr()) },
 		Tunnels: func() any { return s.tunnels() },
 		Secrets: []string{o.Token}, Keys: func() [][]byte { return s.record.GossipRing().Keys },
 	}
@@ -90,22 +88,6 @@ func (s *server) diagnosis() *adminapi.Diagnosis {
 		d.Logs = o.Logs
 	}
 	return d
-}
-
-// pathLimit bounds the examination of the paths to other nodes.
-const pathLimit = 10 * time.Second
-
-// paths tells which nodes packets as large as the link allows reach.
-func (s *server) paths(ctx context.Context) []path.Finding {
-	ctx, cancel := context.WithTimeout(ctx, pathLimit)
-	defer cancel()
-	nodes := map[string]netip.Addr{}
-	for _, m := range s.pool.Members() {
-		if m.Name != s.options.Name && m.State == gossip.Alive {
-			nodes[m.Name] = m.Addr.Addr()
-		}
-	}
-	return path.ProbeAll(ctx, nodes, s.options.Addr())
 }
 
 // tunnels returns the nodes reached by WireGuard; nil without any.

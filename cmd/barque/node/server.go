@@ -20,6 +20,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/barque/barque/adminapi"
+	"github.com/barque/barque/adminapi/page"
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/drain"
 	"github.com/barque/barque/apiserver/healthchecks"
@@ -147,7 +148,7 @@ func RunServer(ctx context.Context, o options.Options, logger *slog.Logger) (err
 	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.startProviders,
 		s.loadDataKeys, s.startAudit, s.startStore, s.startRevocations, s.openBook, s.startPublishing, s.startGossip,
 		s.startLiveness, s.startAddresses, s.startExchange, s.startHandingOver, s.startLogins, s.startOtherFiles,
-		s.startAPI, s.useServices, s.startKubeletRights, s.startBackups, s.startLeaderWork, s.noteNodes,
+		s.startPage, s.startAPI, s.useServices, s.startKubeletRights, s.startBackups, s.startLeaderWork, s.noteNodes,
 		s.startForgetting, s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
@@ -470,9 +471,10 @@ func (s *server) startAPI(ctx context.Context) error {
 		Plugins:           s.pluginChecks(),
 		SignsOfLife:       s.life,
 		Unauthenticated: map[string]http.Handler{join.Prefix: joining, hold.Path: s.addresses.Handler(joining.Agent),
-			part.AgentsPath: s.upgrade.ForAgents(joining.Agent)},
-		Extra:       s.handlers(),
-		LongRunning: []string{backups.SnapshotSavePath, backups.SnapshotRestorePath, part.FilesPath},
+			part.AgentsPath: s.upgrade.ForAgents(joining.Agent), page.Prefix: page.Files()},
+		PageSessions: s.access.page.Sessions,
+		Extra:        s.handlers(),
+		LongRunning:  []string{backups.SnapshotSavePath, backups.SnapshotRestorePath, part.FilesPath},
 		ReadyChecks: append(healthchecks.OfStore(s.store.Ready), s.encryptionReady(), s.accountsReady(),
 			s.drain.Check()),
 		NotAtStart: notAtStart,
