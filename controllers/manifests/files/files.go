@@ -178,7 +178,8 @@ func (r *Reader) write(ctx context.Context, before, now look) error {
 			continue
 		}
 		r.Logger.Info("a file of the directory manifests has gone", "manifest", o.Name)
-		if err := r.API.Describe(ctx, o.Name, manifests.Spec{}); err != nil {
+		// Without any field left, server-side apply would make the spec null.
+		if err := r.API.Describe(ctx, o.Name, manifests.Spec{Path: o.Spec.Path}); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", o.Name, err))
 		}
 	}

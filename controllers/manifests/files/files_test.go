@@ -39,6 +39,9 @@ func (s *store) Describe(_ context.Context, name string, spec manifests.Spec) er
 	if s.fail != nil {
 		return s.fail
 	}
+	if spec.Path == "" {
+		return errors.New("spec: Invalid value: null: spec must be of type object")
+	}
 	s.writes = append(s.writes, name)
 	var o manifests.Object
 	if obj, exists, _ := s.manifests.GetStore().GetByKey(name); exists {
