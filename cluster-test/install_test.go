@@ -40,7 +40,7 @@ func TestInstallAndUninstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The program comes from elsewhere.
-	s.inside("cp /usr/local/bin/barque barque && umount /usr/local/bin/barque; rm -f /usr/local/bin/barque; mkdir -p /var/log && touch /var/log/services")
+	s.inside("cp /usr/local/bin/barque barque && umount /usr/local/bin/barque; rm -f /usr/local/bin/barque; rmdir /etc/barque; mkdir -p /var/log && touch /var/log/services")
 	const install = "./barque install server --name=s1 --raft-disk-write-timeout=1m --snapshot-unsealed --eviction-hard='memory.available<100Mi' --zone=a"
 	var before *surroundings
 
