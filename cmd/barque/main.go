@@ -16,6 +16,7 @@ import (
 
 	"github.com/barque/barque/apiserver/klogs"
 	"github.com/barque/barque/cmd/barque/command"
+	"github.com/barque/barque/cmd/barque/image"
 	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/cmd/barque/operators"
 	"github.com/barque/barque/internal/exitcode"
@@ -108,7 +109,7 @@ installed.
 	cmd.AddCommand(serverCommand(), agentCommand(), operators.ClusterCommand(clusterJoinCommand()),
 		operators.SnapshotCommand(), operators.SecretsEncryptCommand(), operators.TokenCommand(),
 		operators.UserCommand(), operators.CertCommand(), operators.UpgradeCommand(), operators.AuditCommand(),
-		operators.UICommand(), imageCommand(), operators.IngressCommand(), operators.ProxyCommand(), devCommand(),
+		operators.UICommand(), image.Command(), operators.IngressCommand(), operators.ProxyCommand(), devCommand(),
 		checkCommand(), operators.VerifyCommand(), versionCommand(), installCommand(), uninstallCommand(),
 		configCommand(), completionCommand(), licensesCommand(), manCommand(),
 		&cobra.Command{Use: "kubectl", Short: "Run kubectl, with the cluster's kubeconfig unless another one is set",

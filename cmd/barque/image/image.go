@@ -1,4 +1,5 @@
-package main
+// Package image is `barque image`: the container images of the node on this machine.
+package image
 
 import (
 	"context"
@@ -17,7 +18,8 @@ import (
 	"github.com/barque/barque/kubelet/images"
 )
 
-func imageCommand() *cobra.Command {
+// Command returns `barque image`.
+func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "image",
 		Short: "List, pull, import and remove the container images of this machine",
