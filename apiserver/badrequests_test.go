@@ -86,7 +86,7 @@ func newBadClient(t testing.TB) *badClient {
 	}
 	handlers := utilruntime.PanicHandlers
 	utilruntime.PanicHandlers = append(slices.Clone(handlers), func(_ context.Context, what any) {
-		if what != http.ErrAbortHandler {
+		if err, is := what.(error); !is || !errors.Is(err, http.ErrAbortHandler) {
 			s.panics.Add(1)
 		}
 	})

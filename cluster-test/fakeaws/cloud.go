@@ -10,6 +10,7 @@ package fakeaws
 import (
 	"cmp"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -193,7 +194,7 @@ func (c *Cloud) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	default:
 		body, err = do(c, q)
 	}
-	if f, is := err.(fault); is && strings.HasPrefix(f.message, "fakeaws does not know") {
+	if f, is := errors.AsType[fault](err); is && strings.HasPrefix(f.message, "fakeaws does not know") {
 		c.unknown = append(c.unknown, f.Error()+" in "+request.Form.Encode())
 	}
 	c.mu.Unlock()
@@ -209,7 +210,7 @@ func (c *Cloud) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 }
 
 func (a api) refusal(err error) string {
-	f, ok := err.(fault)
+	f, ok := errors.AsType[fault](err)
 	if !ok {
 		f = fault{"InternalError", err.Error()}
 	}

@@ -388,7 +388,7 @@ func (t *term) change(
 	if err := t.report(ctx, key, o, false, false, doing[c.step], doing[c.step]+" the release"); err != nil {
 		return 0, err
 	}
-	log.Info("Helm begins", "operation", c.step)
+	log.Info("an operation of Helm begins", "operation", c.step)
 	err := t.operate(ctx, c.at, func() (err error) {
 		switch c.step {
 		case install:
@@ -413,7 +413,7 @@ func (t *term) change(
 		}
 		return t.failed(ctx, key, u, o, c, "OperationFailed", err, log)
 	}
-	log.Info("Helm has ended", "operation", c.step)
+	log.Info("an operation of Helm has ended", "operation", c.step)
 	t.recorder.Event(u, corev1.EventTypeNormal, done[c.step], done[c.step]+" the release "+c.at.Namespace+"/"+c.at.Name)
 	if fields := o.idle(); fields != "" && c.step != uninstall {
 		t.recorder.Event(u, corev1.EventTypeNormal, "FieldsIgnored",
@@ -532,7 +532,7 @@ func (t *term) operate(ctx context.Context, at release.Place, do func() error) e
 	case err := <-ended:
 		return err
 	case <-timer.C:
-		t.cfg.Logger.Warn("Helm has not ended with the term; it can write nothing", "release", at.Namespace+"/"+at.Name)
+		t.cfg.Logger.Warn("an operation of Helm has not ended with the term; it can write nothing", "release", at.Namespace+"/"+at.Name)
 		return context.Cause(ctx)
 	}
 }

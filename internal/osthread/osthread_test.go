@@ -20,7 +20,7 @@ func TestDo(t *testing.T) {
 	for range 100 {
 		var thread int
 		want := errors.New("some error")
-		if err := Do(func() error { thread = unix.Gettid(); return want }); err != want {
+		if err := Do(func() error { thread = unix.Gettid(); return want }); !errors.Is(err, want) {
 			t.Fatalf("error %v, want %v", err, want)
 		}
 		task := filepath.Join("/proc/self/task", strconv.Itoa(thread))

@@ -47,7 +47,7 @@ func (c *complaints) warnOf(from netip.Addr, msg string, remote net.Addr, err er
 	if c.repeated(from, reason, now) {
 		return
 	}
-	if c.warn(msg, "remote", remote, "err", err) {
+	if c.log(msg, "remote", remote, "err", err) {
 		c.note(from, complaint{reason, now})
 	}
 }
@@ -76,8 +76,10 @@ func (c *complaints) note(from netip.Addr, said complaint) {
 	c.said[from] = said
 }
 
-// warn logs, and returns whether it did.
-func (c *complaints) warn(msg string, args ...any) bool {
+func (c *complaints) warn(msg string, args ...any) { c.log(msg, args...) }
+
+// log logs, and returns whether it did.
+func (c *complaints) log(msg string, args ...any) bool {
 	omitted, ok := c.lines.Take(time.Now())
 	if !ok {
 		return false

@@ -169,7 +169,7 @@ func (n *Node) again(why string) {
 		return
 	}
 	n.stopping = true
-	n.Logger.Info("this node is started again", "why", why)
+	n.Logger.Info("this node is started again", "reason", why)
 	time.AfterFunc(answerPatience, func() { n.Again(why) })
 }
 

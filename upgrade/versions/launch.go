@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/barque/barque/internal/logline"
 	"github.com/barque/barque/internal/version"
 )
 
@@ -90,7 +91,7 @@ func (d Dir) decide(logger *slog.Logger) (step Step, err error) {
 		}
 		step = d.next(r, self, time.Now())
 		if step.Note != "" {
-			logger.Info(step.Note)
+			logline.Log(logger, slog.LevelInfo, step.Note)
 		}
 		if step.Next == nil {
 			return false, nil

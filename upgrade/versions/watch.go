@@ -37,7 +37,7 @@ const (
 // on, because systemd knows this process alone.
 func (d Dir) watch(version string, args []string, logger *slog.Logger) error {
 	back := func(why string) error {
-		logger.Error("the version on trial is taken back", "version", version, "why", why)
+		logger.Error("the version on trial is taken back", "version", version, "reason", why)
 		if err := d.TakeBack(version, why); err != nil && !errors.Is(err, ErrNotOnTrial) {
 			return err
 		}
