@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,7 +29,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 
-	"github.com/barque/barque/internal/balancers"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
@@ -97,24 +95,21 @@ func agentMovesItsNode(s *Space) {
 	}
 }
 
-// giveAddress makes a Service with an address as of a pool. No load balancer serves its class.
+// giveAddress makes a Service that gets an address of a pool.
 func (s *Space) giveAddress(name, address string) {
 	s.Helper()
-	of := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
-		Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: ptr.To("example.com/none"),
-		Ports: []corev1.ServicePort{{Port: 80}}}}
-	services := s.Client.CoreV1().Services(s.Namespace)
-	of, err := services.Create(s.Context(), of, metav1.CreateOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
-	of.Status.Conditions = []metav1.Condition{{Type: balancers.PoolCondition, Status: metav1.ConditionTrue,
-		Reason: "Assigned", LastTransitionTime: metav1.Now()}}
-	of.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
-		balancers.Ingress(netip.MustParseAddr(address), balancers.Wanted(of))}
-	if _, err := services.UpdateStatus(s.Context(), of, metav1.UpdateOptions{}); err != nil {
-		s.Fatal(err)
-	}
+	s.Apply(fmt.Sprintf(`apiVersion: edge.barque.io/v1
+kind: AddressPool
+metadata: {name: %[1]s}
+spec: {addresses: [%[2]s/32]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: %[1]s}
+spec: {type: LoadBalancer, ports: [{port: 8081}]}
+`, name, address))
+	s.Cleanup(func() { s.KubectlResult(context.Background(), "", "delete", "addresspool", name) })
+	s.K("wait", "--for=jsonpath={.status.loadBalancer.ingress[0].ip}="+address, "service/"+name, "--timeout=1m")
 }
 
 // nodeAtAnAPIServer: should a Node have such an address all the same, the API server is not called
