@@ -56,7 +56,6 @@ type model struct {
 	program  program
 	object   *Object
 	verified map[string]bool // by the leader of this term
-	term     int
 	losses   float64
 }
 

@@ -190,7 +190,7 @@ func (o *Object) Paused() bool {
 func Read(u *unstructured.Unstructured) (*Object, error) {
 	o := new(Object)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, o); err != nil {
-		return nil, fmt.Errorf("Upgrade %s: %w", u.GetName(), err)
+		return nil, fmt.Errorf("read the Upgrade %s: %w", u.GetName(), err)
 	}
 	return o, nil
 }
