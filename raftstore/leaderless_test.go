@@ -28,7 +28,7 @@ func TestServerSaysThatThereIsNoQuorum(t *testing.T) {
 		c.Stop(1)
 		<-time.After(10 * time.Minute)
 		text := log.String()
-		if !strings.Contains(text, "1 of 3 servers answer and 2 are needed") ||
+		if !strings.Contains(text, `answer=1 voters=3 mend="2 servers are needed`) ||
 			!strings.Contains(text, "s1 (s1:6444)") {
 			t.Errorf("it does not say what is missing:\n%s", text)
 		}

@@ -82,7 +82,7 @@ func TestWrongArguments(t *testing.T) {
 		{"cluster leave --server 10.0.0.3 --data-dir " + dir, "both select the leaving server"},
 		{"cluster recover x", "takes no argument"},
 		{"cluster recover -o xml", `"xml"`},
-		{"install king", `takes no argument, got "king"`},
+		{"install king", `unknown command "king" for "barque install"`},
 		{"install server x", `takes no argument, got "x"`},
 		{"install server --tls-sans a", "unknown flag"},
 		{"install server --zone=", "--zone is empty"},

@@ -69,7 +69,7 @@ func addCompletions(cmd *cobra.Command) {
 // nodeFlagNames are the flags of addNodeFlags without the token.
 var nodeFlagNames = []string{"data-dir", "name", "node-ip", "node-external-ip", "network", "overlay", "vxlan-vni",
 	"vxlan-port", "wireguard-port", "zone", "node-label", "node-taint", "gossip-port", "kubelet-port",
-	"container-runtime-endpoint", "registries",
+	"container-runtime-endpoint", "registries", "release-key",
 	"local-volumes-dir", "kubelet-root-dir", "cgroup-root", "log-level", "kubelet-config", "kubelet-config-dir",
 	"pod-manifest-path", "pod-logs-dir", "allowed-unsafe-sysctls", "eviction-hard",
 	"eviction-soft", "eviction-soft-grace-period", "eviction-minimum-reclaim", "eviction-max-pod-grace-period",

@@ -532,7 +532,8 @@ func (t *term) operate(ctx context.Context, at release.Place, do func() error) e
 	case err := <-ended:
 		return err
 	case <-timer.C:
-		t.cfg.Logger.Warn("an operation of Helm has not ended with the term; it can write nothing", "release", at.Namespace+"/"+at.Name)
+		t.cfg.Logger.Warn("an operation of Helm has not ended with the term; it can write nothing",
+			"release", at.Namespace+"/"+at.Name)
 		return context.Cause(ctx)
 	}
 }

@@ -30,7 +30,8 @@ func TestItIsToldAtFirstAndEachMinute(t *testing.T) {
 			if told != 4 {
 				t.Errorf("told %d times in three minutes", told)
 			}
-			if past, was := step.Over(); !was || !past.Since.Equal(began) || past.Tries != 91 || !errors.Is(past.Newest, newest) {
+			if past, was := step.Over(); !was || !past.Since.Equal(began) || past.Tries != 91 ||
+				!errors.Is(past.Newest, newest) {
 				t.Errorf("it was %+v, %t", past, was)
 			}
 		}

@@ -64,7 +64,8 @@ var MayNotBeEmpty = []string{"gateway-access-log", "ingress-class", "gateway-cla
 	"requestheader-uid-headers", "requestheader-group-headers",
 	"requestheader-extra-headers-prefix",
 	"authorization-config", "authorization-mode", "authorization-policy-file", "authorization-webhook-config-file",
-	"authorization-webhook-version", "encryption-provider-config", "group", "merge"}
+	"authorization-webhook-version", "encryption-provider-config", "group", "merge",
+	"release-key", "to", "init"}
 
 // RefuseEmpty refuses empty arguments, and empty values of such flags.
 func RefuseEmpty(c *cobra.Command, args []string) error {

@@ -17,11 +17,13 @@ import (
 	"github.com/barque/barque/clusterstatus/cis"
 	"github.com/barque/barque/cmd/barque/node/options"
 	"github.com/barque/barque/cmd/barque/node/pages"
+	"github.com/barque/barque/cmd/barque/node/upgrading"
 	"github.com/barque/barque/internal/clusterusers"
 	"github.com/barque/barque/internal/pagelogin"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/judge"
+	"github.com/barque/barque/upgrade/part"
 )
 
 // admits reports whether a handler goes on with a request, which is for another server. Behind the
@@ -44,7 +46,8 @@ func TestServersGetThroughTheirDoors(t *testing.T) {
 	s := &server{options: &options.Options{Name: "s1"}, logger: slog.New(slog.DiscardHandler), record: &enroll.Record{},
 		ids: &credentials.Server{}, backups: &backups.Manager{},
 		access:  accessParts{audit: &audit.Log{}, page: pages.New("s1", nil)},
-		joining: joiningParts{judge: &judge.Judge{}}}
+		joining: joiningParts{judge: &judge.Judge{}},
+		upgrade: &upgrading.Server{Options: &options.Options{Name: "s1"}, Node: part.NewNode(part.Config{Name: "s1"})}}
 	handlers := s.handlers()
 	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
 	type request struct{ method, path string }
@@ -52,6 +55,7 @@ func TestServersGetThroughTheirDoors(t *testing.T) {
 		{get, auditlog.Path}: true, {get, adminapi.CertificatesPath}: true, {post, adminapi.CertificatesPath}: true,
 		{get, clusterstatus.DiagnosisPath}: true,
 		{get, adminapi.EncryptionPath}:     true, {get, cis.ReportPath}: true, {get, backups.SnapshotsPath}: true,
+		{get, part.FilesPath}: true, {get, part.NodePath}: true, {post, part.NodePath}: true,
 	}
 	// RBAC decides alone about these.
 	everybody := map[request]bool{

@@ -13,6 +13,8 @@ import (
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/clusterstatus/cis"
 	"github.com/barque/barque/internal/clusterusers"
+	"github.com/barque/barque/internal/pagelogin"
+	"github.com/barque/barque/upgrade/part"
 )
 
 // TestTheRoleOfServersHasThePaths: the role by which servers ask each other has the paths that they
@@ -20,8 +22,8 @@ import (
 func TestTheRoleOfServersHasThePaths(t *testing.T) {
 	want := map[string][]string{
 		"get": {auditlog.Path, adminapi.CertificatesPath, clusterstatus.DiagnosisPath, adminapi.EncryptionPath,
-			cis.ReportPath, backups.SnapshotsPath},
-		"post": {adminapi.CertificatesPath},
+			cis.ReportPath, backups.SnapshotsPath, pagelogin.HistoryPath, part.FilesPath, part.NodePath},
+		"post": {adminapi.CertificatesPath, part.NodePath},
 	}
 	roles := rbac.DefaultClusterRoles()
 	i := slices.IndexFunc(roles, func(r rbacv1.ClusterRole) bool { return r.Name == clusterusers.ServerClient })
