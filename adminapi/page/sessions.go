@@ -139,7 +139,7 @@ func (s *Sessions) add(
 	if err != nil {
 		return Made{}, err
 	}
-	secret := make([]byte, 24)
+	secret := make([]byte, secretBytes)
 	if _, err := rand.Read(secret); err != nil {
 		return Made{}, err
 	}
@@ -196,6 +196,9 @@ func (s *Sessions) remove(ctx context.Context, at string) error {
 }
 
 // idOf is the ID of a token: a hash, from which the token does not follow.
+// secretBytes is the length of the random part of a token.
+const secretBytes = 24
+
 func idOf(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:16])
@@ -206,9 +209,13 @@ func idOf(token string) string {
 // The server's own copy of the store is enough: a session lasts while there is no leader. If the
 // copy does not have it, the newest state is read: another server may have opened it just now.
 func (s *Sessions) Find(ctx context.Context, token string) (leaf *x509.Certificate, key, id string, err error) {
-	at, key := sessionsAt, pagelogin.SessionExtra
+	at, key, prefix := sessionsAt, pagelogin.SessionExtra, pagelogin.SessionPrefix
 	if strings.HasPrefix(token, pagelogin.LinkPrefix) {
-		at, key = linksAt, pagelogin.LinkExtra
+		at, key, prefix = linksAt, pagelogin.LinkExtra, pagelogin.LinkPrefix
+	}
+	secret, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(token, prefix))
+	if err != nil || len(secret) != secretBytes { // strangers' texts cost no look-up
+		return nil, "", "", pagelogin.ErrUnknown
 	}
 	id = idOf(token)
 	known, err := s.records.Known(ctx, at+id)

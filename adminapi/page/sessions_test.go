@@ -268,6 +268,20 @@ func TestTheClusterIsNotFilled(t *testing.T) {
 	}
 }
 
+// TestStrangersTextsCostNoLookUp: a token of another form is unknown without the store.
+func TestStrangersTextsCostNoLookUp(t *testing.T) {
+	records := newRecords()
+	records.away = true
+	s := NewSessions(records, time.Now)
+	for _, text := range []string{"", "other", strings.Repeat("o", 33), strings.Repeat("!", 32), strings.Repeat("o", 1<<20)} {
+		for _, prefix := range []string{pagelogin.SessionPrefix, pagelogin.LinkPrefix} {
+			if _, _, _, err := s.Find(t.Context(), prefix+text); !errors.Is(err, pagelogin.ErrUnknown) {
+				t.Errorf("%.40q: %v", prefix+text, err)
+			}
+		}
+	}
+}
+
 // TestSessionsLastWithoutALeader: a session that this server has is found without others. That an
 // unknown one is unknown cannot be said then.
 func TestSessionsLastWithoutALeader(t *testing.T) {
@@ -285,7 +299,7 @@ func TestSessionsLastWithoutALeader(t *testing.T) {
 	if _, _, _, err := s.Find(t.Context(), made.Token); err != nil {
 		t.Error(err)
 	}
-	if _, _, _, err := s.Find(t.Context(), pagelogin.SessionPrefix+"other"); !errors.Is(err, pagelogin.ErrLookup) {
+	if _, _, _, err := s.Find(t.Context(), pagelogin.SessionPrefix+strings.Repeat("o", 32)); !errors.Is(err, pagelogin.ErrLookup) {
 		t.Error(err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/barque/barque/internal/clusterusers"
+	"github.com/barque/barque/internal/pagelogin"
 )
 
 // Reserved are the prefixes of the names of Kubernetes' and Barque's own users and groups. Their
@@ -39,6 +40,12 @@ func fromOutside(source string, who user.Info) error {
 		if isReserved(g) && g != user.AllAuthenticated {
 			return fmt.Errorf(
 				"%s puts the user %q into the group %q: groups that begin with %s are reserved; map it to another group, and bind a role to that", source, who.GetName(), g, strings.Join(Reserved, " or "))
+		}
+	}
+	for _, key := range []string{pagelogin.SessionExtra, pagelogin.LinkExtra} {
+		if _, given := who.GetExtra()[key]; given {
+			return fmt.Errorf("%s gives the user %q the extra field %s, which only this server gives: leave it out",
+				source, who.GetName(), key)
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package nodeproxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -96,9 +97,14 @@ func (h *httpProxy) Connect(
 	}), nil
 }
 
-// nodeStream demands the permission to create nodes/proxy for a stream: the kubelet lets the API
-// server do everything, so the right to read there would be that to run commands in every pod.
+// nodeStream refuses the paths of servers, and demands the permission to create nodes/proxy for a
+// stream: the kubelet lets the API server do everything, so the right to read there would be that
+// to run commands in every pod.
 func (p *Proxy) nodeStream(ctx context.Context, id, path string, header http.Header) error {
+	if kubeletapi.ForServers(path) {
+		return apierrors.NewForbidden(corev1.Resource("nodes/proxy"), id,
+			errors.New("servers alone give orders to a node: no request is handed on to this path"))
+	}
 	if !kubeletapi.OpensStream(path, header) {
 		return nil
 	}

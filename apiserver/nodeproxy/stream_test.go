@@ -393,4 +393,11 @@ func TestReadingNodesRunsNoCommands(t *testing.T) {
 	if n := reached.Load(); n != 3 {
 		t.Errorf("%d requests have reached the kubelet, want 3", n)
 	}
+	before := reached.Load()
+	for _, path := range []string{"barque/v1/upgrade/node", "/x/../barque/v1/upgrade/node"} {
+		if code, body := call("operator", "create", http.MethodPost, path, ""); code != http.StatusForbidden ||
+			reached.Load() != before {
+			t.Errorf("an order to a node by %s: %d %s", path, code, body)
+		}
+	}
 }

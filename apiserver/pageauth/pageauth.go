@@ -151,8 +151,9 @@ func refusal(of authorizer.Attributes, link, session bool) string {
 // reads are the verbs with which a session reads objects.
 var reads = []string{"get", "list", "watch"}
 
-// ways are the subresources that reach into pods and nodes, or past the API.
-var ways = []string{"exec", "attach", "portforward", "proxy"}
+// parts are the subresources that a session reads. Others, also of APIs that users add, may reach
+// into pods, machines and consoles by a GET that is upgraded.
+var parts = []string{"", "log", "status", "scale"}
 
 func refusedObject(of authorizer.Attributes) string {
 	group, resource := of.GetAPIGroup(), of.GetResource()
@@ -161,9 +162,9 @@ func refusedObject(of authorizer.Attributes) string {
 		return ""
 	case !slices.Contains(reads, of.GetVerb()):
 		return "a session of the page only reads"
-	case slices.Contains(ways, of.GetSubresource()):
+	case !slices.Contains(parts, of.GetSubresource()):
 		return "a session of the page does not reach into pods and nodes"
-	case group == "" && resource == "secrets", resource == "*", of.GetSubresource() == "*", group == "*":
+	case group == "" && resource == "secrets", resource == "*", group == "*":
 		return "a session of the page reads no Secrets"
 	}
 	return ""

@@ -59,6 +59,11 @@ func (u *uninstalling) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if u.purge {
+		if err := installed.IsOfNode(dataDir); err != nil {
+			return refused(err)
+		}
+	}
 	member, err := installed.Membership(dataDir)
 	if err != nil && !u.force {
 		return refused(fmt.Errorf("it is unknown whether a cluster counts on this machine: %w; to go on all the same: --force", err))
@@ -136,7 +141,10 @@ func (u *uninstalling) findDataDir(c *cobra.Command) (string, error) {
 			return "", fmt.Errorf("%w; to take another word for where the node's data are: give --data-dir", err)
 		}
 		if f := of.Flags().Lookup("data-dir"); f.Changed {
-			return filepath.Abs(f.Value.String())
+			if !filepath.IsAbs(f.Value.String()) {
+				return "", fmt.Errorf("the settings have the data directory %q, which depends on where the node was started: give its whole path with --data-dir", f.Value)
+			}
+			return f.Value.String(), nil
 		}
 		if dir := machine.EarlierDataDir(machine.ConfigDir, role); dir != "" {
 			return dir, nil

@@ -32,3 +32,14 @@ func OpensStream(target string, header http.Header) bool {
 	}
 	return false
 }
+
+// ordersPath is above the paths by which servers order a node to do something.
+const ordersPath = "/barque/v1/upgrade"
+
+// ForServers reports whether a path of the kubelet is for servers themselves. The kubelet knows
+// servers by a certificate that the API server also shows for the users whose requests it hands on,
+// so these do not go there.
+func ForServers(target string) bool {
+	at := strings.ToLower(path.Clean("/" + target))
+	return at == ordersPath || strings.HasPrefix(at, ordersPath+"/")
+}

@@ -27,3 +27,15 @@ func TestOpensStream(t *testing.T) {
 		}
 	}
 }
+
+func TestForServers(t *testing.T) {
+	for target, want := range map[string]bool{
+		"barque/v1/upgrade/node": true, "/barque/v1/upgrade/node": true, "//barque//v1/upgrade/node": true,
+		"x/../barque/v1/upgrade/node": true, "BARQUE/v1/upgrade/node": true, "barque/v1/upgrade": true,
+		"barque/v1/hardening": false, "metrics": false, "": false, "barque/v1/upgrades": false,
+	} {
+		if got := ForServers(target); got != want {
+			t.Errorf("%q: %v, want %v", target, got, want)
+		}
+	}
+}

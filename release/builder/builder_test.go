@@ -238,7 +238,8 @@ func TestRPMPackage(t *testing.T) {
 func TestScripts(t *testing.T) {
 	dir := t.TempDir()
 	log := filepath.Join(dir, "log")
-	put(t, filepath.Join(dir, "systemctl"), "#!/bin/sh\necho \"$@\" >>"+log+"\n")
+	put(t, filepath.Join(dir, "systemctl"), "#!/bin/sh\necho \"$@\" >>"+log+
+		"\n[ \"$1\" != show ] || cat "+filepath.Join(dir, "unit")+"\n")
 	if err := os.Chmod(filepath.Join(dir, "systemctl"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -264,6 +265,11 @@ func TestScripts(t *testing.T) {
 		}
 		return string(called)
 	}
+	put(t, filepath.Join(dir, "unit"), "/etc/systemd/system/barque-server.service\n")
+	if called := run("preremove.sh", "remove"); strings.Contains(called, "disable") {
+		t.Errorf("a service that is not the package's is stopped: %s", called)
+	}
+	put(t, filepath.Join(dir, "unit"), "/usr/lib/systemd/system/barque-server.service\n")
 	for _, c := range []struct {
 		script, arg string
 		stops       bool

@@ -6,6 +6,7 @@ package installed
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -68,6 +69,25 @@ func Unused(ctx context.Context, dataDir string) error {
 		return err
 	}
 	return lock.Close()
+}
+
+// IsOfNode fails for a directory that has files and is no node's data directory: with a wrong name,
+// a removal of the data would delete something else.
+func IsOfNode(dataDir string) error {
+	entries, err := os.ReadDir(dataDir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() == "node.json" || e.Name() == worker.PlacesFile {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is no node's data directory, for it has neither node.json nor %s: give the right one with --data-dir, "+
+		"or delete it by hand", dataDir, worker.PlacesFile)
 }
 
 // BeforeInstall checks whether this machine could run a node, which does not run yet. A node that

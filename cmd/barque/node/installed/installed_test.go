@@ -55,3 +55,19 @@ func TestMembership(t *testing.T) {
 		t.Errorf("nothing: %+v %v", m, err)
 	}
 }
+
+// TestIsOfNode: with a wrong name of the data directory, a removal would delete something else.
+func TestIsOfNode(t *testing.T) {
+	empty, other, node := t.TempDir(), t.TempDir(), t.TempDir()
+	for _, path := range []string{filepath.Join(other, "letter"), filepath.Join(node, "letter"),
+		filepath.Join(node, "node.json")} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for dir, want := range map[string]bool{empty: true, other: false, node: true, filepath.Join(empty, "none"): true} {
+		if err := IsOfNode(dir); (err == nil) != want {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}

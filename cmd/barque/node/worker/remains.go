@@ -35,7 +35,10 @@ type places struct {
 	Runtime        string `json:"runtime,omitempty"` // the socket of one that is not Barque's
 }
 
-func placesFile(dataDir string) string { return filepath.Join(dataDir, "places.json") }
+// PlacesFile is the file in the data directory with the places where the node has things.
+const PlacesFile = "places.json"
+
+func placesFile(dataDir string) string { return filepath.Join(dataDir, PlacesFile) }
 
 // notePlaces writes the places down, if they are news.
 func notePlaces(dataDir string, p places) error {
