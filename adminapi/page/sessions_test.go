@@ -273,7 +273,8 @@ func TestStrangersTextsCostNoLookUp(t *testing.T) {
 	records := newRecords()
 	records.away = true
 	s := NewSessions(records, time.Now)
-	for _, text := range []string{"", "other", strings.Repeat("o", 33), strings.Repeat("!", 32), strings.Repeat("o", 1<<20)} {
+	for _, text := range []string{"", "other", strings.Repeat("o", 33), strings.Repeat("!", 32),
+		strings.Repeat("o", 1<<20)} {
 		for _, prefix := range []string{pagelogin.SessionPrefix, pagelogin.LinkPrefix} {
 			if _, _, _, err := s.Find(t.Context(), prefix+text); !errors.Is(err, pagelogin.ErrUnknown) {
 				t.Errorf("%.40q: %v", prefix+text, err)
@@ -299,7 +300,8 @@ func TestSessionsLastWithoutALeader(t *testing.T) {
 	if _, _, _, err := s.Find(t.Context(), made.Token); err != nil {
 		t.Error(err)
 	}
-	if _, _, _, err := s.Find(t.Context(), pagelogin.SessionPrefix+strings.Repeat("o", 32)); !errors.Is(err, pagelogin.ErrLookup) {
+	unknown := pagelogin.SessionPrefix + strings.Repeat("o", 32)
+	if _, _, _, err := s.Find(t.Context(), unknown); !errors.Is(err, pagelogin.ErrLookup) {
 		t.Error(err)
 	}
 }
