@@ -106,7 +106,7 @@ func (c *liveCluster) Prune(ctx context.Context, r Ref, manifest string) error {
 	if annotations[Owner] != manifest || annotations[Prune] == "false" || live.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	err = objects.Delete(ctx, r.Name, uidOf(live.GetUID()))
+	err = objects.Delete(ctx, r.Name, asRead(live.GetUID(), live.GetResourceVersion()))
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -431,8 +431,9 @@ var applyOptions = metav1.ApplyOptions{FieldManager: "barque-manifests", Force: 
 // statusOptions are those of statuses.
 var statusOptions = metav1.PatchOptions{FieldManager: "barque-manifests-status"}
 
-// uidOf keeps a deletion to the object that was read.
-func uidOf(uid types.UID) metav1.DeleteOptions {
+// asRead keeps a deletion to the object as it was read: another Manifest may have taken it since.
+func asRead(uid types.UID, resourceVersion string) metav1.DeleteOptions {
 	background := metav1.DeletePropagationBackground
-	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background}
+	return metav1.DeleteOptions{PropagationPolicy: &background,
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &resourceVersion}}
 }

@@ -171,10 +171,11 @@ type stored struct {
 
 const storedName = "program.json"
 
-// Has reports whether the folder has the program of a version from the archive with a digest.
+// Has reports whether the folder has the program of a version from the archive with a digest. One
+// that is damaged is not there: it is fetched again.
 func (d Dir) Has(version, archive string) bool {
 	s, err := d.stored(version)
-	return err == nil && s.Archive == archive
+	return err == nil && s.Archive == archive && d.checkProgram(version) == nil
 }
 
 func (d Dir) stored(version string) (s stored, err error) {

@@ -2,6 +2,7 @@ package versions
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 )
@@ -76,11 +77,22 @@ func (d Dir) next(r *Record, self Self, now time.Time) Step {
 
 // selfOf describes the program that runs.
 func (d Dir) selfOf(path string, r *Record) (Self, error) {
-	self := Self{Path: path, Version: own, Installed: filepath.Dir(filepath.Dir(path)) != filepath.Clean(string(d))}
+	self := Self{Path: path, Version: own, Installed: !d.holds(path)}
 	if !self.Installed || r == nil || r.Installed == nil {
 		return self, nil
 	}
 	same, err := r.Installed.is(path)
 	self.Same = same
 	return self, err
+}
+
+// holds reports whether a program is one of the folder's. Its path has no symbolic links; that of
+// the folder may have some.
+func (d Dir) holds(program string) bool {
+	folder, err := os.Stat(string(d))
+	if err != nil {
+		return false
+	}
+	of, err := os.Stat(filepath.Dir(filepath.Dir(program)))
+	return err == nil && os.SameFile(of, folder)
 }

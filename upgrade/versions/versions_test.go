@@ -293,6 +293,26 @@ func TestDamagedProgram(t *testing.T) {
 	if r, err := d.Read(); err != nil || r.Failed == nil || !strings.Contains(r.Failed.Why, "damaged") {
 		t.Errorf("the record is %+v: %v", r, err)
 	}
+	if d.Has(next, "digest of "+next) {
+		t.Error("a damaged program is there")
+	}
+	if put(t, d, next); !d.Has(next, "digest of "+next) {
+		t.Error("it cannot be fetched again")
+	}
+}
+
+// TestDataDirectoryBehindALink: the path of a running program has no symbolic links.
+func TestDataDirectoryBehindALink(t *testing.T) {
+	dataDir, d := prepared(t, "")
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dataDir, link); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{d.Program(next): false, self(t): true} {
+		if is, err := In(link).selfOf(path, nil); err != nil || is.Installed != want {
+			t.Errorf("%s: an installed program: %v, want %v (%v)", path, is.Installed, want, err)
+		}
+	}
 }
 
 // TestInstalledProgramChanged: another installed program, as of a package, is the last word.

@@ -132,6 +132,7 @@ func (h *Helm) configuration(at Place) (*action.Configuration, error) {
 	if err := c.Init(&getter{config: h.config, namespace: at.Namespace}, at.Namespace, at.Driver); err != nil {
 		return nil, fmt.Errorf("set up Helm: %w", err)
 	}
+	c.Releases.MaxHistory = history // also of installs that fail again and again
 	return c, nil
 }
 
